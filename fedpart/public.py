@@ -1,16 +1,18 @@
 """Public: all that ``import fedpart`` offers."""
 
-import fedpart.vectorised  # noqa: F401  registers its execution
+import fedpart.engines.vectorised  # noqa: F401  registers its execution
 from fedpart.api import federate
 from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
 from fedpart.engines.personal import Personal, personalise
 from fedpart.federated.federation import Federation
+from fedpart.federated.pace.settings import DeviceSettings
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
-from fedpart.hyperparameters import (
+from fedpart.methods import METHODS, Method
+from fedpart.nn.hyperparameters import (
     AffineAugmentation,
     ColourJitter,
     ConcreteDropout,
@@ -29,14 +31,12 @@ from fedpart.hyperparameters import (
     fold_lora,
     learn_lora,
 )
-from fedpart.layers import replace_batchnorm
-from fedpart.methods import METHODS, Method
-from fedpart.pace.settings import DeviceSettings
-from fedpart.parameters.assigned import RandomPartition
-from fedpart.parameters.nodes import NodePartition
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.separate import SeparateNetworks
-from fedpart.parameters.space import ParameterSpace
+from fedpart.nn.layers import replace_batchnorm
+from fedpart.partition.assigned import RandomPartition
+from fedpart.partition.nodes import NodePartition
+from fedpart.partition.partition import Partition
+from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings

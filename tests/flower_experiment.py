@@ -27,7 +27,7 @@ from fedpart import (
 )
 from fedpart.engines import local_engine
 from fedpart.flower.client import make_client_app
-from fedpart.likelihoods import Classification, Gaussian, Ordinal
+from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
 
 CLIENTS = 12
 DEFAULTS: dict[str, Any] = {

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 
 from fedpart import RoundReport
-from simulations.terminal.progress import Progress
+from simulations.results.terminal.progress import Progress
 
 
 class Died(Exception):

@@ -6,7 +6,7 @@ from problems import AtRound, settings, shards
 
 from fedpart import ClientError, Federation, Protocol
 from fedpart.engines.executor import Executor
-from fedpart.vectorised.executor import VectorisedRunner
+from fedpart.engines.vectorised.executor import VectorisedRunner
 
 ROUND, SIZES = 5, (7, 12, 3, 9, 10, 1)
 

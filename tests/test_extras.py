@@ -17,15 +17,15 @@ from torch import nn
 
 from fedpart import Dataset
 from fedpart.data import load_splits
-from fedpart.evidence.laplace import diagonal_laplace
 from fedpart.extras import MissingExtra, need
-from fedpart.likelihoods import LIKELIHOODS
 from fedpart.loggers import LOGGERS
-from fedpart.models import lora_text
+from fedpart.methods.evidence.laplace import diagonal_laplace
+from fedpart.nn.likelihoods import LIKELIHOODS
+from fedpart.nn.models import lora_text
 from simulations.cli import deployment
-from simulations.pictures.figures import _can_draw, drawn
 from simulations.pretraining.text import pretrain_text
-from simulations.report.page import write_report
+from simulations.results.pictures.figures import _can_draw, drawn
+from simulations.results.report.page import write_report
 from simulations.running import export
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

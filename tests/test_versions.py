@@ -37,7 +37,7 @@ CORE = (
 RUN = """
 import sys, torch
 import fedpart
-from fedpart.models import digits_cnn
+from fedpart.nn.models import digits_cnn
 shard = (torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 3]))
 task = fedpart.Task(digits_cnn(input_shape=(1, 8, 8)), transforms=[fedpart.AffineAugmentation()], samples=2)
 result = fedpart.federate(task, [shard] * 4, rounds=2, chunks=(0.5, 0.5))

@@ -32,8 +32,8 @@ from benchmarks.memory import occupied
 from benchmarks.script import child, parser, start, tell, tell_versions
 from simulations.config.load import ExperimentConfig
 from simulations.folders.run_directory import read_metrics
+from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
-from simulations.terminal.progress import Progress
 
 LEAK = 0.01  # of a process's memory, per hundred rounds
 NODES = 2  # of a deployed federation

@@ -18,7 +18,7 @@ from benchmarks.rounds.workloads import Workload
 from benchmarks.script import child, in_turn, parser, start, tell, tell_versions
 from fedpart import Dataset, Federation, FederationSettings, Protocol, Task
 from fedpart.engines import LocalEngine
-from fedpart.models import mnist_cnn
+from fedpart.nn.models import mnist_cnn
 
 
 class LazyClients(Workload):

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from benchmarks.script import seconds
 from fedpart.kernels import keep_freed_memory
-from fedpart.layers.pooled_convolution import PooledConv2d
-from fedpart.layers.pooling import max_pool_relu
+from fedpart.nn.layers.pooled_convolution import PooledConv2d
+from fedpart.nn.layers.pooling import max_pool_relu
 
 IMAGES, PASSES, WARMUP = 500, 20, 2
 LAYERS = {"first": (1, 20, 28), "second": (20, 50, 14)}  # channels, filters, height and width

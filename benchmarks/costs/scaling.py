@@ -17,7 +17,7 @@ from benchmarks.costs.many_clients import LazyClients
 from benchmarks.script import parser, seconds, tell
 from fedpart import AffineAugmentation, Federation, FederationSettings, Protocol, Task
 from fedpart.engines import LocalEngine
-from fedpart.models import MODELS
+from fedpart.nn.models import MODELS
 
 
 def measure(model: str, cohort: int, rounds: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ from simulations.config.shipped import CONFIGS
 from simulations.config.yaml_files import read_extended
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import read_summary
-from simulations.pictures.figures import canvas, dress_bar
+from simulations.results.pictures.figures import canvas, dress_bar
 from simulations.running.retrain import retraining_config
 from simulations.sweeps.cell_runner import CellRunner, gathered
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from benchmarks.script import in_turn, parser, tell, tell_versions
 from fedpart import AffineAugmentation, Batch, Dataset, Task, Training, TrainingSettings
-from fedpart.models import fixup_resnet, mnist_cnn
+from fedpart.nn.models import fixup_resnet, mnist_cnn
 
 CHUNKS = (0.8, 0.1, 0.1)
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

@@ -22,7 +22,7 @@ from benchmarks.rounds.workloads import Workload
 from benchmarks.script import seconds
 from fedpart import AdamSettings, AffineAugmentation, Batch, Dataset, Federation
 from fedpart.engines import LocalEngine
-from fedpart.models import MODELS
+from fedpart.nn.models import MODELS
 from fedpart.randomness.noise import Noise, NoiseKey
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedpart.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from fedpart.data.dataset import Dataset
-from fedpart.likelihoods import EnsembleClassification
-from fedpart.models.ensembles import Ensemble
+from fedpart.nn.likelihoods import EnsembleClassification
+from fedpart.nn.models.ensembles import Ensemble
 from fedpart.training.costs import multiply_adds
 from fedpart.training.state import ModelState
 

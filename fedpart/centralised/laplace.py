@@ -8,7 +8,7 @@ import torch
 
 from fedpart.centralised.training import Training
 from fedpart.data.dataset import Dataset
-from fedpart.evidence.laplace import DiagonalLaplace, diagonal_laplace, is_random
+from fedpart.methods.evidence.laplace import DiagonalLaplace, diagonal_laplace, is_random
 from fedpart.training.optimisers import AdamWSettings
 
 _TRIED = 4  # examples

@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.models.ensembles import Ensemble
-from fedpart.sharing import Composed
-from fedpart.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
+from fedpart.nn.models.ensembles import Ensemble
+from fedpart.partition.sharing import Composed
+from fedpart.partition.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
 from fedpart.training.state import ModelState
 from fedpart.training.weight_gradients import gradients_of_weights
 

@@ -26,7 +26,7 @@ from fedpart.federated.cohorts import Answer
 from fedpart.federated.protocol import Protocol
 from fedpart.kernels import keep_freed_memory
 from fedpart.methods.base import ClientView
-from fedpart.parameters.partition import Partition
+from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import MISFIT, Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.task import Batch, Task

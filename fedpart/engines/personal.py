@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.engines.batches import count_held_out, noisy_batches
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.sharing import plain_name
+from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
-from fedpart.sharing import plain_name
 from fedpart.task.gradients import MISFIT, Job, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task

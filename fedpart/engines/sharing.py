@@ -15,8 +15,8 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.federated.cohorts import state_bytes
 from fedpart.federated.federation import Federation
-from fedpart.sharing import Composed
-from fedpart.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
+from fedpart.partition.sharing import Composed
+from fedpart.partition.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
 from fedpart.training.weight_gradients import gradients_of_weights
 
 

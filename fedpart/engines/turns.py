@@ -10,7 +10,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_visited
 from fedpart.federated.cohorts import download_bytes, upload_bytes
 from fedpart.federated.federation import Federation
-from fedpart.pace.turns import Group, Turn
+from fedpart.federated.pace.turns import Group, Turn
 from fedpart.updates.errors import ClientError, skipped
 from fedpart.updates.round import CohortSum, Round
 

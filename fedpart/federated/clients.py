@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedpart.federated.settings import FederationSettings
 from fedpart.federated.shares import Deal
-from fedpart.parameters.proportions import check_proportions, largest_remainders
+from fedpart.partition.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Dataset
+from fedpart.federated.pace import pace_of
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.pace import pace_of
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
 from fedpart.updates.errors import tally

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from fedpart.federated.pace.settings import DeviceSettings
 from fedpart.federated.shares import Deal
-from fedpart.pace.settings import DeviceSettings
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
 from fedpart.training.settings import RunOptions

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.codecs import Codec
 from fedpart.federated.clients import (
     assigned_architectures,
     assigned_caps,
@@ -23,12 +22,13 @@ from fedpart.federated.clients import (
 from fedpart.federated.settings import FederationSettings
 from fedpart.federated.sizes import networks
 from fedpart.methods.base import ClientView, Method, build_method
-from fedpart.parameters.partition import Partition
+from fedpart.partition.partition import Partition
 from fedpart.task.gradients import Job, psi_mask
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.bounds import Norms
 from fedpart.updates.checks import LARGEST, validate
+from fedpart.updates.codecs import Codec
 from fedpart.updates.round import Round
 from fedpart.updates.stages import UploadCodec, stage_of, stages_of
 from fedpart.updates.update import Update

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from fedpart.codecs import CODECS, Codec
-from fedpart.defences import DEFENCES
+from fedpart.federated.pace.settings import PaceSettings
 from fedpart.federated.shares import Deal, checked_architectures, checked_caps
-from fedpart.pace.settings import PaceSettings
-from fedpart.sharing import sharing_of
+from fedpart.partition.sharing import sharing_of
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
 from fedpart.training.settings import documented, require, setting
+from fedpart.updates.codecs import CODECS, Codec
+from fedpart.updates.defences import DEFENCES
 from fedpart.updates.stages import check_stages
 from fedpart.updates.stages.clip import ClipSettings
 from fedpart.updates.stages.defence import Defended

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from fedpart.parameters.proportions import check_proportions
+from fedpart.partition.proportions import check_proportions
 
 Deal = Literal["chunk", "free"]
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import Method
-from fedpart.parameters.nested import nested
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.united import has_private, united
-from fedpart.sharing import sharing_of
+from fedpart.partition.nested import nested
+from fedpart.partition.partition import Partition
+from fedpart.partition.sharing import sharing_of
+from fedpart.partition.united import has_private, united
 from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
 
@@ -34,7 +34,7 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
         settings: of the run.
 
     Raises:
-        ValueError: see :func:`.of_size`, :meth:`.Sharing.compose`, :func:`fedpart.parameters.nested.nested`.
+        ValueError: see :func:`.of_size`, :meth:`.Sharing.compose`, :func:`fedpart.partition.nested.nested`.
     """
     own, number = method.prepare(task), len(chunks)
     if settings.architectures is None:

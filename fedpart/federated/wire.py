@@ -28,7 +28,7 @@ from fedpart.federated.arrays import Form, check_arrays
 from fedpart.federated.cohorts import weight_bytes
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
-from fedpart.parameters.partition import Partition
+from fedpart.partition.partition import Partition
 from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.training.files import parsed

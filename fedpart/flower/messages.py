@@ -17,7 +17,7 @@ from fedpart.federated.wire import (
     encode_state,
     upload_forms,
 )
-from fedpart.parameters.partition import Partition
+from fedpart.partition.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import Refusal, brief

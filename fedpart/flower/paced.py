@@ -9,9 +9,9 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.turns import Turns
 from fedpart.federated.cohorts import download_bytes
 from fedpart.federated.federation import Federation
+from fedpart.federated.pace.turns import Turn
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.traffic import message_bytes
-from fedpart.pace.turns import Turn
 from fedpart.updates.round import CohortSum, Round
 
 

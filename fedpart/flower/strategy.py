@@ -23,7 +23,7 @@ from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
 from fedpart.flower.workarounds.objects import UNREADABLE
 from fedpart.flower.workarounds.traffic import message_bytes
-from fedpart.parameters.partition import Partition
+from fedpart.partition.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.round import CohortSum, Round

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from fedpart.hyperparameters import AffineAugmentation, HyperModule
-from fedpart.hyperparameters.affine import Family
 from fedpart.methods.base import METHODS, ClientView, Method, Schedule
+from fedpart.nn.hyperparameters import AffineAugmentation, HyperModule
+from fedpart.nn.hyperparameters.affine import Family
 from fedpart.randomness.noise import Noise
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Batch, Task

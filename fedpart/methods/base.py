@@ -10,10 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.schemes import divided
-from fedpart.parameters.separate import SeparateNetworks
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.partition import Partition
+from fedpart.partition.schemes import divided
+from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry
 from fedpart.task.gradients import Job, Objective, Step

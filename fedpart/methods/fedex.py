@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters import ConcreteDropout, HyperModule
 from fedpart.methods.arms import DROPOUT, Arm, Grid, Near, grids_of
 from fedpart.methods.base import METHODS, ClientView
 from fedpart.methods.plain import Plain
+from fedpart.nn.hyperparameters import ConcreteDropout, HyperModule
+from fedpart.partition.sharing import within
 from fedpart.randomness.streams import generator
-from fedpart.sharing import within
 from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.task import Task

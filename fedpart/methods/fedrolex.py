@@ -6,9 +6,9 @@ from torch import Tensor
 
 from fedpart.methods.base import METHODS
 from fedpart.methods.fedavg import FedAvg
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.rolling import rolled
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.partition import Partition
+from fedpart.partition.rolling import rolled
+from fedpart.partition.space import ParameterSpace
 from fedpart.task.task import Task
 from fedpart.training.optimisers import SGDSettings
 from fedpart.training.settings import RunSettings

@@ -10,8 +10,8 @@ from torch import Tensor
 from fedpart.methods.base import METHODS, ClientView
 from fedpart.methods.fedavg import FedAvg
 from fedpart.methods.labels import check_logits
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.partition import Partition
+from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task

@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.evidence.estimate import Draws, Estimate, Own
-from fedpart.evidence.kfac import Kfac
-from fedpart.evidence.last_layer import LastLayer
 from fedpart.methods.base import METHODS, Method, Schedule
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.space import ParameterSpace
+from fedpart.methods.evidence.estimate import Draws, Estimate, Own
+from fedpart.methods.evidence.kfac import Kfac
+from fedpart.methods.evidence.last_layer import LastLayer
+from fedpart.partition.partition import Partition
+from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Step

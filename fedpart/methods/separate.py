@@ -6,9 +6,9 @@ import numpy as np
 
 from fedpart.methods.base import METHODS, Schedule
 from fedpart.methods.partitioned import Partitioned
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.separate import SeparateNetworks
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.partition import Partition
+from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
 from fedpart.training.settings import RunSettings

@@ -12,11 +12,11 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 
-from fedpart.hyperparameters.dropout import LearnedDropout
-from fedpart.layers import FrozenBatchNorm
-from fedpart.layers.batchnorm import has_own_forward
-from fedpart.layers.constant import is_constant
-from fedpart.layers.replacing import replace_layers
+from fedpart.nn.hyperparameters.dropout import LearnedDropout
+from fedpart.nn.layers import FrozenBatchNorm
+from fedpart.nn.layers.batchnorm import has_own_forward
+from fedpart.nn.layers.constant import is_constant
+from fedpart.nn.layers.replacing import replace_layers
 
 
 def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]:

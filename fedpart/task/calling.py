@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedpart.sharing import within
+from fedpart.partition.sharing import within
 from fedpart.trees import Tree
 
 TARGETS = ("labels", "label", "targets", "target", "y")  # what forward calls them

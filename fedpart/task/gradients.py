@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.sharing import Penalised
+from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
-from fedpart.sharing import Penalised
 from fedpart.task.task import Batch, Task
 
 

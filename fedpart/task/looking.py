@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedpart.layers.copying import DERIVED
+from fedpart.nn.layers.copying import DERIVED
 from fedpart.randomness.watching import unwatched
 from fedpart.task.attributes import Attributes
 from fedpart.trees import Tree, leaves, map_leaves, memory_of, same_numbers, span_of, tensors_in, version_of

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedpart.layers.group_norm import guard_group_norms
-from fedpart.likelihoods import Likelihood
+from fedpart.nn.layers.group_norm import guard_group_norms
+from fedpart.nn.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
 from fedpart.task.adapting import explain_types
 from fedpart.task.calling import call, outputs_of, replaced

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import Bound, HyperModule
+from fedpart.nn.hyperparameters.base import Bound, HyperModule
 from fedpart.task.task import Task
 
 _NONE = (-math.inf, math.inf)

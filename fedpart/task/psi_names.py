@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from fedpart.hyperparameters.base import HyperModule
-from fedpart.parameters.inspection import check_supported
+from fedpart.nn.hyperparameters.base import HyperModule
+from fedpart.partition.inspection import check_supported
+from fedpart.partition.sharing import Composed, plain_name
 from fedpart.registry import nearest
-from fedpart.sharing import Composed, plain_name
 
 
 def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule]:

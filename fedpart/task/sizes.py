@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedpart.parameters.inspection import stacked_parameters
-from fedpart.sharing import Sharing
+from fedpart.partition.inspection import stacked_parameters
+from fedpart.partition.sharing import Sharing
 from fedpart.task.substitution import frozen_of
 from fedpart.task.task import Task
 

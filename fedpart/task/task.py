@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.base import HyperModule
-from fedpart.layers.copying import copied
-from fedpart.likelihoods import FromModel, Likelihood
-from fedpart.likelihoods.base import OwnLikelihood, resolve_likelihood
-from fedpart.parameters.space import Fold, ParameterSpace
+from fedpart.nn.hyperparameters.base import HyperModule
+from fedpart.nn.layers.copying import copied
+from fedpart.nn.likelihoods import FromModel, Likelihood
+from fedpart.nn.likelihoods.base import OwnLikelihood, resolve_likelihood
+from fedpart.partition.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirection import Redirection
 from fedpart.task.adapting import adapt, dtype_of, to_dtype
@@ -41,8 +41,9 @@ class Task:
             that names them.
         hyperparameters: names of further parameters of ``module`` that are psi and not w; ``*`` and ``?`` are
             wildcards (``"stage1.*"``). Those that a ``HyperModule`` inside ``module`` lists are psi anyway.
-        likelihood: ``classification``, ``gaussian``, ... (:mod:`fedpart.likelihoods`), a :class:`.Likelihood`
-            with options of its own, or a function ``(outputs [B, ...], targets) -> nll [B]``.
+        likelihood: ``classification``, ``gaussian``, ... (:mod:`fedpart.nn.likelihoods`), a
+            :class:`.Likelihood` with options of its own, or a function
+            ``(outputs [B, ...], targets) -> nll [B]``.
         samples: S, augmentation samples per example.
         average: what is averaged over the samples: see :func:`.average_samples`.
         share_dropout_mask: whether the samples of one example share their dropout noise.

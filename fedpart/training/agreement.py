@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.parameters.partition import Partition
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.partition import Partition
+from fedpart.partition.space import ParameterSpace
 from fedpart.task.task import Task
 from fedpart.trees import tensors_in
 

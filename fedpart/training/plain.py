@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from fedpart.hyperparameters.dropout import LearnedDropout
-from fedpart.layers.copying import copied
-from fedpart.layers.replacing import replace_layers
-from fedpart.sharing import Composed
+from fedpart.nn.hyperparameters.dropout import LearnedDropout
+from fedpart.nn.layers.copying import copied
+from fedpart.nn.layers.replacing import replace_layers
+from fedpart.partition.sharing import Composed
 
 
 def plain(module: nn.Module, weights: Mapping[str, Tensor], psi: Mapping[str, Tensor]) -> nn.Module:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Number, Real
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
-from fedpart.parameters.assigned import Defaults
-from fedpart.parameters.proportions import check_proportions
-from fedpart.parameters.schemes import SCHEMES
+from fedpart.partition.assigned import Defaults
+from fedpart.partition.proportions import check_proportions
+from fedpart.partition.schemes import SCHEMES
 from fedpart.registry import nearest
 
 Kind = TypeVar("Kind", bound=type)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, check_labels
 from fedpart.data.rounding import check_examples
-from fedpart.hyperparameters.base import told
-from fedpart.parameters.partition import Partition
+from fedpart.nn.hyperparameters.base import told
+from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import difference

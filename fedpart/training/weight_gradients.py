@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset
-from fedpart.likelihoods import Likelihood
+from fedpart.nn.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
 from fedpart.task.gradients import Job, Point, gradients
 from fedpart.task.task import Batch, Task

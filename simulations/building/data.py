@@ -23,7 +23,7 @@ from fedpart.data import (
     random_places,
     rotated,
 )
-from fedpart.likelihoods import LIKELIHOODS
+from fedpart.nn.likelihoods import LIKELIHOODS
 from simulations.building.builders import check_types
 from simulations.config.load import Config, ExperimentConfig
 

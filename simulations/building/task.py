@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
-from fedpart.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
-from fedpart.likelihoods import LIKELIHOODS, Likelihood
-from fedpart.likelihoods.base import check_needs
-from fedpart.models import MODELS
+from fedpart.nn.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
+from fedpart.nn.likelihoods import LIKELIHOODS, Likelihood
+from fedpart.nn.likelihoods.base import check_needs
+from fedpart.nn.models import MODELS
 from fedpart.randomness.streams import generator
 from fedpart.task.psi_names import named_transforms
 from simulations.building.builders import built, check_shape

@@ -32,21 +32,21 @@ from simulations.config.tables import table_file
 from simulations.config.yaml_files import key_of, read_extended
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
-from simulations.pictures.sweep_figures import plot_personal
-from simulations.report.page import write_report
+from simulations.results.pictures.sweep_figures import plot_personal
+from simulations.results.report.page import write_report
+from simulations.results.terminal.panel import show_end
+from simulations.results.terminal.progress import Progress
 from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.resume import resumed_config
 from simulations.running.retrain import retraining_config
 from simulations.running.run import run_experiment
-from simulations.search.costs import read_costs
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
+from simulations.sweeps.search.costs import read_costs
 from simulations.sweeps.select import run_selection
 from simulations.sweeps.table import run_table
-from simulations.terminal.panel import show_end
-from simulations.terminal.progress import Progress
 
 _EXAMPLES = {"train": "input_mask", "select": "input_selection", "search": "search_quickstart"}
 
@@ -183,7 +183,7 @@ def select(
 def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
     """Try other values of some keys, a run for each."""
     need("optuna", "fedpart search", "search")
-    from simulations.search.search import run_search
+    from simulations.sweeps.search.search import run_search
 
     if resume is not None:
         _refuse_another(out, resume)

@@ -31,9 +31,9 @@ from simulations.folders.run_directory import (
     refuse_existing,
     saved_config,
 )
-from simulations.pictures.plots import plot_run
+from simulations.results.pictures.plots import plot_run
+from simulations.results.terminal.panel import show_end
 from simulations.running.resume import continued_config, resumed_config
-from simulations.terminal.panel import show_end
 
 _FLOWERS = re.compile(r"(\x1b\[\d+m)?INFO\b|Successfully installed ")
 _show = partial(typer.echo, nl=False)

@@ -10,7 +10,7 @@ from fedpart import ClipSettings, FederationSettings
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients import check_clients
-from fedpart.pace.settings import PaceSettings
+from fedpart.federated.pace.settings import PaceSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
 from simulations.config.published import Published

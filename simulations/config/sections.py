@@ -10,9 +10,9 @@ from pydantic import field_validator, model_validator
 
 from fedpart import AdamSettings, AdamWSettings, SGDSettings, TrainingSettings
 from fedpart.data import SPLITS
-from fedpart.hyperparameters import TRANSFORMS, ConcreteMask
-from fedpart.hyperparameters.affine import Family
 from fedpart.loggers import LOGGERS
+from fedpart.nn.hyperparameters import TRANSFORMS, ConcreteMask
+from fedpart.nn.hyperparameters.affine import Family
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.attacks import ATTACKS, Attack
 from simulations.config.keys import Section, entry, section_of

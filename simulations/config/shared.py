@@ -12,9 +12,9 @@ from pydantic import ValidationError, ValidationInfo, field_validator, model_val
 
 from fedpart import METHODS
 from fedpart.data import DATASETS
-from fedpart.likelihoods import LIKELIHOODS
 from fedpart.methods.base import Method, build_method
-from fedpart.models import MODELS
+from fedpart.nn.likelihoods import LIKELIHOODS
+from fedpart.nn.models import MODELS
 from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
 from simulations.config.keys import entry, section_of
@@ -111,7 +111,7 @@ class Config(section_of(RunSettings)):
         "classification",
         "classification, ensemble (of a model with several members), token_classification, multilabel, "
         "gaussian, poisson, ordinal, from_model (the network returns its loss), or package.module:callable, "
-        "a fedpart.likelihoods.Likelihood or a function -> nll per example",
+        "a fedpart.nn.likelihoods.Likelihood or a function -> nll per example",
     )
     likelihood_options: dict[str, Any] = entry(
         {}, "keyword arguments of the likelihood, e.g. {learned: true}"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
+from simulations.results.terminal.progress import Progress
 from simulations.running.precision import choose_precision
 from simulations.running.resume import continued_config
 from simulations.running.run import draw_pictures, run_experiment
-from simulations.terminal.progress import Progress
 
 
 def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.extras import MissingExtra, need
-from fedpart.layers.copying import copied
+from fedpart.nn.layers.copying import copied
 from fedpart.task.calling import outputs_of
 from fedpart.trees import Tree, leaves, map_leaves, with_floats
 from simulations.building.reading import example_inputs, read_run

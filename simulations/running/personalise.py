@@ -21,7 +21,7 @@ from simulations.errors import one_sentence
 from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import STATE, saved_config
 from simulations.results.personal import ClientGain, Gains
-from simulations.terminal.progress import Progress
+from simulations.results.terminal.progress import Progress
 
 SEEN = (
     "The run has trained on the shards that the held-out examples are from, so scores before and after are "

@@ -20,7 +20,7 @@ from simulations.config.load import AnyConfig, Config, ExperimentConfig
 from simulations.errors import one_sentence
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import CONFIG, holds_run, saved_config
-from simulations.terminal.progress import Progress
+from simulations.results.terminal.progress import Progress
 
 REPEATS = 5
 GAIN = 0.9  # of the seconds of fp32: what is not faster than that is not worth its digits

@@ -13,8 +13,8 @@ from fedpart.loggers import Loggers
 from fedpart.training.state import ModelState
 from simulations.errors import RunError, one_sentence
 from simulations.folders.run_directory import Report, RunDirectory
+from simulations.results.terminal.progress import Progress
 from simulations.running.signals import Interrupted, caught_signals
-from simulations.terminal.progress import Progress
 
 
 class Recorder:

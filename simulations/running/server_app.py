@@ -18,9 +18,9 @@ from fedpart.flower.paced import strategy_of
 from fedpart.flower.workarounds import is_deployed
 from simulations.building.experiment import Experiment
 from simulations.flower.config import among_strangers, read_run_config
+from simulations.results.terminal.progress import Progress
 from simulations.running.resume import continued_config
 from simulations.running.run import run_experiment
-from simulations.terminal.progress import Progress
 
 app = ServerApp()
 log = getLogger("flwr").log

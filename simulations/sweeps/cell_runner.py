@@ -16,10 +16,10 @@ from simulations.folders.cell import Cell
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, read_summary
 from simulations.results.scores import EVIDENCES, first_of, score_of, words_of
+from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import Ended, Pruned, Take, Watch, in_words, run_in_processes
-from simulations.terminal.progress import Progress
 
 Failed = tuple[Cell, str, str]
 """A cell that failed, with a sentence for people and a traceback for developers."""

@@ -16,10 +16,10 @@ from simulations.config.load import ExperimentConfig, with_values
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import CONFIG, make_folder, read_summary
-from simulations.pictures.plots import plot_comparison
 from simulations.results.comparison import Comparison, Failure, collect
 from simulations.results.curves import Run
 from simulations.results.overview import Overview
+from simulations.results.pictures.plots import plot_comparison
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, gathered
 

@@ -8,7 +8,7 @@ from simulations.building.experiment import build
 from simulations.config.load import TrainingConfig, with_values
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell, folder_name
-from simulations.pictures.sweep_figures import plot_selection
+from simulations.results.pictures.sweep_figures import plot_selection
 from simulations.results.selection import Column, Selection
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, summaries

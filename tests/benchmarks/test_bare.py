@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import fedpart.models
+import fedpart.nn.models
 from benchmarks.rounds import bare
 from benchmarks.rounds.local_work import LocalWork
 from benchmarks.rounds.networks import Model, resnet9
@@ -95,7 +95,7 @@ W4 = replace(
 
 
 def narrow(num_classes, input_shape, dropout):
-    return fedpart.models.resnet9(num_classes, input_shape, dropout, width=4, groups=2)
+    return fedpart.nn.models.resnet9(num_classes, input_shape, dropout, width=4, groups=2)
 
 
 @pytest.mark.parametrize(

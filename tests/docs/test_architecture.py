@@ -2,10 +2,8 @@
 
 import ast
 import re
-from collections.abc import Sequence
 
 from documents import DOCS, blocks
-from import_graph import edges, rooms
 from places import ROOT
 
 TOPS = ("fedpart", "simulations", "benchmarks", "server", "client")
@@ -53,23 +51,6 @@ def test_the_floors_of_simulations_are_those_of_the_imports():
     shown = [name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", row)]
     floors = floors_of("simulations/test_rooms.py")
     assert shown == [name.removeprefix("simulations.") for name in reversed(floors)]
-
-
-def arrows(package: str, floors: Sequence[str]) -> str:
-    """A line a room: the rooms that it imports."""
-    graph = rooms({name: found for name, found in edges(package).items() if found}, floors)
-    lines = []
-    for room in reversed(floors):
-        if graph[room]:
-            names = [name.removeprefix(f"{package}.") for name in reversed(floors) if name in graph[room]]
-            lines.append(f"{room.removeprefix(f'{package}.'):16}-> {', '.join(names)}")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_arrows_are_the_imports():
-    shown = [block.text for block in blocks(DOCS / "architecture.md")[1:3]]
-    tests = {"fedpart": "fedpart/test_floors.py", "simulations": "simulations/test_rooms.py"}
-    assert shown == [arrows(package, floors_of(file)) for package, file in tests.items()]
 
 
 def test_the_round_that_is_shown_is_the_engines():

@@ -29,10 +29,9 @@ AT_ONCE = {
 }
 LATER = {
     "data": {"PIL", "datasets", "pyarrow", "sklearn", "torchvision"},
-    "evidence": {"laplace"},
-    "likelihoods": {"torchmetrics"},
+    "methods": {"laplace"},
     "loggers": {"PIL"},
-    "models": {"peft", "torchvision", "transformers"},
+    "nn": {"peft", "torchmetrics", "torchvision", "transformers"},
 }
 
 BLOCKED = """
@@ -48,8 +47,8 @@ class Without:
 sys.meta_path[:] = map(Without, sys.meta_path)
 import torch
 torch.set_num_threads(1)
-import fedpart, fedpart.data, fedpart.models, fedpart.engines, fedpart.methods
-from fedpart.models import digits_cnn
+import fedpart, fedpart.data, fedpart.nn.models, fedpart.engines, fedpart.methods
+from fedpart.nn.models import digits_cnn
 shard = (torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 3]))
 task = fedpart.Task(digits_cnn(input_shape=(1, 8, 8)), transforms=[fedpart.AffineAugmentation()], samples=2)
 result = fedpart.federate(task, [shard] * 4, rounds=1, chunks=(0.5, 0.5))

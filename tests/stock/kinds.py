@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart.likelihoods import Classification, Gaussian, TokenClassification
+from fedpart.nn.likelihoods import Classification, Gaussian, TokenClassification
 
 
 @dataclass(frozen=True)

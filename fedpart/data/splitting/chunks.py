@@ -10,7 +10,7 @@ import torch
 
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset, is_examples
-from fedpart.parameters.proportions import largest_remainders
+from fedpart.partition.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.trees import Tree, first_leaf, joined
 

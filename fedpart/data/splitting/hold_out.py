@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, has_labels
-from fedpart.parameters.proportions import largest_remainders
+from fedpart.partition.proportions import largest_remainders
 from fedpart.randomness.streams import generator
 
 HoldOut = Literal["last", "last_of_class", "random"]

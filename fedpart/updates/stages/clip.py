@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar
 
-from fedpart.parameters.partition import Partition
+from fedpart.partition.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
 from fedpart.updates.bounds import FREE, Bound, Bounds, Norms, clip
 from fedpart.updates.round import Round

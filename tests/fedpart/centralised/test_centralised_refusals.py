@@ -24,8 +24,8 @@ from fedpart import (
 from fedpart.centralised.ensembles import of_ensemble
 from fedpart.centralised.laplace import laplace_evidence
 from fedpart.centralised.sharing import learned_clusters
-from fedpart.models import digits_cnn
-from fedpart.models.ensembles import Ensemble
+from fedpart.nn.models import digits_cnn
+from fedpart.nn.models.ensembles import Ensemble
 
 CHUNKS = [shard(n, k) for k, n in enumerate((20, 12, 8))]
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from fedpart import Dataset, Task, Training, TrainingSettings
 from fedpart.centralised.ensembles import MOST, of_corrupted, of_ensemble
-from fedpart.models import digits_cnn
-from fedpart.models.ensembles import Ensemble, Mimo, batch_ensemble, slimmable
+from fedpart.nn.models import digits_cnn
+from fedpart.nn.models.ensembles import Ensemble, Mimo, batch_ensemble, slimmable
 
 DATA = Dataset(torch.rand(30, 1, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(30) % 3)
 

@@ -13,7 +13,7 @@ from fedpart import (
     TrainingSettings,
 )
 from fedpart.centralised.laplace import laplace_evidence
-from fedpart.evidence.laplace import diagonal_laplace
+from fedpart.methods.evidence.laplace import diagonal_laplace
 
 
 @pytest.fixture(scope="module")

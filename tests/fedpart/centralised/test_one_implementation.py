@@ -23,9 +23,9 @@ SHARED = {
     f"fedpart.{name}"
     for name in (
         *("task.task", "task.gradients", "task.model", "task.psi_names"),
-        *("parameters.partition", "parameters.space", "randomness.noise", "randomness.streams"),
+        *("partition.partition", "partition.space", "randomness.noise", "randomness.streams"),
         *("training.optimisers", "training.state", "training.agreement"),
-        *("methods.base", "hyperparameters.base"),
+        *("methods.base", "nn.hyperparameters.base"),
     )
 }
 FEDERATED = (
@@ -130,17 +130,23 @@ def test_aliases_are_followed(text):
 
 def test_every_part_of_the_mathematics_has_one_place():
     differentiates = users("torch.autograd.grad", ".backward")
-    losses = {"fedpart.task.gradients", "fedpart.vectorised.gradients"}  # of one client, and many at once
-    assert differentiates == losses | {"fedpart.evidence.estimate", "fedpart.evidence.kfac"}  # of an evidence
+    losses = {
+        "fedpart.task.gradients",
+        "fedpart.engines.vectorised.gradients",
+    }  # of one client, and many at once
+    assert differentiates == losses | {
+        "fedpart.methods.evidence.estimate",
+        "fedpart.methods.evidence.kfac",
+    }  # of an evidence
     optimisers = {"fedpart.training.optimisers"}
     assert users("torch.optim.adam.adam", "torch.optim.adamw.adamw", "torch.optim.sgd.sgd") == optimisers
     assert users("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD") == set()
     assert users("torch.func.functional_call") == set()
     assert users("fedpart.task.substitution.Substitution") == {"fedpart.task.task"}
-    assert users("fedpart.likelihoods.base.average_samples") == {"fedpart.likelihoods.classification"}
+    assert users("fedpart.nn.likelihoods.base.average_samples") == {"fedpart.nn.likelihoods.classification"}
     assert users("fedpart.training.optimisers.DECAY_POWERS") == set()
     checkpoints = {"fedpart.training.state", "fedpart.training.files"}
-    loads = checkpoints | {"fedpart.models.frozen"}  # and a body of somebody's
+    loads = checkpoints | {"fedpart.nn.models.frozen"}  # and a body of somebody's
     assert users("torch.save", "torch.load") == loads | {"fedpart.updates.residuals"}  # and of codecs
 
 

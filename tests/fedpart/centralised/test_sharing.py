@@ -6,10 +6,10 @@ from torch import nn
 
 from fedpart import Dataset, Task, Training, TrainingSettings, fit
 from fedpart.centralised.sharing import learned_clusters, learned_coupling, weight_gradients
-from fedpart.models import wrn
-from fedpart.models.ensembles import Ensemble
-from fedpart.sharing.bank import Bank
-from fedpart.sharing.clusters import crop_similarity
+from fedpart.nn.models import wrn
+from fedpart.nn.models.ensembles import Ensemble
+from fedpart.partition.sharing.bank import Bank
+from fedpart.partition.sharing.clusters import crop_similarity
 
 DATA = Dataset(torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedpart import Task, federate, fit
 from fedpart.data import Dataset, load_splits
-from fedpart.likelihoods import Gaussian
+from fedpart.nn.likelihoods import Gaussian
 
 ROWS = np.arange(72)
 LATE = {

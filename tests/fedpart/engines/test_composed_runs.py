@@ -21,7 +21,7 @@ from fedpart import (
     personalise,
 )
 from fedpart.engines import LocalEngine
-from fedpart.sharing import SHARINGS
+from fedpart.partition.sharing import SHARINGS
 from fedpart.updates.stages import Clip, stage_of
 
 BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["*"]]}

@@ -33,7 +33,7 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
-from fedpart.parameters.assigned import AssignedPartition
+from fedpart.partition.assigned import AssignedPartition
 from fedpart.task.gradients import Job
 from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.updates.round import Round, sum_updates

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from fedpart import LocalSettings, Task, federate
 from fedpart.engines.sharing import learned_clusters, learned_coupling, searched_gradients
 from fedpart.federated.cohorts import state_bytes
-from fedpart.sharing.bank import Bank
+from fedpart.partition.sharing.bank import Bank
 
 EXAMPLES = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
 START = {"kind": "bank", "clusters": [["*"]], "coupled": True}

@@ -17,7 +17,7 @@ from fedpart import (
     fit,
     personalise,
 )
-from fedpart.parameters.nodes import NodePartition
+from fedpart.partition.nodes import NodePartition
 
 
 def plain_net(seed=0):

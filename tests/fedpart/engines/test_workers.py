@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.engines.workers import in_flight
-from fedpart.models import digits_cnn
+from fedpart.nn.models import digits_cnn
 from simulations.folders.run_directory import saved_config
+from simulations.results.terminal.panel import panel
 from simulations.running.run import run_experiment
-from simulations.terminal.panel import panel
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8, 11, 4, 3]
 

@@ -7,20 +7,20 @@ import torch
 from problems import CLASSES, SIZE, augmentation, chain_net, settings, shards
 from torch import nn
 
-import fedpart.hyperparameters as hyper
+import fedpart.nn.hyperparameters as hyper
 from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
 from fedpart.engines import LocalEngine
-from fedpart.hyperparameters.affine import AffineAugmentation
-from fedpart.hyperparameters.images.blur import GaussianBlur
-from fedpart.hyperparameters.images.colour import ColourJitter
-from fedpart.hyperparameters.images.cutout import Cutout
-from fedpart.hyperparameters.images.flip import RandomFlip
-from fedpart.hyperparameters.mask import ConcreteMask
-from fedpart.hyperparameters.noise import InputNoise
-from fedpart.hyperparameters.signals.time_mask import TimeMask
-from fedpart.hyperparameters.signals.time_shift import TimeShift
-from fedpart.hyperparameters.text.lora import LoraGate
-from fedpart.likelihoods import Classification, Gaussian, Ordinal
+from fedpart.nn.hyperparameters.affine import AffineAugmentation
+from fedpart.nn.hyperparameters.images.blur import GaussianBlur
+from fedpart.nn.hyperparameters.images.colour import ColourJitter
+from fedpart.nn.hyperparameters.images.cutout import Cutout
+from fedpart.nn.hyperparameters.images.flip import RandomFlip
+from fedpart.nn.hyperparameters.mask import ConcreteMask
+from fedpart.nn.hyperparameters.noise import InputNoise
+from fedpart.nn.hyperparameters.signals.time_mask import TimeMask
+from fedpart.nn.hyperparameters.signals.time_shift import TimeShift
+from fedpart.nn.hyperparameters.text.lora import LoraGate
+from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.updates.round import CohortSum
 from fedpart.updates.update import Update

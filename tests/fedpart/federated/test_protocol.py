@@ -11,7 +11,7 @@ from torch import nn
 
 from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task
 from fedpart.federated.cohorts import expected_upload_ratio, upload_numbers
-from fedpart.likelihoods import Gaussian, TokenClassification
+from fedpart.nn.likelihoods import Gaussian, TokenClassification
 from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
 from fedpart.updates.round import Round

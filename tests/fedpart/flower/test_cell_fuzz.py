@@ -15,12 +15,12 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fedpart import Protocol, Task
-from fedpart.codecs import CODECS
 from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.cohorts import weight_bytes
 from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
 from fedpart.updates.checks import LARGEST
+from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 

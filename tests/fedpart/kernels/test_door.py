@@ -55,7 +55,7 @@ def test_there_is_none_for_other_types_and_devices():
 
 def test_numba_is_imported_when_a_kernel_is_asked_for():
     says = "print('numba' in sys.modules)"
-    asks = f"import sys, fedpart, fedpart.layers; {says}; fedpart.kernels.random_bits_kernel(); {says}"
+    asks = f"import sys, fedpart, fedpart.nn.layers; {says}; fedpart.kernels.random_bits_kernel(); {says}"
     told = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True).stdout
     assert told.split() == ["False", "True"]
 

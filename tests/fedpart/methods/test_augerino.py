@@ -16,7 +16,7 @@ from fedpart import (
 )
 from fedpart.engines.local import LocalEngine
 from fedpart.methods.augerino import Augerino
-from fedpart.models import digits_cnn
+from fedpart.nn.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Job
 

@@ -15,7 +15,7 @@ from fedpart import (
     TrainingSettings,
 )
 from fedpart.data import DATASETS, random_subset, rotated
-from fedpart.models import mlp
+from fedpart.nn.models import mlp
 from fedpart.randomness.noise import NoiseKey
 from fedpart.randomness.streams import generator
 

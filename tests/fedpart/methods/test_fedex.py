@@ -19,7 +19,7 @@ from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import upload_numbers
 from fedpart.federated.wire import decode_update, encode_update
-from fedpart.likelihoods import Gaussian
+from fedpart.nn.likelihoods import Gaussian
 from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore as Score
 from fedpart.updates.stages.clip import ClipSettings

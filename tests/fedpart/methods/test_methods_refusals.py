@@ -26,8 +26,8 @@ from fedpart import (
 )
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.validation import ValidationSet
-from fedpart.parameters.rolling import rolled
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.rolling import rolled
+from fedpart.partition.space import ParameterSpace
 from simulations.config.load import ConfigError
 
 SIZES = [10, 7, 1, 12, 5, 2]

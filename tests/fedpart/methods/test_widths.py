@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from fedpart import LocalSettings, SGDSettings, Task, federate
 from fedpart.methods.fjord import FjORD
-from fedpart.parameters.rolling import rolled
-from fedpart.parameters.space import ParameterSpace
+from fedpart.partition.rolling import rolled
+from fedpart.partition.space import ParameterSpace
 
 EXAMPLES = [5, 9, 6, 8, 7, 4]
 WIDTHS = (1.0, 0.5)

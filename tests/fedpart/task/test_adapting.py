@@ -9,7 +9,7 @@ from problems import CLASSES, SIZE, Gain, augmentation, settings, shards
 from torch import nn
 
 from fedpart import ConcreteDropout, Federation, LocalSettings, Protocol, Task, federate
-from fedpart.layers import FrozenBatchNorm
+from fedpart.nn.layers import FrozenBatchNorm
 from fedpart.training.agreement import difference
 
 

@@ -6,7 +6,7 @@ from problems import Shift
 from torch import nn
 
 from fedpart import AffineAugmentation, ConcreteDropout, HyperModule, Task
-from fedpart.models import digits_cnn
+from fedpart.nn.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import fedpart
 from fedpart import AffineAugmentation, HyperModule, Task
-from fedpart.models import digits_cnn
+from fedpart.nn.models import digits_cnn
 
 
 class Blur(HyperModule):

@@ -8,7 +8,7 @@ from problems import Shift
 from torch import nn
 
 from fedpart import AffineAugmentation, Batch, ConcreteDropout, Task
-from fedpart.models import digits_cnn
+from fedpart.nn.models import digits_cnn
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.model import channels_last_of
 

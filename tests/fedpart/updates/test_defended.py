@@ -7,10 +7,10 @@ import torch
 from problems import augmentation, chain_net, settings, shards
 
 from fedpart import Federation, Protocol, Task
-from fedpart.defences import DEFENCES
 from fedpart.engines import LocalEngine
 from fedpart.randomness.streams import generator
 from fedpart.updates.bounds import UNIT, Bound
+from fedpart.updates.defences import DEFENCES
 from fedpart.updates.round import CohortSum
 from fedpart.updates.stages import RobustSum, UsualNorms
 from fedpart.updates.stages.defence import Defended

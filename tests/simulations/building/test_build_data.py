@@ -4,7 +4,7 @@ import torch
 from tiny import tiny
 
 from simulations.building.data import client_shards, load_data
-from simulations.pictures.transform_figures import examples, run_blocks
+from simulations.results.pictures.transform_figures import examples, run_blocks
 from simulations.running.run import run_experiment
 
 NORMALISE = {"mean": [0.2], "std": [0.4]}

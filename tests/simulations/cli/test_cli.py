@@ -16,13 +16,13 @@ from tiny import tiny, tiny_file
 from torch import Tensor
 
 from fedpart import HyperModule, RoundReport, __version__
-from fedpart.hyperparameters import TRANSFORMS
+from fedpart.nn.hyperparameters import TRANSFORMS
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.results.psi_parts import compact
-from simulations.terminal.panel import panel
-from simulations.terminal.progress import Progress
+from simulations.results.terminal.panel import panel
+from simulations.results.terminal.progress import Progress
 
 DIVERGES = {"learning_rate": 1e30, "epochs": 3}
 

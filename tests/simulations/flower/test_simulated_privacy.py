@@ -18,9 +18,9 @@ from simulations.config.load import ConfigError
 from simulations.deployment.up import run_deployed
 from simulations.flower.config import deployed_run_config, read_run_config
 from simulations.folders.run_directory import read_summary
-from simulations.report.folder import find, runs_table
+from simulations.results.report.folder import find, runs_table
+from simulations.results.terminal.panel import panel
 from simulations.running.run import run_experiment
-from simulations.terminal.panel import panel
 
 PRIVATE = {
     "rounds": 1,

@@ -12,9 +12,9 @@ from simulations.config.load import load_config
 from simulations.flower.client import app
 from simulations.flower.config import among_strangers, deployed_run_config, read_run_config
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
+from simulations.results.terminal.panel import panel
+from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
-from simulations.terminal.panel import panel
-from simulations.terminal.progress import Progress
 
 ADAPTIVE = ClipSettings(multiple=4.0)
 

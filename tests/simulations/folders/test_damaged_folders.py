@@ -22,13 +22,13 @@ import fedpart
 from simulations.cli.commands import show
 from simulations.errors import ConfigError, RunError
 from simulations.folders.run_directory import read_summary, saved_config
-from simulations.report.page import write_report
+from simulations.results.report.page import write_report
+from simulations.results.terminal.progress import Progress
 from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
-from simulations.search.search import run_search
 from simulations.sweeps.cell_runner import CellRunner
-from simulations.terminal.progress import Progress
+from simulations.sweeps.search.search import run_search
 
 # by a page about what it leaves out: the data that it would draw
 TOLD = re.compile(r"data\.json cannot be read|data are not those that the run")
@@ -224,8 +224,10 @@ def test_a_changed_file_gives_the_right_bytes_or_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Figure, "savefig", numbers_drawn)
-    monkeypatch.setattr("simulations.report.page.clients_section", lambda *_: "left out")  # of the data alone
-    for name in ("running.beside.draw_pictures", "search.search.plot_search"):
+    monkeypatch.setattr(
+        "simulations.results.report.page.clients_section", lambda *_: "left out"
+    )  # of the data alone
+    for name in ("running.beside.draw_pictures", "sweeps.search.search.plot_search"):
         monkeypatch.setattr(f"simulations.{name}", lambda *_: [])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     whole, other = made(tmp_path, kind)

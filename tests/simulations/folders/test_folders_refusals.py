@@ -20,12 +20,12 @@ from simulations.cli.commands import show
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
 from simulations.folders.run_directory import RunDirectory, read_metrics, read_summary, saved_config
-from simulations.report.page import write_report
+from simulations.results.report.page import write_report
+from simulations.results.terminal.progress import Progress
 from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.retrain import retraining_config
 from simulations.running.run import run_experiment
-from simulations.terminal.progress import Progress
 
 LAST = {"rounds": 4, "checkpoint_every": 1, "model": "mlp", "model_options": {"hidden": [4]}}
 LAST["hyperparameters"] = {"affine": None, "dropout": {}}

@@ -14,10 +14,10 @@ from fedpart.training.files import completed
 from simulations.cli.commands import show
 from simulations.config.load import ConfigError
 from simulations.folders.run_directory import saved_config
-from simulations.report.page import write_report
+from simulations.results.report.page import write_report
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
-from simulations.search.search import run_search
+from simulations.sweeps.search.search import run_search
 
 PRIVATE: dict[str, Any] = {
     "weighting": "uniform",

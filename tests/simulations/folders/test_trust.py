@@ -18,18 +18,18 @@ from command_line import fedpart, refused
 from tiny import tiny, tiny_file, tiny_training
 
 import fedpart as library
-from fedpart.codecs import CODECS
 from fedpart.data import DATASETS
 from fedpart.data.splitting.recipes import SPLITS
-from fedpart.defences import DEFENCES
-from fedpart.hyperparameters import TRANSFORMS
-from fedpart.likelihoods import LIKELIHOODS
 from fedpart.loggers import LOGGERS, Logger, Loggers, RunInfo, logged
 from fedpart.loggers.lines import flat
 from fedpart.methods import METHODS
-from fedpart.models import MODELS
+from fedpart.nn.hyperparameters import TRANSFORMS
+from fedpart.nn.likelihoods import LIKELIHOODS
+from fedpart.nn.models import MODELS
+from fedpart.partition.sharing import SHARINGS
 from fedpart.registry import trusting
-from fedpart.sharing import SHARINGS
+from fedpart.updates.codecs import CODECS
+from fedpart.updates.defences import DEFENCES
 from simulations.building.experiment import build
 from simulations.cli.main import main
 from simulations.config.load import Config, ConfigError

@@ -5,16 +5,16 @@ import math
 import pytest
 from fake_runs import small_config, write_run
 
-from simulations.pictures.comparison_figures import metric_figure
-from simulations.pictures.run_figures import run_figure
-from simulations.report.page import write_report
 from simulations.results.comparison import collect
 from simulations.results.curves import Run
 from simulations.results.overview import headline
+from simulations.results.pictures.comparison_figures import metric_figure
+from simulations.results.pictures.run_figures import run_figure
 from simulations.results.psi_parts import all_words, compact, in_words
+from simulations.results.report.page import write_report
 from simulations.results.scores import BYTES, SCORES, Score, score_of, told, words_of
+from simulations.results.terminal.rows import rows
 from simulations.results.words import span
-from simulations.terminal.rows import rows
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from fedpart.federated.cohorts import UPLOAD_HEADER
 from simulations.building.experiment import build
 from simulations.config.load import load_config
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.report.page import write_report
 from simulations.results.curves import Run, seconds_to_accuracy
+from simulations.results.report.page import write_report
+from simulations.results.terminal.panel import panel
+from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
 from simulations.running.signals import Interrupted
-from simulations.terminal.panel import panel
-from simulations.terminal.progress import Progress
 
 DEVICES = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "download": 1e6, "available": 0.9}}
 LATE = {**DEVICES, "overselect": 1.5}

@@ -7,7 +7,7 @@ from command_line import fedpart, refused
 from tiny import tiny_training, tiny_training_file
 
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.pictures.run_figures import anytime_figure, has_costs
+from simulations.results.pictures.run_figures import anytime_figure, has_costs
 
 MEMBERS = [{"model": "digits_cnn", "width": width} for width in (1.0, 0.5)]
 KEYS = {

@@ -12,12 +12,12 @@ from tiny import tiny
 from fedpart.data import Splits, load_splits
 from simulations.building.experiment import build
 from simulations.folders.run_directory import METRICS, read_metrics, read_summary
-from simulations.pictures.run_figures import run_figure
-from simulations.report.sections import evaluation_section
 from simulations.results.curves import Run
+from simulations.results.pictures.run_figures import run_figure
+from simulations.results.report.sections import evaluation_section
+from simulations.results.terminal.panel import panel
+from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
-from simulations.terminal.panel import panel
-from simulations.terminal.progress import Progress
 
 KEYS = tuple(f"client_{key}{of}" for key in ("accuracy", "nll") for of in ("", "_worst_decile", "_chunks"))
 VARIED = ("seconds", "client_seconds", "workers", "config_hash")

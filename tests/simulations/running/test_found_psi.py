@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from fedpart import AffineAugmentation
 from simulations.cli.main import app
 from simulations.folders.run_directory import read_metrics, read_summary
+from simulations.results.terminal.panel import panel
 from simulations.running.run import run_experiment
-from simulations.terminal.panel import panel
 
 AUGERINO = {"affine": {"family": "augerino"}, "dropout": {"rate": 0.1}}
 RATES = {"learning_rate": 0.01}

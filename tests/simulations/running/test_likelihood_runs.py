@@ -6,7 +6,7 @@ import pytest
 import yaml
 from tiny import tiny, tiny_training
 
-from fedpart.likelihoods import Classification
+from fedpart.nn.likelihoods import Classification
 from simulations.config.load import ConfigError
 from simulations.running.run import run_experiment
 

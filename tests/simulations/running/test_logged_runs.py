@@ -17,7 +17,7 @@ from fedpart.loggers import Logger
 from fedpart.loggers.lines import scalars
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.folders.run_directory import STATE, read_metrics, read_summary, saved_config
-from simulations.pictures import plots
+from simulations.results.pictures import plots
 from simulations.running.run import run_experiment
 
 pytestmark = pytest.mark.slow

@@ -10,13 +10,13 @@ from rich.console import Console
 from tiny import tiny, tiny_training
 
 from fedpart import HyperModule
-from fedpart.hyperparameters.base import MOST, told
+from fedpart.nn.hyperparameters.base import MOST, told
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.pictures.plots import plot_run
-from simulations.report.page import write_report
+from simulations.results.pictures.plots import plot_run
 from simulations.results.psi_parts import compact
+from simulations.results.report.page import write_report
+from simulations.results.terminal.panel import panel
 from simulations.running.run import run_experiment
-from simulations.terminal.panel import panel
 
 MODEL = {
     "model": "mlp",

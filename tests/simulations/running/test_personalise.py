@@ -18,8 +18,8 @@ from fedpart import personalise
 from fedpart.engines.batches import divided
 from simulations.building.experiment import build
 from simulations.building.saved import load_saved
-from simulations.pictures.sweep_figures import personal_figure
 from simulations.results.personal import ClientGain, Gains
+from simulations.results.pictures.sweep_figures import personal_figure
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.run import run_experiment
 

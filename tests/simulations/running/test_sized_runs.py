@@ -9,13 +9,13 @@ from sizes import TWO
 from tiny import tiny
 
 from simulations.folders.run_directory import read_metrics
-from simulations.pictures.comparison_figures import by_size, sizes_figure
-from simulations.report.page import write_report
-from simulations.report.sections import caps_section, sizes_section
 from simulations.results.curves import Run
+from simulations.results.pictures.comparison_figures import by_size, sizes_figure
+from simulations.results.report.page import write_report
+from simulations.results.report.sections import caps_section, sizes_section
+from simulations.results.terminal.panel import panel
 from simulations.results.words import byte_text
 from simulations.running.run import run_experiment
-from simulations.terminal.panel import panel
 
 
 @pytest.fixture(scope="module")

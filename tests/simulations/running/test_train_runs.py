@@ -14,10 +14,10 @@ from tiny import TINY, same_run, tiny_training, tiny_training_file
 from fedpart import Training, TrainingReport
 from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
-from simulations.pictures.plots import plot_run
+from simulations.results.pictures.plots import plot_run
+from simulations.results.terminal.progress import Progress
 from simulations.running.resume import resumed_config
 from simulations.running.run import run_experiment
-from simulations.terminal.progress import Progress
 
 
 @pytest.fixture(autouse=True)

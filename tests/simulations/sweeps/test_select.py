@@ -18,13 +18,13 @@ from tiny import tiny_training, tiny_training_file
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.pictures.run_figures import run_figure
-from simulations.pictures.sweep_figures import selection_figure
 from simulations.results.curves import Run
+from simulations.results.pictures.run_figures import run_figure
+from simulations.results.pictures.sweep_figures import selection_figure
 from simulations.results.selection import Column, Selection
+from simulations.results.terminal.progress import Progress
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.select import plan, run_selection
-from simulations.terminal.progress import Progress
 
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
 

@@ -1,0 +1,286 @@
+"""Vectorised execution: a cohort's jobs computed together, by kind, instead of client after client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from fedpart.data.dataset import Dataset
+from fedpart.engines.alike import Alike
+from fedpart.engines.batches import count_learned, differentiated, local_batches
+from fedpart.engines.executor import Executor
+from fedpart.engines.local import EXECUTIONS
+from fedpart.engines.vectorised.stack import ClientJob, Stack
+from fedpart.engines.vectorised.stacked_noise import upload
+from fedpart.federated.cohorts import sum_cohort
+from fedpart.federated.protocol import Protocol
+from fedpart.methods.base import Method
+from fedpart.partition.inspection import ties_examples
+from fedpart.partition.sharing import Penalised
+from fedpart.task.gradients import Job, reported
+from fedpart.trees import joined, map_leaves
+from fedpart.updates.errors import ClientError
+from fedpart.updates.round import CohortSum, Round
+from fedpart.updates.update import Update
+
+# Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
+ROWS_CPU, ROWS_GPU = 256, 8192
+# Numbers of the networks that are stacked at once; gradients, changes and copies take five times as many.
+NUMBERS_CPU, NUMBERS_GPU = 2**25, 2**28
+
+
+@EXECUTIONS.register("vectorised")
+class VectorisedRunner:
+    """Client-side computation (Eq. 25 and 26) of many clients at once; see :class:`.Stack`.
+
+    Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
+    with those of :class:`.Executor` to rounding. Batches are padded with examples of weight
+    0: a loss of your own heeds ``batch.weights``.
+
+    Args:
+        protocol: shared with the server.
+        shards: ``shards[client]`` is the client's data.
+        rows: largest number of rows (jobs x examples x S) in one forward pass, which bounds the memory of
+            activations; a job of more is computed alone. None: :data:`ROWS_CPU` or :data:`ROWS_GPU`. That of
+            networks is bounded by :data:`NUMBERS_CPU` or :data:`NUMBERS_GPU`.
+
+    Raises:
+        ValueError: fewer than one row; a task in channels-last memory format, or a recurrent layer, which
+            vmap does not know; or examples that differ in shape.
+    """
+
+    def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
+        if rows is not None and rows < 1:
+            raise ValueError(f"The number of rows computed at once is at least 1, got {rows}.")
+        if protocol.settings.architectures is not None:
+            raise ValueError(
+                "Clients that are computed together have one network, but there are architectures; "
+                "leave architectures out, or use execution: loop, or several workers."
+            )
+        if type(protocol.method).objective is not Method.objective:
+            raise ValueError(
+                f"Clients that are computed together have one loss, but the method "
+                f"{protocol.settings.method!r} gives each its own; use execution: loop, or several workers."
+            )
+        if any(isinstance(part, Penalised) for part in protocol.task.module.modules()):
+            raise ValueError(
+                "The network has a penalty, as with sharing of kind basis, which is not computed for several "
+                "clients together; use execution: loop, or several workers."
+            )
+        tying = [type(one).__name__ for one in protocol.task.module.modules() if ties_examples(one)]
+        if tying:
+            raise ValueError(
+                f"{tying[0]} computes with several examples at a time, and batches are padded here; use "
+                f"execution: loop, or several workers."
+            )
+        if protocol.task.channels_last:
+            raise ValueError(
+                "Clients cannot be computed together in channels-last memory format; set channels_last to "
+                "false, or compute them one after another."
+            )
+        recurrent = [
+            name for name, layer in protocol.task.module.named_modules() if isinstance(layer, nn.RNNBase)
+        ]
+        if recurrent:
+            raise ValueError(
+                f"The recurrent layer {recurrent[0]!r} cannot be vectorised; use execution: loop, or several "
+                f"workers."
+            )
+        self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
+        self.device = torch.device(protocol.settings.device)
+        on_cpu = self.device.type == "cpu"
+        self.rows = rows or (ROWS_CPU if on_cpu else ROWS_GPU)
+        self._jobs = max(1, (NUMBERS_CPU if on_cpu else NUMBERS_GPU) // protocol.partition.space.size)
+        self._executor, self._agreed = Executor(protocol), False
+        self._stack = Stack(self._executor)
+
+    def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
+        updates = self.run_cohort(round, cohort)
+
+        def answer(client: int) -> Update:
+            update = next(updates)
+            if isinstance(update, ClientError):
+                raise update
+            update.seconds = 0.0  # of some that are computed alone; the round's count
+            self.protocol.check(client, update, self.protocol.plan(client, round.number), round.limit)
+            return update
+
+        try:
+            return sum_cohort(self.protocol, round, cohort, answer)
+        except ValueError as error:
+            raise ClientError(f"Round {round.number}: {error}") from error
+
+    def run_cohort(self, round: Round, clients: Sequence[int]) -> Iterator[Update | ClientError]:
+        """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
+
+        Clients are read and computed a few at a time, as many as rows and numbers allow.
+
+        Raises:
+            ValueError: the clients can be computed one after another but not together.
+        """
+        members: list[_Member | ClientError] = []
+        rows = count = 0
+        for client in clients:
+            jobs = self.protocol.plan(client, round.number)
+            member = self._member(round, client, jobs)
+            more = 0
+            if isinstance(member, _Member):
+                self._alike.check(client, member.shard)
+                more = member.width * self.protocol.task.samples
+            if rows + more > self.rows or count + len(jobs) > self._jobs:
+                yield from self._updates(round, members)
+                members, rows, count = [], 0, 0
+            members.append(member)
+            rows, count = rows + more, count + len(jobs)
+        yield from self._updates(round, members)
+
+    def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member | ClientError:
+        try:
+            shard = self._executor.checked(client, self.shards[client])
+            view = self._executor.view(round, client)
+            local = self.protocol.method.local_settings(view)
+            steps = [local_batches(self.protocol, view, local, len(shard), job) for job in jobs]
+        except Exception as error:
+            failure = ClientError.of(client, round.number, error)
+            failure.__cause__ = error
+            return failure
+        asked = [differentiated(self.protocol, job) for job in jobs]
+        work = [ClientJob(client, local, job, batches) for job, batches in zip(asked, steps, strict=True)]
+        return _Member(client, shard, jobs, work)
+
+    def _updates(
+        self, round: Round, members: Sequence[_Member | ClientError]
+    ) -> Iterator[Update | ClientError]:
+        """The updates of ``members``: together, or else from the loop, whose errors name the client."""
+        whole = [member for member in members if isinstance(member, _Member) and member.width]
+        found: dict[int, Update | ClientError]
+        try:
+            found = self._together(round, whole) if whole else {}
+            if found and not self._agreed:
+                self._compare(round, whole[0], found)
+        except Exception as error:
+            found = {member.client: self._alone(round, member) for member in whole}
+            if not any(isinstance(update, ClientError) for update in found.values()):
+                reason = " ".join(str(error).split())
+                raise ValueError(
+                    f"These clients cannot be computed together ({type(error).__name__}: {reason}); use "
+                    f"execution: loop, or fewer rows at once."
+                ) from error
+        for member in members:
+            if isinstance(member, ClientError):
+                yield member
+            else:
+                yield found.pop(member.client) if member.client in found else self._alone(round, member)
+
+    def _compare(self, round: Round, member: _Member, found: Mapping[int, Update | ClientError]) -> None:
+        """Compute one client alone, once: hooks of gradients, for one, are not called for several."""
+        own = found.get(member.client)
+        if round.residuals is not None or self.protocol.codec is not None or not isinstance(own, Update):
+            return
+        self._agreed, alone = True, self._alone(round, member)
+        if isinstance(alone, ClientError):
+            raise alone
+        near = 0.1 if self.protocol.task.precision == "bf16" else 1e-3
+        for j, delta in alone.deltas.items():
+            if (delta - own.deltas[j]).norm() > near * delta.norm():
+                raise ValueError("alone, a client finds other changes")
+
+    def _alone(self, round: Round, member: _Member) -> Update | ClientError:
+        try:
+            return self._executor.run(round, member.client, member.shard, member.jobs)
+        except ClientError as error:
+            return error
+
+    def _together(self, round: Round, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
+        """Updates by client, without those whose loss is not finite."""
+        shards = [member.shard for member in members]
+        together = joined([(shard.inputs, shard.targets) for shard in shards])
+        inputs, targets = map_leaves(lambda leaf: upload(leaf, self.device), together)
+        updates = {}
+        for one in members:
+            visited = sum(len(places) for of in one.work for places in of.batches)
+            updates[one.client] = Update(
+                examples=count_learned(self.protocol, len(one.shard)), visited=visited
+            )
+        computed, means = [], []
+        for stack in self._stacks(members):
+            mean, deltas, psi = self._stack.run(round, stack, inputs, targets)
+            for row, (client, _, job, _) in enumerate(stack):
+                if job.partition is not None:
+                    updates[client].deltas[job.partition] = deltas[row]
+                if psi is not None:
+                    updates[client].psi = psi[row]
+            computed += stack
+            means.append(mean)
+        losses: dict[int, dict[Job, float]] = {client: {} for client in updates}
+        for (client, _, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
+            losses[client][job] = loss
+        for client, update in updates.items():
+            update.loss = losses[client][reported(losses[client])]
+            if (unseen := self.protocol.unseen(client, losses[client])) is not None:
+                update.unseen_loss, update.unseen_examples = losses[client][unseen], update.examples
+        if self.protocol.method.held_out:
+            for member in members:
+                self._add_feedback(round, updates[member.client], member)
+        finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
+        return {client: self._outgoing(round, client, update) for client, update in finite.items()}
+
+    def _outgoing(self, round: Round, client: int, update: Update) -> Update | ClientError:
+        try:
+            return self.protocol.send(update, client, round)
+        except (OSError, ValueError) as error:  # what is kept of the client is gone, or cannot be kept
+            return ClientError.of(client, round.number, error)
+
+    def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
+        """What takes the place of psi's gradient where clients hold examples out."""
+        partition, view = self.protocol.partition, self._executor.view(round, member.client)
+        for job in member.jobs:
+            if job.psi:
+                k, j = job.subnetwork, job.partition
+                after, _ = self._executor.subnetwork(round, partition, k)
+                if j is not None:
+                    after = partition.put(after, j, k, partition.take(after, j, k) + update.deltas[j])
+                shard = member.shard.to(self.device)
+                update.psi = self._executor.feedback(round, view, shard, job, after)
+
+    def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:
+        """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows and ``_jobs`` jobs."""
+        kinds: dict[Job | tuple[bool, int], list[ClientJob]] = {}
+        offset = 0
+        for member in members:
+            for own in member.work:
+                moved = own._replace(batches=[places + offset for places in own.batches])
+                kinds.setdefault(self._kind(own.job), []).append(moved)
+            offset += len(member.shard)
+        for jobs in kinds.values():
+            jobs.sort(key=lambda of: (-len(of.batches), -len(of.batches[0])))  # like to like: little padding
+            width = max(len(of.batches[0]) for of in jobs) * self.protocol.task.samples
+            count = min(self._jobs, max(1, self.rows // width))
+            for first in range(0, len(jobs), count):
+                stack = jobs[first : first + count]  # in it, more steps come first, and equal jobs together
+                yield sorted(stack, key=lambda of: of.order)
+
+    def _kind(self, job: Job) -> Job | tuple[bool, int]:
+        """Equal for jobs that can be computed together: any that train networks of one size, unless the loss
+        tells them apart."""
+        apart = job.partition is None or type(self.protocol.method).loss is not Method.loss
+        return job if apart else (job.psi, self.protocol.partition.space_of(job.subnetwork).size)
+
+
+class _Member(NamedTuple):
+    """A client, its data, what it was asked for, and what is differentiated for that."""
+
+    client: int
+    shard: Dataset
+    jobs: Sequence[Job]
+    work: list[ClientJob]
+
+    @property
+    def width(self) -> int:
+        """Examples in the largest steps of its jobs, together."""
+        return sum(len(of.batches[0]) for of in self.work)

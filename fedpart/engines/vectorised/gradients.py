@@ -1,0 +1,96 @@
+"""Gradients of many networks at once, each on a batch of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from fedpart.engines.vectorised.stacked_noise import GivenNoise
+from fedpart.partition.space import ParameterSpace
+from fedpart.task.gradients import Job, Objective
+from fedpart.task.task import Batch, Task
+
+# vmap takes these apart before autocast sees them.
+_AUTOCAST = frozenset(
+    (F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+)
+
+
+def stacked_gradients(
+    task: Task,
+    space: ParameterSpace,
+    objective: Objective,
+    job: Job,
+    theta: Tensor,
+    psi: Tensor,
+    batch: Batch,
+    draws: Sequence[Tensor],
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
+
+    The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
+    depends on another's weights.
+
+    Args:
+        task, objective: what is learned, and the loss.
+        space: of the networks.
+        job: what is asked for; of the networks' jobs any, if the objective does not tell them apart.
+        theta: ``[J, size]`` in the module's own order; ``[size]``, one network for all, without training.
+        psi: ``[P]`` for all networks, or ``[J, P]``, one for each.
+        batch: ``[J, b, ...]`` each; weights where batches differ in size.
+        draws: the noise of all networks, see :func:`.stacked_draws`.
+
+    Returns:
+        Losses ``[J]``, nats; gradients of theta ``[J, size]``, or None; of psi ``[J, P]``, or None.
+
+    Raises:
+        RuntimeError: the losses depend on nothing that the job asks for, or the network cannot be vmapped.
+    """
+
+    def loss(theta: Tensor, psi: Tensor, parts: tuple[Any, ...], draws: tuple[Tensor, ...]) -> Tensor:
+        return objective(task, job, space.tensors(theta), psi, Batch(*parts), GivenNoise(draws))
+
+    theta = theta.detach().requires_grad_(job.partition is not None)
+    psi = psi.expand(batch.examples, -1).clone().requires_grad_() if job.psi else psi
+    own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
+    of_batch = tuple(None if part is None else 0 for part in batch)
+    mapped = torch.func.vmap(loss, in_dims=(*own, of_batch, 0), randomness="different")
+    with _AsInTheLoop(), sdpa_kernel(SDPBackend.MATH):  # the kernel that takes all networks at once
+        losses = mapped(theta, psi, tuple(batch), tuple(draws))
+    wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
+    found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
+    of_psi = found.pop() if job.psi else None
+    return losses.detach(), found.pop() if found else None, of_psi
+
+
+class _AsInTheLoop(TorchFunctionMode):
+    """What ``torch.func.vmap`` would change about a network's own arithmetic, put right.
+
+    Convolutions heed autocast; a token beyond its vocabulary ends in an error or a loss that is not a number.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _AUTOCAST:
+            args = [_lowered(value) for value in args]
+            kwargs = {name: _lowered(value) for name, value in kwargs.items()}
+        result = func(*args, **kwargs)
+        if func is F.embedding:  # the tables of all networks are one: it would read the next network's
+            tokens, table = args[:2]
+            outside = (tokens < 0) | (tokens >= len(table))
+            result = result.masked_fill(outside.unsqueeze(-1), math.nan)
+        return result
+
+
+def _lowered(value: Any) -> Any:
+    """A tensor in the precision of autocast, if that is on."""
+    if not (isinstance(value, Tensor) and torch.is_autocast_enabled(value.device.type)):
+        return value
+    return value.to(torch.get_autocast_dtype(value.device.type))

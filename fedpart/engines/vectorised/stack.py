@@ -1,0 +1,172 @@
+"""Stack: jobs of several clients as one computation, their networks one on top of another (torch.func)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpart.engines.alike import draws
+from fedpart.engines.executor import Executor
+from fedpart.engines.vectorised.gradients import stacked_gradients
+from fedpart.engines.vectorised.stacked_noise import stacked_draws, upload
+from fedpart.randomness.noise import NoiseKey
+from fedpart.randomness.shapes import Draws
+from fedpart.task.gradients import Job
+from fedpart.task.task import Batch
+from fedpart.training.local import LocalSettings
+from fedpart.training.optimisers import SlicedOptimiser
+from fedpart.trees import Tree, map_leaves
+from fedpart.updates.round import Round
+
+
+class ClientJob(NamedTuple):
+    """One job of one client.
+
+    ``local``: how the client trains; ``batches``: where the examples of each local step lie in the stack's
+    data, ``[b]`` int64 on the CPU.
+    """
+
+    client: int
+    local: LocalSettings
+    job: Job
+    batches: list[Tensor]
+
+    @property
+    def order(self) -> tuple[float | str, ...]:
+        """Equal for those of a stack that are stepped as one; those of more steps come first."""
+        rates = self.local.learning_rate, self.local.momentum
+        decay = self.local.weight_decay, self.local.decay_scaling
+        return -len(self.batches), self.job.partition or 0, self.job.subnetwork, *rates, *decay
+
+
+class Stack:
+    """Computes jobs of one kind together, as :class:`.Executor` does one after another.
+
+    Args:
+        executor: that has the server's values on the device.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.protocol, self.device, self._executor = executor.protocol, executor.device, executor
+        # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
+        self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
+        self._shapes: dict[tuple[Job, str], Draws] = {}
+
+    def run(
+        self, round: Round, jobs: Sequence[ClientJob], inputs: Tree, targets: Tree
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """Execute J ``jobs``.
+
+        Args:
+            round: the server's values.
+            jobs: of one kind: all train or none does, all take psi's gradient or none does, networks are of
+                one size, and those that do not train use one subnetwork. In :attr:`ClientJob.order`.
+            inputs, targets: ``[n, ...]``, the examples of all their clients, on the device.
+
+        Returns:
+            Losses ``[J]``, means over the examples seen, in nats, float64; J changes of w_j, or none without
+            training; gradients of psi ``[J, P]``, or None.
+        """
+        task, objective = self.protocol.task, self.protocol.method.loss
+        job = jobs[0].job
+        space = self.protocol.partition.space_of(job.subnetwork)
+        examples = [sum(len(batch) for batch in of.batches) for of in jobs]
+        seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
+        server, local_psi = self._executor.on_device(round).psi, self.protocol.method.local_psi
+        every = [local_psi(self._executor.view(round, of.client)) for of in jobs]
+        psi = server if all(one is server for one in every) else torch.stack(every)  # [P] or [J, P]
+        losses, psi_sum = torch.zeros_like(seen), server.new_zeros(len(jobs), len(server))
+        start, _ = self._executor.subnetwork(round, self.protocol.partition, job.subnetwork)
+        kinds = groupby(jobs, lambda of: of.order) if job.partition is not None else ()
+        runs = [_Run(self._executor, round, list(same)) for _, same in kinds]
+        for step in range(len(jobs[0].batches)):
+            live = [of for of in jobs if len(of.batches) > step]
+            moving = [run for run in runs if run.steps > step]
+            theta = torch.cat([r.theta() for r in moving]) if moving else start
+            batch, sizes = self._batch(live, step, inputs, targets)
+            draws = self._draws(round, live, step, batch)
+            own = psi if psi.ndim == 1 else psi[: len(live)]
+            now, of_theta, of_psi = stacked_gradients(task, space, objective, job, theta, own, batch, draws)
+            losses[: len(live)] += now * sizes
+            if of_psi is not None:
+                psi_sum[: len(live)] += of_psi * sizes.unsqueeze(1)
+            if of_theta is not None:
+                gradients = torch.split(of_theta, [run.count for run in moving])
+                for run, gradient in zip(moving, gradients, strict=True):
+                    run.step(gradient)
+        psi_mean = psi_sum * self._executor.psi_mask / seen.to(psi_sum.dtype).unsqueeze(1)
+        deltas = [row.clone() for run in runs for row in run.deltas]
+        return losses / seen, deltas, psi_mean if job.psi else None
+
+    def _batch(
+        self, live: Sequence[ClientJob], step: int, inputs: Tree, targets: Tree
+    ) -> tuple[Batch, Tensor]:
+        """The batches of one step, ``[J, b, ...]``, and their sizes ``[J]``; padding repeats an example."""
+        batches = [of.batches[step] for of in live]
+        sizes = torch.tensor([len(batch) for batch in batches])
+        width = int(sizes.max())
+        padded = torch.stack([torch.cat([b, b[:1].expand(width - len(b))]) for b in batches])
+        places, weights = upload(padded, self.device), None
+        if int(sizes.min()) < width:
+            real = torch.arange(width) < sizes.unsqueeze(1)
+            weights = upload(real, self.device, self.protocol.task.dtype)
+        here, wanted = map_leaves(lambda leaf: leaf[places], (inputs, targets))
+        return Batch(here, wanted, weights), upload(sizes, self.device)
+
+    def _draws(self, round: Round, live: Sequence[ClientJob], step: int, batch: Batch) -> tuple[Tensor, ...]:
+        """The noise of one step, as every job draws it alone."""
+        keys, sizes = [], [len(of.batches[step]) for of in live]
+        for of in live:
+            purpose = "psi" if of.job.partition is None else f"train {of.job.partition}"
+            keys.append(NoiseKey(self.protocol.settings.seed, purpose, (step, of.client, round.number)))
+        first = {n: Batch(*map_leaves(lambda leaf, n=n: leaf[0, :n], batch[:2])) for n in set(sizes)}
+        shapes = {n: self._shapes_of(round, live[0].job, some) for n, some in first.items()}
+        own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
+        return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
+
+    def _shapes_of(self, round: Round, job: Job, batch: Batch) -> Draws:
+        """See :func:`.draws`; found once."""
+        key = job, str(map_leaves(lambda leaf: tuple(leaf.shape), batch.inputs))
+        if key not in self._shapes:
+            self._shapes[key] = draws(self._executor, round, job, batch)
+        return self._shapes[key]
+
+
+class _Run:
+    """Neighbours in a stack that train one partition for as many steps.
+
+    Args:
+        executor, round: the server's values.
+        jobs: equal in their order.
+
+    Attributes:
+        count: of jobs; steps: of each.
+        deltas: change of w_j so far, ``[count, elements of w_j]``, not rounded to the precision of w_j.
+    """
+
+    def __init__(self, executor: Executor, round: Round, jobs: Sequence[ClientJob]) -> None:
+        count, job, local = len(jobs), jobs[0].job, jobs[0].local
+        self.count, self.steps = count, len(jobs[0].batches)
+        self._partition = partition = executor.protocol.partition
+        self._which = j, k = job.partition or 0, job.subnetwork
+        self._decay = local.decays(executor.protocol.chunks)[j - 1]
+        start, _ = executor.subnetwork(round, partition, k)
+        self._start, self._w = start.expand(count, -1), partition.take(start, *self._which)
+        self.deltas = self._w.new_zeros(count, len(self._w))
+        self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], local.sgd, [self._decay])
+
+    def theta(self) -> Tensor:
+        """Their networks as they are now, ``[count, n]``."""
+        return self._partition.put(self._start, *self._which, self._w + self.deltas)
+
+    def step(self, gradient: Tensor) -> None:
+        """One step along ``gradient [count, n]``; w_j alone moves."""
+        of_w_j = self._partition.take(gradient, *self._which)
+        if self._decay:  # the optimiser adds that of the deltas
+            of_w_j = of_w_j.add(self._w, alpha=self._decay)
+        self._sgd.step(0, of_w_j.reshape(-1))

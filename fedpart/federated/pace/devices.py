@@ -1,0 +1,136 @@
+"""Fleet: the simulated devices of all clients, drawn from distributions or read from a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpart.federated.pace.distributions import DISTRIBUTIONS
+from fedpart.federated.pace.settings import AMOUNTS, Amount, DeviceSettings
+from fedpart.randomness.streams import generator
+
+
+class Device(NamedTuple):
+    """Of one client: ``speed`` in examples, ``upload`` and ``download`` in bytes per second; inf: no time.
+
+    ``available``: the share of the rounds in which it is there.
+    """
+
+    speed: float
+    upload: float
+    download: float
+    available: float = 1.0
+
+    def seconds(self, download: int, visited: int, upload: int) -> float:
+        """Simulated seconds from being asked to having answered.
+
+        Args:
+            download, upload: bytes of the question and of the answer.
+            visited: examples whose gradients are taken, each time.
+        """
+        return download / self.download + visited / self.speed + upload / self.upload
+
+
+class Fleet:
+    """The device of every client number, fixed for the run.
+
+    Args:
+        settings: see :class:`.DeviceSettings`.
+        clients: N.
+        seed: of the draws.
+
+    Raises:
+        ValueError: the trace cannot be read, or has no device of a client; one sentence.
+    """
+
+    def __init__(self, settings: DeviceSettings, clients: int, seed: int) -> None:
+        self._settings, self._clients, self._seed = settings, clients, seed
+        self._traced = None if settings.trace is None else read_trace(settings, clients)
+        self._shares: NDArray[np.float64] | float = settings.available
+        if self._traced is not None:
+            self._shares = np.array([self._traced[client].available for client in range(clients)])
+
+    def device(self, client: int) -> Device:
+        """The device of ``client``; a draw of (seed, client)."""
+        if self._traced is not None:
+            return self._traced[client]
+        own = self._settings
+        speed, upload, download = (self._drawn(name, getattr(own, name), client) for name in AMOUNTS)
+        return Device(speed, upload, download, own.available)
+
+    def available(self, round: int) -> list[int] | None:
+        """Clients that are there in ``round`` (1..), ascending: a draw of (seed, round, client); None: all.
+
+        Where there is such a draw, it takes the time and memory of N numbers.
+        """
+        if np.all(self._shares == 1):
+            return None
+        drawn = generator(self._seed, "availability", round).random(self._clients)
+        there: list[int] = np.flatnonzero(drawn < self._shares).tolist()
+        return there
+
+    def _drawn(self, name: str, amount: Amount, client: int) -> float:
+        if amount is None:
+            return math.inf
+        if not isinstance(amount, dict):
+            return float(amount)
+        [(distribution, numbers)] = amount.items()
+        rng = generator(self._seed, f"device {name}", client)
+        value = float(DISTRIBUTIONS.resolve(distribution)(rng, *numbers))
+        if not value > 0:
+            raise ValueError(
+                f"devices.{name} of client {client} is {value}; let {distribution} draw above 0."
+            )
+        return value
+
+
+def read_trace(settings: DeviceSettings, clients: int) -> dict[int, Device]:
+    """The devices in the trace by client number; lines of other numbers than 0..clients-1 are left out.
+
+    Args:
+        settings: with a ``trace``, whose first line names the columns.
+        clients: N.
+
+    Raises:
+        ValueError: a column or a client is missing, or a line is no device; one sentence that names it.
+    """
+    found, content = dict[int, Device](), settings.traced()
+    try:
+        lines = csv.DictReader(io.StringIO(content.decode(), newline=""))
+        missing = {"client", *AMOUNTS} - set(lines.fieldnames or ())
+        if missing:
+            raise ValueError(f"there is no column {min(missing)!r}")
+        for line in lines:
+            client, device = _parsed(lines.line_num, line)
+            if client in found:
+                raise ValueError(f"line {lines.line_num} is of client {client} again")
+            found[client] = device
+    except ValueError as error:
+        raise ValueError(
+            f"The trace {settings.trace} is damaged ({error}); give it a line for every client, with the "
+            f"columns client,speed,upload,download[,available]."
+        ) from error
+    lacking = [client for client in range(clients) if client not in found]
+    if lacking:
+        raise ValueError(
+            f"The trace {settings.trace} has no line for client {lacking[0]}, one of {len(lacking)}; give "
+            f"every client one, or set clients to fewer."
+        )
+    return {client: found[client] for client in range(clients)}
+
+
+def _parsed(number: int, line: dict[str, str | None]) -> tuple[int, Device]:
+    try:
+        client = int(line["client"] or "")
+        speed, upload, download = (float(line[name] or "") for name in AMOUNTS)
+        device = Device(speed, upload, download, float(line.get("available") or 1))
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
+    if not (client >= 0 and all(amount > 0 for amount in device) and device.available <= 1):  # NaN is not
+        raise ValueError(f"line {number} has a number out of range")
+    return client, device

@@ -1,0 +1,195 @@
+"""Settings of simulated devices, and of whom a round waits for."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedpart.federated.pace.distributions import check_draw
+from fedpart.training.settings import RunSettings, Settings, documented, setting
+
+Amount = float | dict[str, tuple[float, ...]] | None
+"""A number for all clients, ``{distribution: [its numbers]}``, or None: it takes no time."""
+AMOUNTS = ("speed", "upload", "download")
+_DRAWN = (
+    "a number for all, or {lognormal: [median, sigma]}, {uniform: [low, high]}, {pareto: [fastest, alpha]}"
+)
+
+
+@documented
+@dataclass(frozen=True)
+class DeviceSettings(Settings):
+    """How fast the clients' simulated devices are, and how often they are there; the seed decides for each.
+
+    Raises:
+        ValueError: a value out of range, an unknown distribution, or a trace beside other settings.
+    """
+
+    speed: Amount = setting(
+        None, f"examples per second, each counted whenever its gradient is taken: {_DRAWN}; null: no time"
+    )
+    upload: Amount = setting(None, "bytes per second, as speed")
+    download: Amount = setting(None, "bytes per second, as speed")
+    available: float = setting(1.0, "share of the rounds in which a client can be asked", gt=0, le=1)
+    trace: str | None = setting(
+        None,
+        "CSV file with the columns client, speed, upload, download and, optionally, available, in place of "
+        "the others; relative to the current folder",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in AMOUNTS:
+            amount = getattr(self, name)
+            if self.trace is not None and (amount is not None or self.available != 1):
+                raise ValueError(
+                    f"devices.trace says how fast every client is; leave {name if amount else 'available'} "
+                    f"out of devices, or the trace."
+                )
+            if isinstance(amount, Mapping):
+                if len(amount) != 1:
+                    raise ValueError(f"devices.{name} has one distribution, got {len(amount)}: {amount!r}.")
+                [(distribution, numbers)] = amount.items()
+                check_draw(f"devices.{name}", distribution, tuple(numbers))
+                object.__setattr__(self, name, {distribution: tuple(numbers)})
+            elif amount is not None and amount <= 0:
+                raise ValueError(f"devices.{name} is above 0, got {amount!r}; null takes no time.")
+
+    def traced(self) -> bytes:
+        """What the trace contains; empty without one.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        try:
+            return b"" if self.trace is None else Path(self.trace).read_bytes()
+        except OSError as error:
+            raise ValueError(
+                f"The trace {self.trace} cannot be read ({error.strerror}); name a file in devices.trace."
+            ) from error
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class PaceSettings(RunSettings):
+    """What a federated run says of slow and missing clients; see ``docs/guides/slow_clients.md``."""
+
+    devices: DeviceSettings | None = setting(
+        None, "the simulated devices of the clients; null: there is no simulated clock"
+    )
+    overselect: float = setting(
+        1.0,
+        "how many times the cohort is asked, rounded up; the first of them to answer, as many as the cohort, "
+        "are in the sum",
+        ge=1,
+    )
+    deadline: float | None = setting(
+        None, "simulated seconds after which a round's answers are too late; null: none", gt=0
+    )
+    aggregation: Literal["synchronous", "buffered"] = setting(
+        "synchronous",
+        "synchronous: a round waits for its cohort; buffered: clients train all the time, and a round is a "
+        "step with the first answers (FedBuff)",
+    )
+    buffer: int | None = setting(
+        None, "with aggregation: buffered, K, the answers that a step takes; null: the cohort", ge=1
+    )
+    concurrency: int | None = setting(
+        None, "with aggregation: buffered, M, the clients that train at a time; null: the cohort", ge=1
+    )
+    staleness: Literal["none", "sqrt"] = setting(
+        "none",
+        "with aggregation: buffered, sqrt: what a client found s steps ago is divided by sqrt(1 + s)",
+    )
+
+    @property
+    def simulated(self) -> list[str]:
+        """Keys of settings that only a simulation of the clients' time can heed."""
+        keys = {"devices": self.devices is not None, "aggregation: buffered": self.aggregation == "buffered"}
+        return [key for key, used in keys.items() if used]
+
+    def check_real(self) -> None:
+        """Refuse, where the clients are real, what only a simulation of their time can heed.
+
+        Raises:
+            ValueError: one sentence.
+        """
+        if self.simulated:
+            raise ValueError(
+                f"{self.simulated[0]} goes by simulated time, which follows from the clients' devices and "
+                f"the sizes of their data; set devices and use PacedFedPart(federation, shards), or leave it "
+                f"out."
+            )
+
+    def deciding(self) -> dict[str, Any]:
+        """See :meth:`.Settings.deciding`: without the pace, of which clients need not know."""
+        return {key: value for key, value in super().deciding().items() if key not in _PACE}
+
+    def pace(self) -> dict[str, Any]:
+        """What else decides the numbers, as plain data by name: None where nothing is simulated.
+
+        Raises:
+            ValueError: a trace cannot be read; it counts by what it contains.
+        """
+        found = {key: value for key, value in asdict(self).items() if key in _PACE}
+        if self.devices is not None:
+            found["devices"]["trace"] = hashlib.sha256(self.devices.traced()).hexdigest()
+        unused = ["overselect", "deadline"] if self.devices is None else []
+        if self.aggregation == "synchronous":
+            unused += ["aggregation", "buffer", "concurrency", "staleness"]
+        plain: dict[str, Any] = json.loads(json.dumps({**found, **dict.fromkeys(unused)}))
+        return plain
+
+    def check_pace(self, clients: int, cohort: int, min_replies: int, private: bool) -> None:
+        """Refuse settings that make no sense together.
+
+        Args:
+            clients, cohort, min_replies: of the run.
+            private: whether the cohorts are secret.
+
+        Raises:
+            ValueError: one sentence.
+        """
+        if self.simulated and private:
+            raise ValueError(
+                f"Privacy keeps the cohorts secret and does not say how long clients take, which "
+                f"{self.simulated[0]} would tell; leave one of the two out."
+            )
+        if self.aggregation == "buffered":
+            self._check_buffered(clients, cohort, min_replies)
+            return
+        for key in ("buffer", "concurrency", "staleness"):
+            if getattr(self, key) not in (None, "none"):
+                raise ValueError(f"{key} is for aggregation: buffered; set that, or leave {key} out.")
+        for key, used in (("overselect", self.overselect != 1), ("deadline", self.deadline is not None)):
+            if used and self.devices is None:
+                raise ValueError(
+                    f"{key} leaves clients out by their simulated time, but there is none; set devices as "
+                    f"well, or leave {key} out."
+                )
+
+    def _check_buffered(self, clients: int, cohort: int, min_replies: int) -> None:
+        for key, used in (("overselect", self.overselect != 1), ("deadline", self.deadline is not None)):
+            if used:
+                raise ValueError(
+                    f"{key} is for rounds that wait for their cohort, and buffered ones do not; leave {key} "
+                    f"out, or set aggregation: synchronous."
+                )
+        for key in ("buffer", "concurrency"):
+            if (getattr(self, key) or cohort) > clients:
+                raise ValueError(
+                    f"{key} is between 1 and the number of clients ({clients}), got {getattr(self, key)}."
+                )
+        if min_replies > (self.buffer or cohort):
+            raise ValueError(
+                f"min_replies is {min_replies}, but a step takes {self.buffer} answers; set buffer to "
+                f"{min_replies} or more, or lower min_replies."
+            )
+
+
+_PACE = frozenset(inspect.get_annotations(PaceSettings))

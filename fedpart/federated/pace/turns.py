@@ -1,0 +1,123 @@
+"""Turns: whom the server asks in a round, and whose answers it steps with, by simulated time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedpart.federated.pace.devices import Fleet
+from fedpart.federated.pace.settings import PaceSettings
+
+Values = tuple[Tensor, Tensor]
+"""w ``[size]`` and psi ``[P]``."""
+Seconds = Callable[[int], float]
+"""Simulated seconds that a client takes if it starts in this round."""
+
+
+class Draw(Protocol):
+    """Draws clients, as :meth:`.Federation.cohort` does."""
+
+    def __call__(
+        self,
+        round: int,
+        /,
+        available: Sequence[int] | None = None,
+        *,
+        size: int | None = None,
+        without: Collection[int] = (),
+        turn: int = 0,
+    ) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clients of one step that have started from the same values.
+
+    Attributes:
+        round: 1.., in which they have started.
+        clients: ascending.
+        scale: what their changes are multiplied with, in a mean that is divided as if they were not.
+    """
+
+    round: int
+    clients: list[int]
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A round, before anything of it is computed.
+
+    Attributes:
+        cohort: clients that are asked for the step; with buffered aggregation those that it takes.
+        groups: whose answers are in the step, ascending by the round in which they started.
+        ends: simulated seconds since the run began, when the server steps.
+        asked: clients that have got the server's values.
+        late: clients of the cohort that are left out, ascending, with the seconds that they would take.
+        staleness: mean number of steps that the server has made since the clients of ``groups`` started;
+            None: they never differ.
+        state: what the pace remembers of it.
+    """
+
+    cohort: list[int]
+    groups: list[Group]
+    ends: float
+    asked: list[int]
+    late: list[tuple[int, float]] = field(default_factory=list)
+    staleness: float | None = None
+    state: Any = None
+
+
+class Synchronous:
+    """Rounds that wait for their cohort: for all of it, for the first to answer, or until a deadline.
+
+    Args:
+        settings: with ``overselect`` and ``deadline``.
+        cohort: how many answers a round wants.
+        fleet: the clients' devices.
+
+    Attributes:
+        now: simulated seconds since the run began.
+        fleet: the clients' devices.
+    """
+
+    def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet) -> None:
+        self.now, self.fleet, self._cohort = 0.0, fleet, cohort
+        self._asks = math.ceil(settings.overselect * cohort - 1e-9)
+        self._deadline = math.inf if settings.deadline is None else settings.deadline
+
+    def turn(self, round: int, draw: Draw, seconds: Seconds) -> Turn:
+        """Round ``round`` (1..); nothing is changed before it is committed."""
+        cohort = draw(round, self.fleet.available(round), size=self._asks)
+        times = {client: seconds(client) for client in cohort}
+        first = sorted(cohort, key=lambda client: (times[client], client))[: self._cohort]
+        kept = sorted(client for client in first if times[client] <= self._deadline)
+        late = [(client, times[client]) for client in cohort if client not in set(kept)]
+        waits = late and len(kept) < self._cohort  # in vain: for the deadline
+        took = self._deadline if waits else max((times[client] for client in kept), default=0.0)
+        groups = [Group(round, kept)] if kept else []
+        return Turn(cohort, groups, self.now + took, cohort, late)
+
+    def commit(self, turn: Turn, w: Tensor, psi: Tensor) -> None:
+        """Go on from the end of ``turn``; ``w``, ``psi``: the server's values in it, before its step."""
+        self.now = turn.ends
+
+    def values(self, round: int) -> Values | None:
+        """What clients that started in an earlier round started from; None: the server's own values."""
+        return None
+
+    def report(self, round: int) -> dict[str, Any]:
+        """Fields of the report on the round that is completed."""
+        return {"simulated_seconds": self.now}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides how it goes on, by its key in checkpoints."""
+        return {"pace": {"now": self.now}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`, from the state of the whole run."""
+        self.now = state.get("pace", {}).get("now", 0.0)

@@ -1,0 +1,172 @@
+"""Estimates of the log marginal likelihood that psi can follow: functions of sums over examples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.methods.evidence.layers import Tensors
+from fedpart.nn.hyperparameters.base import HyperModule
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.task.task import Batch, Task
+
+Sums = tuple[Tensor, ...]
+Draws = Callable[[], Iterator[tuple[Batch, NoiseKey]]]
+
+
+class Total(NamedTuple):
+    """What :meth:`Estimate.total` returns: sums over the examples, what is needed of them, the weights in
+    double precision, and how many examples there were."""
+
+    sums: Sums
+    reduced: Sums
+    w: Tensors
+    examples: int
+
+
+class Estimate(ABC):
+    """log p(D | psi), up to an approximation, as a function of sums over the examples.
+
+    So its gradient needs one batch in memory at a time: the function is differentiated by the sums, once, and
+    the sums of each batch by psi (:meth:`gradient`).
+
+    Args:
+        task: with averaged logits. What is computed with is a copy in double precision.
+
+    Attributes:
+        own: hyperparameters of the estimate itself, such as prior precisions: name to initial value.
+
+    Raises:
+        ValueError: other averages.
+    """
+
+    own: dict[str, float]
+
+    def __init__(self, task: Task) -> None:
+        if task.average != "logits":
+            raise ValueError(f"This evidence is of averaged logits, not {task.average}; set average: logits.")
+        # Kernels can be differentiated once, and there are none for this.
+        self.task = task.replace(precision="fp64", channels_last=False)
+
+    @abstractmethod
+    def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
+        """What is summed over the examples of a batch.
+
+        Args:
+            w: the network's named tensors in double precision, each with ``requires_grad``.
+            psi: ``[P]``, in double precision.
+            batch: see :class:`.Task`.
+            key: of its noise.
+            graph: whether the result is differentiable by psi.
+        """
+
+    def reduced(self, sums: Sums) -> Sums:
+        """What :meth:`evidence` needs of the sums, without the own hyperparameters; differentiable."""
+        return sums
+
+    @abstractmethod
+    def evidence(self, reduced: Sums, w: Tensors, own: Tensor, examples: int) -> Tensor:
+        """log p(D | psi), a scalar in nats, differentiable by the first and by ``own``.
+
+        Args:
+            reduced: of the sums over all ``examples``.
+            w: as in :meth:`sums`.
+            own: logarithms of the estimate's own hyperparameters, ``[len(self.own)]``.
+        """
+
+    def penalty(self, w: Tensors, own: Tensor) -> Tensor | float:
+        """-log of the prior of the weights without its constant: what training adds to N mean losses."""
+        return 0.0
+
+    def outputs(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey) -> Tensor:
+        """Outputs averaged over the samples ``[B, ...]``, twice differentiable; dropout is on, as in L_ML."""
+        return self.task.outputs(w, psi, batch.inputs, Smooth(key, psi.device, psi.dtype))
+
+    def total(self, w: Tensors, psi: Tensor, batches: Draws) -> Total:
+        """The sums over all batches.
+
+        Args:
+            w, psi: in any precision.
+            batches: gives them with the keys of their noise, the same each time.
+
+        Raises:
+            ValueError: there is none.
+        """
+        sums: Sums = ()
+        examples, w = 0, _double(w)
+        for batch, key in batches():
+            new = [part.detach() for part in self.sums(w, psi.detach().double(), batch, key)]
+            sums = tuple(a + b for a, b in zip(sums, new, strict=True)) if examples else tuple(new)
+            examples += batch.examples
+        if not examples:
+            raise ValueError("An evidence needs data; give at least one example.")
+        return Total(sums, self.reduced(sums), w, examples)
+
+    def value(self, total: Total, own: Tensor) -> Tensor:
+        """log p(D | psi), a scalar in nats; ``own``: see :meth:`evidence`."""
+        return self.evidence(total.reduced, total.w, own.double(), total.examples)
+
+    def own_gradient(self, total: Total, own: Tensor) -> Tensor:
+        """Derivative of :meth:`value` by ``own``, of its shape."""
+        own = own.detach().requires_grad_()
+        return torch.autograd.grad(self.value(total, own), own)[0]
+
+    def gradient(self, total: Total, psi: Tensor, own: Tensor, batches: Draws) -> Tensor:
+        """Derivative of log p(D | psi) by psi through the sums ``[P]``, by the chain rule.
+
+        Args:
+            total: over all data, at ``psi [P]``.
+            own: see :meth:`evidence`; the derivative by it is not in the result.
+            batches: all data, for the derivative itself; of a part, scaled to all, for an estimate.
+        """
+        sums = tuple(part.detach().requires_grad_() for part in total.sums)
+        value = self.evidence(self.reduced(sums), total.w, own.detach().double(), total.examples)
+        slopes = torch.autograd.grad(value, sums, allow_unused=True, materialize_grads=True)
+        at = psi.detach().double().requires_grad_()
+        found, covered = torch.zeros_like(at), 0
+        for batch, key in batches():
+            parts = self.sums(total.w, at, batch, key, graph=True)
+            change = torch.stack([(a * b).sum() for a, b in zip(slopes, parts, strict=True)]).sum()
+            (new,) = torch.autograd.grad(change, at, allow_unused=True, materialize_grads=True)
+            found, covered = found + new, covered + batch.examples
+        return (found * (total.examples / covered)).to(psi.dtype)
+
+
+def _double(w: Tensors) -> dict[str, Tensor]:
+    return {name: value.detach().double().requires_grad_() for name, value in w.items()}
+
+
+class Smooth(Noise):
+    """Noise for second derivatives: masks that are looked up by bits can be differentiated once."""
+
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
+        """None: the numbers are not made from bits."""
+
+
+class Own(HyperModule):
+    """Hyperparameters of an estimate, on a logarithmic scale: an input transform that changes nothing.
+
+    So they are part of psi, and with it of reports and checkpoints.
+
+    Args:
+        values: what they are called, and where they start.
+    """
+
+    hyperparameters = ("log",)
+    part = "*"
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        super().__init__()
+        self.names = tuple(values)
+        self.log = nn.Parameter(torch.tensor([*values.values()]).log())
+
+    def forward(self, x: Any) -> Any:
+        """``x``, as it is."""
+        return x
+
+    def physical(self) -> dict[str, float]:
+        return dict(zip(self.names, self.log.detach().exp().tolist(), strict=True))

@@ -1,0 +1,127 @@
+"""Laplace's approximation with Kronecker factors, differentiable by psi (Immer et al. 2022; App. D)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedpart.methods.evidence.estimate import Estimate, Sums
+from fedpart.methods.evidence.layers import Calls, Tensors, layers_of, mean_inputs, parts_of
+from fedpart.randomness.noise import NoiseKey
+from fedpart.task.task import Batch, Task
+
+LARGEST = 100_000  # weights; the factor of a layer has the square of its inputs
+
+
+class Kfac(Estimate):
+    """With weights theta_l of layer l (its bias included), and the prior N(0, 1/delta_l) on each of them::
+
+        log p(D) = log p(D | theta, psi) - 1/2 sum_l delta_l |theta_l|^2
+                   - 1/2 sum_l log det(I + A_l (x) G_l / (N delta_l)).
+
+    A_l (x) G_l / N stands for the generalised Gauss-Newton matrix of the summed negative log-likelihood of
+    outputs that are averaged over S samples. For one linear layer it is that matrix, if all examples have the
+    same curvature (regression). Dropout is on, as in L_ML.
+
+    - ``A_l = sum_n a_n a_n'``: a_n are the layer's inputs, averaged over the samples.
+    - ``G_l = sum_n g_n' Lambda_n g_n``: g_n is the Jacobian of example n's averaged outputs by the layer's
+      outputs, summed over the samples. Lambda_n is the Hessian of its negative log-likelihood by the former.
+    - Of a convolution, A_l is the mean over its places and G_l the sum (Grosse and Martens 2016).
+
+    Other trained numbers than those of nn.Linear and nn.Conv2d (scales and offsets of norms) are constants
+    without a prior. There are no terms in 2 pi, as prior and posterior cancel.
+
+    Args:
+        task: see :class:`.Estimate`; at most 100,000 weights.
+
+    Raises:
+        ValueError: there are more weights, or none in such layers.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        size = task.parameter_space(1).size
+        if size > LARGEST:
+            raise ValueError(
+                f"Kronecker factors are computed for networks of up to {LARGEST:,} weights, and this one has "
+                f"{size:,}; use a smaller one, or evidence: last_layer."
+            )
+        self.layers = layers_of(task)
+        self.own = {f"precision[{layer}]": 1.0 for layer in self.layers}
+
+    def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
+        """A_l and G_l of every layer, one after another, in double precision; then the likelihood.
+
+        Raises:
+            ValueError: a layer is used twice in a pass, or not by itself, or a convolution has groups.
+        """
+        weights = {layer: parts_of(w, layer)[0] for layer in self.layers}
+        with Calls(weights) as calls:
+            outputs = self.outputs(w, psi, batch, key)
+        nll = self.task.likelihood(outputs, batch.targets, psi).sum()
+        hessian = _hessian(nll, outputs, graph)
+        returned = [out for _, out in calls.seen.values()]
+        of_outputs = [  # by output: the Jacobian's row by every layer
+            torch.autograd.grad(
+                of_one.sum(), returned, retain_graph=True, create_graph=graph, allow_unused=True
+            )
+            for of_one in outputs.flatten(1).unbind(1)
+        ]
+        jacobians = dict(zip(calls.seen, zip(*of_outputs, strict=True), strict=True))
+        found: list[Tensor] = []
+        for layer in self.layers:
+            if layer not in calls.seen:
+                raise ValueError(
+                    f"The layer {layer} is not called as a module of its own, so it has no Kronecker "
+                    f"factors; freeze it, or use another method."
+                )
+            if jacobians[layer][0] is None:  # the outputs do not depend on it
+                found += [torch.zeros(1, 1).to(nll)] * 2
+                continue
+            rows, _ = calls.seen[layer]
+            a = mean_inputs(rows, batch.examples, len(parts_of(w, layer)) > 1).double()
+            g = torch.stack(
+                [_by_places(one, weights[layer].ndim == 4, batch.examples) for one in jacobians[layer]]
+            ).double()
+            weighed = torch.einsum("bkj,jbto->kbto", hessian.double(), g)
+            found.append(torch.einsum("bti,btj->ij", a, a) / a.shape[1])
+            found.append(torch.einsum("kbto,kbtp->op", g, weighed))
+        return *found, nll.double()
+
+    def reduced(self, sums: Sums) -> Sums:
+        """Eigenvalues of A_l and G_l of every layer; then the likelihood."""
+        # The derivative of eigenvalues alone, without eigenvectors, exists where some are equal.
+        return *(torch.linalg.eigvalsh(factor).clamp_min(0) for factor in sums[:-1]), sums[-1]
+
+    def evidence(self, reduced: Sums, w: Tensors, own: Tensor, examples: int) -> Tensor:
+        """See the class; ``own``: log delta_l ``[L]``."""
+        found = -reduced[-1] - self.penalty(w, own)
+        for inputs, outputs, log_precision in zip(reduced[:-1:2], reduced[1:-1:2], own, strict=True):
+            ratio = torch.outer(inputs, outputs) / (examples * log_precision.exp())
+            found = found - ratio.log1p().sum() / 2
+        return found
+
+    def penalty(self, w: Tensors, own: Tensor) -> Tensor:
+        """``1/2 sum_l delta_l |theta_l|^2``, a scalar; ``own``: log delta_l ``[L]``."""
+        parts = (torch.cat([part.flatten() for part in parts_of(w, layer)]) for layer in self.layers)
+        return (own.exp() * torch.stack([theta.square().sum() for theta in parts])).sum() / 2
+
+
+def _hessian(nll: Tensor, outputs: Tensor, graph: bool) -> Tensor:
+    """Of each example's negative log-likelihood by its outputs, ``[B, K, K]``."""
+    (slope,) = torch.autograd.grad(nll, outputs, create_graph=True)
+    rows = [
+        torch.autograd.grad(one.sum(), outputs, retain_graph=True, create_graph=graph)[0].flatten(1)
+        for one in slope.flatten(1).unbind(1)
+    ]
+    return torch.stack(rows, 1)
+
+
+def _by_places(gradient: Tensor, images: bool, examples: int) -> Tensor:
+    """A derivative by a layer's outputs, summed over the samples: ``[B, places, outputs]``."""
+    flat = (
+        gradient.flatten(2).transpose(1, 2)
+        if images
+        else gradient.reshape(len(gradient), -1, gradient.shape[-1])
+    )
+    return flat.reshape(examples, -1, *flat.shape[1:]).sum(1)

@@ -1,0 +1,1 @@
+"""What is computed: networks, their layers, hyperparameters inside of them, and likelihoods."""

@@ -1,0 +1,97 @@
+"""Gaussian blur whose largest strength is learned."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule
+from fedpart.randomness.noise import uniform
+
+
+def discrete_gaussian(variance: Tensor, size: int) -> Tensor:
+    """Gaussians on pixels: the heat kernel of a circle of ``size`` pixels after the time ``variance``.
+
+    On a line of pixels this is ``exp(-t) I_n(t)`` (Lindeberg 1990, *Scale-Space for Discrete Signals*), whose
+    variance is exactly ``t``. A sampled Gaussian is flat below half a pixel, so a small blur could not be
+    learned with it; here the neighbours' weights begin as ``t / 2``. The circle matters once the deviation is
+    about a quarter of ``size``; in the limit the kernel is a box.
+
+    Args:
+        variance: ``[rows, 1]``, in squared pixels, at least 0.
+        size: odd number of pixels.
+
+    Returns:
+        ``[rows, size]``, positive, symmetric about the middle; each row sums to 1.
+    """
+    pixels = torch.arange(size, device=variance.device, dtype=variance.dtype)
+    frequencies = 2 * math.pi / size * pixels
+    decay = torch.exp(variance * (frequencies.cos() - 1))
+    return decay @ (frequencies[:, None] * (pixels - size // 2)).cos() / size
+
+
+@TRANSFORMS.register("blur")
+class GaussianBlur(HyperModule):
+    """Blurs each row by a Gaussian whose deviation is drawn from ``U(0, sigma)``; psi is ``sigma``.
+
+    Beyond its edges an image goes on as it is there.
+
+    Args:
+        sigma: initial maximal standard deviation in pixels; at exactly 0 its gradient is 0, for sigma and
+            -sigma are the same.
+        kernel_size: odd; about four times the largest deviation that shall be possible.
+
+    Raises:
+        ValueError: a kernel that is not an odd number of at least 3 pixels, or a sigma that is not finite.
+    """
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ("sigma",)
+
+    def __init__(self, sigma: float = 0.5, kernel_size: int = 9) -> None:
+        super().__init__()
+        if kernel_size < 3 or kernel_size % 2 == 0:
+            raise ValueError(f"The kernel of a blur has an odd size of at least 3, got {kernel_size}.")
+        if not math.isfinite(sigma):
+            raise ValueError(f"The deviation of a blur starts from a finite number of pixels, got {sigma}.")
+        self.kernel_size = kernel_size
+        self.sigma = nn.Parameter(torch.tensor(float(sigma)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: images ``[rows, channels, height, width]``; each row has its own deviation."""
+        if x.ndim != 4:
+            raise ValueError(f"A blur takes images [rows, channels, height, width], got {tuple(x.shape)}.")
+        drawn = self.sigma * uniform((len(x), 1), like=self.sigma)
+        kernel = discrete_gaussian(drawn.square(), self.kernel_size).to(x.dtype)
+        return _along(_along(x, kernel, 2), kernel, 3)
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """The kernel's size: it is a box then."""
+        most = float(self.kernel_size)
+        return {"sigma": (-most, most)}
+
+    def widths(self) -> Tensor:
+        """Width of the deviation's distribution in pixels, ``[1]``."""
+        return self.sigma.abs().view(1)
+
+    def physical(self) -> dict[str, float]:
+        return {"largest sigma [pixels]": self.sigma.detach().abs().item()}
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}"
+
+
+def _along(x: Tensor, kernel: Tensor, dim: int) -> Tensor:
+    """Each row of ``x [rows, channels, height, width]`` under its own ``kernel [rows, size]``."""
+    size, length = kernel.shape[1], x.shape[dim]
+    beyond = list(x.shape)
+    beyond[dim] = size // 2
+    first, last = x.narrow(dim, 0, 1), x.narrow(dim, length - 1, 1)
+    # torch's padding by the edge adds gradients in any order on a GPU
+    padded = torch.cat([first.expand(beyond), x, last.expand(beyond)], dim)
+    out = torch.zeros_like(x)
+    for place in range(size):
+        out = out + kernel[:, place].view(-1, 1, 1, 1) * padded.narrow(dim, place, length)
+    return out

@@ -1,0 +1,133 @@
+"""Masks over input features (Section 5): fixed, to compare models by L_ML, and learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.nn.hyperparameters.base import RARE, Bound, HyperModule
+from fedpart.randomness.noise import uniform
+
+
+class FixedMask(HyperModule):
+    """An input transform that lets the same features through for every row; it has no hyperparameters.
+
+    Models with different masks are compared by L_ML. What is masked is zero, so the network's weights behind
+    it get no gradient.
+
+    Args:
+        features: number of input features.
+        kept: K, which keeps the first K features; or one 0 or 1 (or bool) for each feature.
+
+    Raises:
+        ValueError: no features, K outside 1..features, a mask of another length, with other entries or with
+            nothing kept.
+    """
+
+    mask: Tensor
+
+    def __init__(self, features: int, kept: int | Sequence[int | bool]) -> None:
+        super().__init__()
+        _check_features(features)
+        self.features = features
+        self.register_buffer("mask", torch.tensor(_entries(features, kept)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: ``[rows, features]``."""
+        _check_width(x, self.features)
+        return x * self.mask.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"features={self.features}, kept={int(self.mask.sum())}"
+
+
+class ConcreteMask(HyperModule):
+    """An input transform whose mask is a concrete Bernoulli variable (Maddison et al. 2016), learned.
+
+    Feature i of a row is multiplied by ``m = sigmoid((logit_i + log u - log(1 - u)) / temperature)``,
+    ``u ~ U(0, 1)``: its own for every row and feature. Whatever the temperature, m exceeds 1/2 with
+    probability ``sigmoid(logit_i)``; the lower the temperature, the nearer m is to 0 or 1, and the noisier
+    its gradient. The mask is part of the model, as an augmentation is: it is sampled in ``eval()`` too, and a
+    prediction averages over the samples.
+
+    Args:
+        features: number of input features.
+        probability: initial probability of keeping a feature, in (0, 1).
+        temperature: of the relaxation, > 0; the paper does not state it (default: as
+            :class:`.ConcreteDropout`).
+
+    Raises:
+        ValueError: no features, a probability outside (0, 1), or a temperature that is not positive.
+    """
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
+
+    def __init__(self, features: int, probability: float = 0.5, temperature: float = 0.1) -> None:
+        super().__init__()
+        _check_features(features)
+        if not 0 < probability < 1:
+            raise ValueError(
+                f"The probability of keeping a feature lies strictly between 0 and 1, got {probability}; "
+                f"use FixedMask for a mask that is certain."
+            )
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"The temperature of a concrete mask is positive, got {temperature}.")
+        self.features, self.temperature = features, temperature
+        self.logit = nn.Parameter(torch.full((features,), math.log(probability / (1 - probability))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: ``[rows, features]``; every element has its own mask value."""
+        _check_width(x, self.features)
+        u = uniform(x.shape, like=self.logit)
+        mask = torch.sigmoid((self.logit + torch.logit(u)) / self.temperature)
+        return x * mask.to(x.dtype)
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """All but one in a million of a feature's values are kept, or masked."""
+        return {"logit": (RARE, -RARE)}
+
+    def physical(self) -> dict[str, float]:
+        """Probability of keeping each feature, ``{"keep[0] [%]": 50.0, ...}``."""
+        keep = 100 * torch.sigmoid(self.logit.detach())
+        return {f"keep[{i}] [%]": value for i, value in enumerate(keep.tolist())}
+
+    def extra_repr(self) -> str:
+        return f"features={self.features}, temperature={self.temperature}"
+
+
+def _entries(features: int, kept: int | Sequence[int | bool]) -> list[float]:
+    """The mask that ``kept`` describes, as zeros and ones."""
+    if isinstance(kept, int) and not isinstance(kept, bool):
+        if not 1 <= kept <= features:
+            raise ValueError(f"A mask keeps the first 1 to {features} of {features} features, got {kept}.")
+        return [1.0] * kept + [0.0] * (features - kept)
+    if isinstance(kept, bool | float | str):
+        raise ValueError(f"A mask is a whole number of features or one 0 or 1 for each, got {kept!r}.")
+    if len(kept) != features:
+        raise ValueError(
+            f"The mask has {len(kept)} entries, but there are {features} features; give one 0 or 1 for each "
+            f"feature, or the number of leading features to keep."
+        )
+    for i, entry in enumerate(kept):
+        if entry not in (0, 1):
+            raise ValueError(f"Entries of a mask are 0 or 1, but entry {i} is {entry}.")
+    if not any(kept):
+        raise ValueError(f"The mask keeps none of the {features} features; set at least one entry to 1.")
+    return [float(entry) for entry in kept]
+
+
+def _check_features(features: int) -> None:
+    if features < 1:
+        raise ValueError(f"A mask needs at least one feature, got {features}.")
+
+
+def _check_width(x: Tensor, features: int) -> None:
+    if x.ndim != 2 or x.shape[1] != features:
+        raise ValueError(
+            f"A mask over {features} features takes inputs [rows, {features}], got {list(x.shape)}; "
+            f"set its number of features to the inputs' and flatten inputs of more dimensions."
+        )

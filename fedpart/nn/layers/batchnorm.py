@@ -1,0 +1,107 @@
+"""BatchNorm in a network that is partitioned: with statistics that are constants, or as GroupNorm."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from fedpart.nn.layers.copying import copied
+from fedpart.nn.layers.replacing import replace_layers
+
+_GROUPS, _CHANNELS_PER_GROUP = 32, 16  # Wu & He 2018: at most 32 groups; at least 16 channels in each
+
+
+class FrozenBatchNorm(_BatchNorm):
+    """BatchNorm whose statistics are constants, whatever ``train()`` says; scale and bias may be trained.
+
+    ``(x - running_mean) / sqrt(running_var + eps) * weight + bias``: an affine map of each channel, which
+    ties no examples together.
+    """
+
+    def train(self, mode: bool = True) -> FrozenBatchNorm:
+        super().train(False)
+        return self
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any number of dimensions."""
+
+    @classmethod
+    def of(cls, layer: _BatchNorm) -> FrozenBatchNorm:
+        """The same layer, its tensors shared, with its statistics frozen.
+
+        Raises:
+            ValueError: the layer's class has a ``forward()`` of its own, or the layer has no shape yet.
+        """
+        _check_forward(layer)
+        frozen = cls(layer.num_features, layer.eps, layer.momentum, affine=layer.affine)
+        frozen._parameters, frozen._buffers = dict(layer._parameters), dict(layer._buffers)
+        return frozen.eval()
+
+
+def replace_batchnorm(module: nn.Module, by: Literal["group", "frozen"]) -> nn.Module:
+    """A copy of ``module`` without layers that mix the examples of a batch.
+
+    Args:
+        module: with any BatchNorm layers, also those of ``SyncBatchNorm``.
+        by: ``group``: GroupNorm of at most 32 groups of at least 16 channels each (one for fewer), which
+            keeps scale and bias; for networks that are trained from scratch. ``frozen``: the same layer, its
+            running statistics constants; for pretrained networks.
+
+    Raises:
+        ValueError: another ``by``, ``frozen`` for a layer that has no running statistics, or a class derived
+            from BatchNorm that has a ``forward()`` of its own.
+    """
+    if by not in ("group", "frozen"):
+        raise ValueError(f"BatchNorm is replaced by 'group' or by 'frozen', not by {by!r}.")
+
+    def replaced(name: str, layer: nn.Module) -> nn.Module | None:
+        if not isinstance(layer, _BatchNorm) or isinstance(layer, FrozenBatchNorm):
+            return None
+        if by == "group":
+            return _group_norm(layer)
+        if layer.running_mean is None:
+            raise ValueError(
+                f"{type(layer).__name__} at {name!r} has no running statistics that could be frozen; use "
+                f'fedpart.replace_batchnorm(module, "group").'
+            )
+        return FrozenBatchNorm.of(layer)
+
+    return replace_layers(copied(module), replaced)
+
+
+def has_own_forward(layer: _BatchNorm) -> bool:
+    """Whether the layer's class does something else than BatchNorm, or more."""
+    return type(layer).forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+
+
+def _check_forward(layer: _BatchNorm) -> None:
+    if layer.running_mean is not None and is_lazy(layer.running_mean):
+        raise ValueError(
+            f"The shape of {type(layer).__name__} is not known yet; run one batch through the module first: "
+            f"module(inputs[:2])."
+        )
+    if has_own_forward(layer):
+        raise ValueError(
+            f"{type(layer).__name__} is a BatchNorm with a forward() of its own, which would be lost; call "
+            f"layer.eval() to keep its statistics, or put nn.GroupNorm and what else it does in its place."
+        )
+
+
+def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
+    _check_forward(layer)
+    channels = layer.num_features
+    fitting = [g for g in range(1, _GROUPS + 1) if channels % g == 0 and channels // g >= _CHANNELS_PER_GROUP]
+    kind: dict[str, Any] = {}
+    if layer.weight is not None:
+        kind = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+    kind["bias"] = layer.bias is not None
+    norm = nn.GroupNorm(max(fitting, default=1), channels, eps=layer.eps, affine=layer.affine, **kind)
+    with torch.no_grad():
+        for mine, given in ((norm.weight, layer.weight), (norm.bias, layer.bias)):
+            if given is not None:
+                mine.copy_(given).requires_grad_(given.requires_grad)
+    return norm.train(layer.training)

@@ -1,0 +1,258 @@
+"""What a likelihood is: averaged network outputs become a negative log-likelihood per example."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpart.nn.hyperparameters.base import HyperModule
+from fedpart.registry import Registry, nearest
+
+AVERAGES = ("logits", "log_probabilities", "probabilities")
+Fault = tuple[Tensor, str, str]  # where [n, ...], what is there, and what to do
+
+
+class Likelihood(HyperModule):
+    """p(y | outputs). Subclass it in a file of its own and register it: ``@LIKELIHOODS.register("name")``.
+
+    All its parameters are hyperparameters, learned by L_ML.
+
+    Attributes:
+        averages: what of the outputs can be averaged over the S samples, see :func:`average_samples`.
+        average: what is.
+        has_hits: whether :meth:`hits` tells right predictions from wrong ones; None: only its answer tells.
+        real_targets: whether targets are numbers to predict, and a loader of tables reads them as such.
+    """
+
+    averages: ClassVar[tuple[str, ...]] = ("logits",)
+    average = "logits"
+    has_hits: ClassVar[bool | None] = None
+    real_targets: ClassVar[bool] = False
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(name for name, _ in self.named_parameters(recurse=False))
+
+    def over_samples(self, outputs: Tensor) -> Tensor:
+        """The network's outputs ``[B, S, ...]`` averaged over S, ``[B, ...]``."""
+        return average_samples(outputs, self.average)
+
+    def forward(self, outputs: Tensor, targets: Any) -> Tensor:
+        """Negative log-likelihoods ``[B]``, nats, given averaged outputs ``[B, ...]``."""
+        raise TypeError(f"{type(self).__name__} does not define forward().")
+
+    def of_each(self, outputs: Tensor, targets: Any) -> Tensor:
+        """:meth:`forward`, checked.
+
+        Raises:
+            ValueError: a likelihood of one's own returns another shape.
+        """
+        return self._checked(self(outputs, targets), outputs)
+
+    def loss(self, outputs: Tensor, targets: Any) -> Tensor:
+        """What training minimises, ``[B]`` nats, with the arguments of :meth:`forward`: -log p, unless a
+        likelihood says otherwise. What is reported is always -log p."""
+        return self(outputs, targets)  # type: ignore[no-any-return]
+
+    def loss_of_each(self, outputs: Tensor, targets: Any) -> Tensor:
+        """:meth:`loss`, checked as :meth:`of_each` is."""
+        return self._checked(self.loss(outputs, targets), outputs)
+
+    def _checked(self, nll: Tensor, outputs: Tensor) -> Tensor:
+        if nll.shape != (len(outputs),):
+            raise ValueError(
+                f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
+                f"example, {(len(outputs),)}, is expected; sum over the other dimensions."
+            )
+        return nll
+
+    def outputs(self, num_classes: int) -> int:
+        """How many outputs a network ends in for data with so many classes, or numbers to predict."""
+        return num_classes
+
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+        """What targets ``[n, ...]`` may not be, where that can be seen without outputs; see :meth:`check`."""
+        return ()
+
+    def check(self, targets: Any, classes: int | None = None, of: str = "") -> None:
+        """Look at the values of all targets of a data set, once, before they are computed with.
+
+        Args:
+            targets: ``[n, ...]``; a tree of such is not looked at.
+            classes: outputs for each prediction, where these are known.
+            of: what the examples are of, for the message: ``" of the validation data"``.
+
+        Raises:
+            ValueError: some do not fit; how many, and what to do.
+        """
+        if not isinstance(targets, Tensor) or not len(targets):
+            return
+        for where, what, remedy in self.faults(targets, classes):
+            count = int(where.reshape(len(targets), -1).any(1).sum())
+            if count:
+                raise ValueError(f"{count} of {len(targets)} examples{of} have {what}; {remedy}.")
+
+    def hits(self, outputs: Tensor, targets: Any) -> Tensor | None:
+        """Share of each example that is predicted rightly, ``[B]``; None where there are no classes."""
+        return None
+
+    def measures(self, outputs: Tensor, targets: Any) -> dict[str, float]:
+        """What people call the quality of predictions, over all examples: F1, RMSE and the like."""
+        return {}
+
+    def extra_repr(self) -> str:
+        """The fixed options, which server, clients and checkpoints agree on: public numbers, flags, words."""
+        plain = (bool, int, float, str)
+        options = {name: value for name, value in vars(self).items() if isinstance(value, plain)}
+        hidden = ("training", "average", "part")
+        return ", ".join(f"{n}={v!r}" for n, v in options.items() if n not in hidden and n[0] != "_")
+
+
+class OwnLikelihood(Likelihood):
+    """A function ``(outputs [B, ...], targets) -> nll [B]`` of the user's."""
+
+    averages = AVERAGES
+    has_hits = False
+
+    def __init__(self, function: Callable[[Tensor, Any], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, outputs: Tensor, targets: Any) -> Tensor:
+        return self.function(outputs, targets)
+
+
+LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=(Likelihood, Tensor))
+
+
+def resolve_likelihood(
+    given: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
+) -> tuple[str, Likelihood]:
+    """A likelihood by name, or a user's own, for outputs averaged in the given way; and what it is called.
+
+    Args:
+        given: a name in :data:`LIKELIHOODS`, a :class:`Likelihood`, or a function
+            ``(outputs [B, ...], targets) -> nll [B]``.
+        average: one of :data:`AVERAGES`.
+        options: of the one that is named.
+
+    Raises:
+        ValueError: an unknown name or average, an average that the likelihood does not have, or an option
+            that it needs; or a class where an instance is wanted.
+    """
+    if average not in AVERAGES:
+        raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
+    if isinstance(given, str):
+        if given not in LIKELIHOODS:
+            raise ValueError(f"Unknown likelihood {given!r}: {nearest(given, LIKELIHOODS)}")
+        check_needs(given, LIKELIHOODS[given], options)
+        given = LIKELIHOODS[given](**options)
+    if isinstance(given, type) or not callable(given):
+        kind = given.__name__ if isinstance(given, type) else "Gaussian"
+        raise ValueError(
+            f"The likelihood is {given!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
+            f"{kind}(...), or a function (outputs, targets) -> nll [B]."
+        )
+    if not isinstance(given, Likelihood):
+        name = f"own {getattr(given, '__name__', type(given).__name__)}"
+        given = OwnLikelihood(given)
+    else:
+        name = next(
+            (n for n, kind in LIKELIHOODS.items() if type(given) is kind), f"own {type(given).__name__}"
+        )
+    if average not in given.averages:
+        raise ValueError(
+            f"A {name} likelihood has no {average}; use average='logits', the mean of its outputs."
+        )
+    given.average = average
+    return name, given
+
+
+def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options among which one is missing that the likelihood called ``name`` cannot do without.
+
+    Raises:
+        ValueError: it says which, and how it is given.
+    """
+    parameters = inspect.signature(kind).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    missing = [option for option in needed if option not in options]
+    if missing:
+        own = getattr(kind, "__name__", name)
+        raise ValueError(
+            f"The likelihood {name!r} needs {', '.join(missing)}; give {own}({missing[0]}=...), or in YAML "
+            f"likelihood_options: {{{missing[0]}: ...}}."
+        )
+
+
+def average_samples(outputs: Tensor, how: str) -> Tensor:
+    """Average network outputs over the S augmentation samples; the paper does not say of what.
+
+    Args:
+        outputs: ``[B, S, K...]``.
+        how: ``logits``: their mean (LILA); ``log_probabilities``: mean of log-softmax (Augerino), a lower
+            bound of ``probabilities``: log of the mean probability (last-layer marginal likelihood).
+
+    Returns:
+        ``[B, K...]``: mean outputs, or log-probabilities (whose mean is not normalised).
+    """
+    if how == "logits":
+        return outputs.mean(1) if outputs.shape[1] > 1 else outputs.sum(1)  # which is one operation less
+    log_p = outputs.log_softmax(-1)
+    if how == "log_probabilities":
+        return log_p.mean(1)
+    return torch.logsumexp(log_p, 1) - math.log(outputs.shape[1])
+
+
+def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
+    """``targets`` in the shape of ``outputs``, ``[B, ...]``; dimensions of 1 may be more or fewer.
+
+    Raises:
+        ValueError: their shapes differ otherwise.
+    """
+    given, wanted = ([n for n in of.shape if n != 1] for of in (targets, outputs))
+    if given != wanted:
+        raise ValueError(
+            f"{name} takes a target for each output, got outputs {list(outputs.shape)} and targets "
+            f"{list(targets.shape)}; change the network's last layer or the layout of the targets."
+        )
+    return targets.reshape(outputs.shape)
+
+
+def positive(name: str, value: Any) -> float:
+    """``value``, if it is a number above 0.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(value, (int, float)) and value is not True and math.isfinite(value) and value > 0:
+        return value
+    raise ValueError(f"The option {name} of a likelihood is a number above 0, got {value!r}.")
+
+
+def whole(name: str, value: Any, least: int | None = None) -> int:
+    """``value``, if it is a whole number, and at least ``least``.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if type(value) is not int or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise ValueError(f"The option {name} of a likelihood is a whole number{bound}, got {value!r}.")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value``, if it is true or false.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if type(value) is not bool:
+        raise ValueError(f"The option {name} of a likelihood is true or false, got {value!r}.")
+    return value

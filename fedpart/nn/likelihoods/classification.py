@@ -1,0 +1,134 @@
+"""One class per example, with a temperature and label noise that may be learned."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedpart.extras import need
+from fedpart.nn.hyperparameters.base import RARE, Bound
+from fedpart.nn.likelihoods.base import AVERAGES, LIKELIHOODS, Likelihood, average_samples, positive
+
+
+class Categorical(Likelihood):
+    """What a class per example and a class per token share.
+
+    ``p(y) = (1 - e) softmax(logits / T)_y + e / K``, in nats ``-log p(y)``. Unless they are asked for, T is 1
+    and e is 0.
+
+    Args:
+        temperature: initial T, which is then learned (Guo et al. 2017 fit it to validation data).
+        label_smoothing: initial e, which is then learned: the probability that a label is drawn at random.
+            As weights on targets (Szegedy et al. 2016) the loss would be linear in e, and e go to a bound.
+
+    Raises:
+        ValueError: a temperature that is not positive, or an e outside (0, 1).
+    """
+
+    averages = AVERAGES
+    has_hits = True
+
+    def __init__(self, temperature: float | None = None, label_smoothing: float | None = None) -> None:
+        super().__init__()
+        self.log_temperature: Tensor | None = None
+        self.smoothing_logit: Tensor | None = None
+        if temperature is not None:
+            self.log_temperature = nn.Parameter(torch.tensor(math.log(positive("temperature", temperature))))
+        if label_smoothing is not None:
+            if not positive("label_smoothing", label_smoothing) < 1:
+                raise ValueError(f"Label smoothing lies strictly between 0 and 1, got {label_smoothing}.")
+            self.smoothing_logit = nn.Parameter(
+                torch.tensor(math.log(label_smoothing / (1 - label_smoothing)))
+            )
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Temperatures from a thousandth to a thousand, noise of labels from one in a million to 99%."""
+        hot = math.log(1e3)
+        return {"log_temperature": (-hot, hot), "smoothing_logit": (RARE, math.log(99.0))}
+
+    def over_samples(self, outputs: Tensor) -> Tensor:
+        if self.log_temperature is not None:
+            outputs = outputs * torch.exp(-self.log_temperature)
+        return average_samples(outputs, self.average)
+
+    def nll(self, outputs: Tensor, targets: Tensor, ignored: int = -100) -> Tensor:
+        """``-log p(y)``, ``[N]``, of averaged outputs ``[N, K]`` and classes ``[N]``; 0 where ignored.
+
+        Log-probabilities that are averaged already are not normalised again: the mean of log-probabilities
+        would become the mean of logits.
+        """
+        if self.average == "logits":
+            nll = F.cross_entropy(outputs, targets, reduction="none", ignore_index=ignored)
+        else:
+            nll = F.nll_loss(outputs, targets, reduction="none", ignore_index=ignored)
+        if self.smoothing_logit is None:
+            return nll
+        mixed = -self._mixed(-nll, outputs.shape[-1], self.smoothing_logit)
+        return torch.where(targets == ignored, torch.zeros_like(nll), mixed)
+
+    def log_p(self, outputs: Tensor) -> Tensor:
+        """Log-probabilities ``[..., K]`` of all classes, given averaged outputs; they sum to 1."""
+        log_p = outputs.log_softmax(-1)
+        if self.smoothing_logit is None:
+            return log_p
+        return self._mixed(log_p, outputs.shape[-1], self.smoothing_logit)
+
+    def _mixed(self, log_p: Tensor, classes: int, logit: Tensor) -> Tensor:
+        """``log((1 - e) p + e / K)``, given ``log p`` and the logit of e."""
+        drawn = F.logsigmoid(logit) - math.log(classes)
+        return torch.logaddexp(F.logsigmoid(-logit) + log_p, drawn.expand(log_p.shape))
+
+    def physical(self) -> dict[str, float]:
+        values = {}
+        if self.log_temperature is not None:
+            values["temperature"] = self.log_temperature.detach().exp().item()
+        if self.smoothing_logit is not None:
+            values["label_smoothing [%]"] = 100 * torch.sigmoid(self.smoothing_logit.detach()).item()
+        return values
+
+
+@LIKELIHOODS.register("classification")
+class Classification(Categorical):
+    """One class per example: ``outputs [B, K]`` logits, ``targets [B]`` int64; see :class:`Categorical`."""
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        check_classes("classification", targets)
+        if outputs.ndim == 3:
+            raise ValueError(
+                f"classification takes one prediction per example, but the outputs are "
+                f"{list(outputs.shape)}; use likelihood='ensemble' for several networks in one, [B, M, K]"
+            )
+        return self.nll(outputs, targets)
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.argmax(1) == targets
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Macro F1, and the expected calibration error over 15 bins (Guo et al. 2017)."""
+        metrics = need("torchmetrics.functional.classification", "F1", "measures")
+
+        classes, p = outputs.shape[1], self.log_p(outputs).exp()
+        return {
+            "f1": metrics.multiclass_f1_score(p, targets, classes, average="macro").item(),
+            "calibration_error": metrics.multiclass_calibration_error(p, targets, classes).item(),
+        }
+
+
+def check_classes(name: str, targets: Tensor) -> None:
+    """Refuse targets that are not one class per example.
+
+    Raises:
+        ValueError: says which likelihood takes them.
+    """
+    if targets.is_floating_point():
+        raise ValueError(
+            f"{name} takes integers, but the targets are real numbers; use likelihood='gaussian'"
+        )
+    if targets.ndim != 1:
+        raise ValueError(
+            f"{name} takes one class per example, but the targets are {list(targets.shape)}; use "
+            f"likelihood='token_classification' or 'multilabel'"
+        )

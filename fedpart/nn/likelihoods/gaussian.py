@@ -1,0 +1,64 @@
+"""Regression with Gaussian noise, whose variance may be learned."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.nn.hyperparameters.base import Bound
+from fedpart.nn.likelihoods.base import LIKELIHOODS, Likelihood, flag, positive, shaped
+
+
+@LIKELIHOODS.register("gaussian")
+class Gaussian(Likelihood):
+    """``outputs``, ``targets [B, ...]`` of one size: ``1/2 sum (f - y)^2 / v + log(2 pi v)`` nats.
+
+    Args:
+        variance: v, or where it starts.
+        learned: whether v is a hyperparameter. On data that the weights have not seen its best value is the
+            mean squared error there; on training data it would shrink with overfitting.
+
+    Raises:
+        ValueError: a variance that is not positive.
+    """
+
+    has_hits = False
+    real_targets = True
+
+    def __init__(self, variance: float = 1.0, learned: bool = False) -> None:
+        super().__init__()
+        self.variance = positive("variance", variance)
+        self.log_variance = (
+            nn.Parameter(torch.tensor(math.log(variance))) if flag("learned", learned) else None
+        )
+
+    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+        """Standard deviations from 1e-9 to 1e9, of targets in any unit."""
+        return {"log_variance": (2 * math.log(1e-9), 2 * math.log(1e9))}
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)
+        if self.log_variance is not None:
+            return 0.5 * (
+                squared * (-self.log_variance).exp() + self.log_variance + math.log(2 * math.pi)
+            ).sum(1)
+        if self.variance != 1:
+            squared = squared / self.variance
+        return 0.5 * (squared + math.log(2 * math.pi * self.variance)).sum(1)
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Root of the mean squared error, and the mean absolute error."""
+        return regression_errors(outputs, targets)
+
+    def physical(self) -> dict[str, float]:
+        if self.log_variance is None:
+            return {}
+        return {"standard_deviation": (0.5 * self.log_variance.detach()).exp().item()}
+
+
+def regression_errors(predictions: Tensor, targets: Tensor) -> dict[str, float]:
+    """``rmse`` and ``mae`` of predictions ``[B, ...]``."""
+    errors = predictions.reshape(-1) - targets.reshape(-1).to(predictions.dtype)
+    return {"rmse": errors.square().mean().sqrt().item(), "mae": errors.abs().mean().item()}

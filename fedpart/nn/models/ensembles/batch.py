@@ -1,0 +1,78 @@
+"""BatchEnsemble: one weight, and for each member a matrix of rank one (Wen et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from fedpart.nn.models.ensembles.ensemble import ENSEMBLES, BuildMember, Ensemble, Member, equal
+from fedpart.nn.models.ensembles.sharing import NORMS, layers_of, share
+
+
+class RankOne(nn.Module):
+    """A weight ``[outputs, inputs, ...]`` times ``s r^T``: a layer's inputs times r, its outputs times s.
+
+    Args:
+        shape: of the weight. r and s start as random signs.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.outputs = nn.Parameter(_signs(shape[0]))  # s
+        self.inputs = nn.Parameter(_signs(shape[1]))  # r
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The member's weight."""
+        rest = [1] * (weight.ndim - 2)
+        return weight * self.outputs.view(-1, 1, *rest) * self.inputs.view(1, -1, *rest)
+
+
+def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ensemble:
+    """Members that share all parameters of the first; each multiplies every weight by a matrix of rank one.
+
+    Each convolution and linear layer has ``M (inputs + outputs)`` numbers more than in one network. All
+    members see the same images: a batch is not divided among them.
+
+    Args:
+        members: M networks of one architecture, which are changed.
+        own_norms: whether each keeps the scales and biases of its norms, and the biases of its layers.
+
+    Raises:
+        ValueError: their layers differ.
+    """
+    layers: list[dict[str, Any]] = [layers_of(member) for member in members]
+    if any(one.keys() != layers[0].keys() for one in layers):
+        raise ValueError(
+            "The members of a batch ensemble have one architecture, but the layers of two differ; build them "
+            "with the same options."
+        )
+    for number, one in enumerate(layers):
+        for path, layer in one.items():
+            weighted = isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))
+            own = own_norms and (weighted or isinstance(layer, NORMS))
+            first = layers[0][path]
+            if number:
+                for name, parameter in first.named_parameters(recurse=False):
+                    if not (own or (weighted and name == "weight")):
+                        share(layer, name, parameter)
+            if weighted:
+                parametrize.register_parametrization(layer, "weight", RankOne(layer.weight.shape))
+                if number:
+                    original = first.parametrizations.weight.original
+                    share(layer.parametrizations.weight, "original", original)
+    return Ensemble(members)
+
+
+def _signs(count: int) -> Tensor:
+    return 2.0 * torch.randint(2, (count,)) - 1
+
+
+@ENSEMBLES.register("batch")
+def batch(build: BuildMember, members: Sequence[Member], own_norms: bool = False) -> Ensemble:
+    """:func:`batch_ensemble` of members that are described."""
+    one = equal("batch", members)
+    return batch_ensemble([build(one) for _ in members], own_norms)

@@ -1,0 +1,107 @@
+"""A trained ResNet-18 whose body is frozen, under a head that is trained."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.nn.hyperparameters import ConcreteDropout
+
+_REMEDY = "python -m simulations.pretraining.resnet"
+
+
+def three_channels(images: Tensor) -> Tensor:
+    """``images`` ``[n, 1 or 3, height, width]`` with three channels; grey is repeated, not copied."""
+    return images.expand(-1, 3, -1, -1)
+
+
+class _Grey(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return three_channels(x)
+
+
+class _Normalised(nn.Module):
+    """``(x - mean) / std`` of each channel, as torchvision.transforms.Normalize."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        numbers = [*mean, *std]
+        if (len(mean), len(std)) != (3, 3) or not all(map(math.isfinite, numbers)) or min(std) <= 0:
+            raise ValueError(
+                f"mean and std have three numbers each, those of std above 0, got {[*mean]} and {[*std]}; "
+                f"give those that the weights were trained with."
+            )
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype()).view(3, 1, 1))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()).view(3, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+def frozen_resnet(
+    num_classes: int,
+    input_shape: tuple[int, int, int],
+    weights: str,
+    dropout: float | None = 0.1,
+    temperature: float = 0.1,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Sequential:
+    """torchvision's ResNet-18 (He et al. 2016) with a frozen body: only the last linear layer is trained.
+
+    The body's BatchNorm keeps the statistics that it was trained with. The head has 513 parameters a class.
+
+    Args:
+        num_classes: K outputs.
+        input_shape: (channels, height, width), with 1 or 3 channels; grey is repeated.
+        weights: file of a ``state_dict`` of ``torchvision.models.resnet18``, relative to the current folder;
+            its last layer (``fc``), of whatever classes, is not used.
+        dropout: initial drop rate of the learned dropout between body and head; None for none.
+        temperature: of the concrete relaxation.
+        mean, std: of each of three channels, subtracted from and divided out of the images, as they were when
+            the weights were trained; with one of them the other is 0 or 1. None: images go in as they are.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds no weights of a ResNet-18, images have another number of channels, or mean
+            and std are not three numbers each.
+        ImportError: torchvision is not installed.
+    """
+    from torchvision.models import resnet18
+
+    if input_shape[0] not in (1, 3):
+        raise ValueError(f"A ResNet-18 takes images of 1 or 3 channels, got {input_shape[0]}.")
+    file = Path(weights).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"The weights of the frozen ResNet-18 are not in {weights}; make them with {_REMEDY} {weights}, "
+            f"or set model_options.weights to the file of a state_dict of torchvision's resnet18."
+        )
+    body: nn.Module = resnet18()
+    body.fc = nn.Identity()
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True)
+        body.load_state_dict({name: part for name, part in found.items() if not name.startswith("fc.")})
+    except Exception as error:  # torch raises half a dozen kinds
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{weights} holds no weights of torchvision's resnet18 ({reason}); make them with {_REMEDY}."
+        ) from error
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    if input_shape[0] == 1:
+        layers["channels"] = _Grey()
+    if mean is not None or std is not None:
+        layers["normalised"] = _Normalised(mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0))
+    layers["body"] = body.requires_grad_(False).eval()
+    if dropout is not None:
+        layers["dropout"] = ConcreteDropout(dropout, temperature)
+    layers["classes"] = nn.Linear(512, num_classes)
+    return nn.Sequential(layers)

@@ -1,0 +1,127 @@
+"""Which modules can be partitioned, and which of their parameters are stacked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+from torch.nn.utils.weight_norm import WeightNorm
+
+from fedpart.nn.layers import FrozenBatchNorm
+from fedpart.nn.layers.batchnorm import has_own_forward
+from fedpart.nn.layers.constant import is_constant, spectral_weights
+
+_NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def check_supported(module: nn.Module, chunks: int = 1) -> None:
+    """Refuse layers that would let data leak between partitions.
+
+    Args:
+        module: the network.
+        chunks: C. A layer whose ``ties_examples`` is true is refused if there are several.
+
+    Raises:
+        ValueError: names all of them, the reasons, and the code to use instead.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, layer in module.named_modules():
+        reason = _refusal(layer)
+        if reason is None and chunks > 1 and ties_examples(layer):
+            reason = (
+                "in training it computes with several examples at a time, so that none has its own loss; "
+                "train it with method: none, or use another kind of network"
+            )
+        if reason:
+            where = repr(name) if name else "the top level"
+            found.setdefault((type(layer).__name__, reason), []).append(where)
+    if found:
+        raise ValueError("; ".join(_sentence(*kind, places) for kind, places in found.items()) + ".")
+
+
+def _sentence(kind: str, reason: str, places: list[str]) -> str:
+    more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+    return f"{kind} at {places[0]}{more} cannot be partitioned: {reason}"
+
+
+def _refusal(layer: nn.Module) -> str | None:
+    own = [*layer._parameters.values(), *layer._buffers.values()]
+    if any(tensor is not None and is_lazy(tensor) for tensor in own):
+        return "its shape is not known yet; run one batch through the module first: module(inputs[:2])"
+    if isinstance(layer, FrozenBatchNorm) or is_constant(layer):
+        return None
+    if isinstance(layer, _BatchNorm) and has_own_forward(layer):
+        return (
+            "its batch statistics tie examples together and mix the data of all chunks; call layer.eval() if "
+            "it is pretrained, or put nn.GroupNorm and what else its forward() does in its place"
+        )
+    if isinstance(layer, _BatchNorm):
+        return (
+            "its batch statistics tie examples together and mix the data of all chunks; use "
+            'module = fedpart.replace_batchnorm(module, "group"), or "frozen" if it is pretrained'
+        )
+    if isinstance(layer, _NormBase) and layer.track_running_stats:
+        kind = type(layer).__name__
+        return (
+            f"its running statistics mix the data of all chunks; use nn.{kind}({layer.num_features}, "
+            f"affine={layer.affine}, track_running_stats=False)"
+        )
+    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.max_norm is not None:
+        return (
+            "max_norm rewrites the weights in place; set layer.max_norm = None, and normalise its output "
+            "with torch.nn.functional.normalize"
+        )
+    if spectral_weights(layer):
+        remove = (
+            'torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")'
+            if parametrize.is_parametrized(layer)
+            else "torch.nn.utils.remove_spectral_norm(layer)"
+        )
+        return f"spectral_norm updates its vectors in every training pass; call {remove}"
+    if any(isinstance(hook, WeightNorm) for hook in layer._forward_pre_hooks.values()):
+        return (
+            "the old weight_norm keeps its weights between passes; call "
+            "torch.nn.utils.remove_weight_norm(layer), and then "
+            "torch.nn.utils.parametrizations.weight_norm(layer)"
+        )
+    trained = (
+        name for name, p in layer.named_parameters(recurse=False) if p.requires_grad and p.is_complex()
+    )
+    if name := next(trained, ""):
+        return (
+            f"its parameter {name!r} is complex; train layer.{name} = "
+            f"nn.Parameter(torch.view_as_real(layer.{name}.detach())), and compute with "
+            f"torch.view_as_complex(layer.{name})"
+        )
+    return None
+
+
+def ties_examples(layer: nn.Module) -> bool:
+    """Whether an example's outputs depend on others of its batch in training, as a layer says of itself."""
+    return bool(getattr(layer, "ties_examples", False))
+
+
+def stacked_parameters(module: nn.Module) -> dict[str, Any]:
+    """Names of stacked parameters and how they fold, ``{"norm.weight": "product", "norm.bias": "sum"}``.
+
+    Those of normalisation layers (App. I.2), and what a module declares in its ``stacked_parameters``.
+    """
+    folds: dict[str, Any] = {}
+    for prefix, layer in module.named_modules():
+        own: dict[str, Any] = dict(getattr(layer, "stacked_parameters", {}))
+        for name in own:
+            if not hasattr(layer, name):
+                raise ValueError(
+                    f"{type(layer).__name__} declares {name!r} as stacked but has no such parameter."
+                )
+        if isinstance(layer, (*_NORMS, _NormBase)):
+            own = {"weight": "product", "bias": "sum", **own}
+        for name, fold in own.items():
+            if getattr(layer, name, None) is not None:  # None: a norm without scale or bias
+                if parametrize.is_parametrized(layer, name):  # as a slice of another layer's
+                    name = f"parametrizations.{name}.original"
+                folds[f"{prefix}.{name}" if prefix else name] = fold
+    return folds

@@ -1,0 +1,142 @@
+"""Partition: how a network's trainable numbers are divided among w_1..w_C (Section 3).
+
+In partition order w_1..w_C are consecutive slices of one vector: an upload of w_k..w_C is a contiguous tail,
+and subnetwork k is made of the head w_1..w_k. Partitions, chunks and subnetworks are numbered 1..C.
+"""
+
+from __future__ import annotations
+
+import builtins
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from fedpart.partition.space import ParameterSpace
+
+
+class Partition(ABC):
+    """What methods, engines and states ask of a division of the parameters; implementations are beside it.
+
+    It is a function of seed, shapes and settings: regenerated everywhere, never sent.
+
+    Args:
+        space: the trainable numbers of one network.
+        bounds: C + 1 offsets; partition k is ``w[bounds[k-1]:bounds[k]]`` in partition order.
+        assignment: ``[size]`` uint8, the partition (1..C) of each number in the module's own order.
+        default: ``[size]``, values of what a subnetwork does not contain, in the module's own order.
+
+    Attributes:
+        groups: ``[size]`` int64 0.., in the module's own order: numbers of different groups are in different
+            cells, where clients have networks of different sizes; None: there is one group.
+    """
+
+    groups: Tensor | None = None
+
+    def __init__(
+        self, space: ParameterSpace, bounds: tuple[int, ...], assignment: Tensor, default: Tensor
+    ) -> None:
+        self.space, self.bounds, self.assignment, self.default = space, bounds, assignment, default
+
+    @property
+    def chunks(self) -> int:
+        """C, the number of partitions."""
+        return len(self.bounds) - 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of elements of each partition, C of them."""
+        return tuple(b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False))
+
+    def slice(self, k: int) -> builtins.slice:
+        """Where w_k lies in partition order."""
+        return builtins.slice(self.bounds[k - 1], self.bounds[k])
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Offsets in w of what is averaged and stepped by itself: w_1..w_C, or parts of them, in their order.
+
+        Cells are numbered 1.. as partitions are; where clients have one network, they are the same.
+        """
+        return self.bounds
+
+    @property
+    def group_of(self) -> tuple[int, ...]:
+        """The group of each cell, see :attr:`groups`; empty: there is one."""
+        return ()
+
+    def in_cells(self, j: int, w_j: Tensor) -> dict[int, Tensor]:
+        """w_j of this network by the numbers of its cells, ascending; views."""
+        return {j: w_j}
+
+    def cell_sizes(self, j: int) -> dict[int, int]:
+        """Numbers of elements of the cells of w_j, ascending."""
+        return {j: self.sizes[j - 1]}
+
+    @property
+    def needed(self) -> int:
+        """How many of the server's numbers a client with this network needs."""
+        return self.bounds[-1]
+
+    def of_server(self, w: Tensor) -> Tensor:
+        """Those of ``w [bounds[C]]``, ``[needed]``, in their order."""
+        return w
+
+    def for_client(self, part: Tensor) -> Tensor:
+        """Inverse of :meth:`of_server`; the others are 0."""
+        return part
+
+    def has(self, other: Partition) -> bool:
+        """Whether the network of ``other`` is a part of this one."""
+        return other is self
+
+    def places(self, other: Partition) -> Tensor:
+        """``[other.space.size]``: where the other's numbers are among this network's, in their own orders."""
+        return torch.arange(self.space.size)
+
+    def space_of(self, k: int) -> ParameterSpace:
+        """The numbers of subnetwork ``k``: :attr:`space`, or those of a network of fewer units."""
+        return self.space
+
+    def stacked(self) -> list[Tensor]:
+        """For each j the places ``[m]`` in w_j of copies of stacked scales and biases (App. I.2).
+
+        Raises:
+            ValueError: the network has none.
+        """
+        masks = (self.take(self.space_of(j).stacked(), j, j) for j in range(1, self.chunks + 1))
+        places = [mask.nonzero().flatten() for mask in masks]
+        if not any(map(len, places)):
+            raise ValueError(
+                "The network has no stacked scales and biases that could step at a rate of their own; leave "
+                "scalars out of the optimiser."
+            )
+        return places
+
+    @abstractmethod
+    def initial(self) -> Tensor:
+        """The initial values in partition order, ``[bounds[C]]``."""
+
+    @abstractmethod
+    def subnetwork(self, w: Tensor, k: int) -> Tensor:
+        """w_s^(k): partitions 1..k from ``w``, the rest at their defaults.
+
+        Args:
+            w: ``[bounds[C]]`` in partition order.
+            k: 0..C; 0 is the network of default values.
+
+        Returns:
+            ``[n]`` in the module's own order, the numbers of ``space_of(k)``; it may be a view of ``w``.
+        """
+
+    @abstractmethod
+    def take(self, own: Tensor, j: int, k: int) -> Tensor:
+        """The elements of w_j from vectors ``[..., n]`` of subnetwork ``k``, see :meth:`subnetwork`."""
+
+    @abstractmethod
+    def put(self, own: Tensor, j: int, k: int, w_j: Tensor) -> Tensor:
+        """``own [..., n]``, of subnetwork ``k``, with the elements of w_j replaced; a copy."""
+
+    def materialise(self, w: Tensor, k: int) -> dict[str, Tensor]:
+        """Named tensors of subnetwork ``k``, for ``torch.func.functional_call``; see :meth:`subnetwork`."""
+        return self.space_of(k).tensors(self.subnetwork(w, k))

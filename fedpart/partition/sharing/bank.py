@@ -1,0 +1,211 @@
+"""SuperWeight Networks: layers' weights are linear combinations of templates that they share.
+
+"SuperWeight Ensembles: Automated Compositional Parameter Sharing Across Diverse Architectures" (WACV 2024)
+and its authors' code. A bank has the templates of one block; where weights of several sizes belong to one
+cluster, the larger ones have the smaller ones' blocks, and one more each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.partition.sharing.base import SHARINGS, Sharing
+from fedpart.partition.sharing.blocks import Shape, assembled, chains, cut
+from fedpart.partition.sharing.budget import allocated
+from fedpart.partition.sharing.composed import Composed, Recipe
+from fedpart.partition.sharing.layers import (
+    check_patterns,
+    key,
+    matches,
+    orthogonal,
+    weight_layers,
+    weight_of,
+)
+from fedpart.randomness.streams import generator
+
+_COUPLED = "alpha"
+
+
+class Templates(nn.Module):
+    """``values [T, s]``: the templates of one block."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.values = nn.Parameter(values)
+
+
+class Coefficients(nn.Module):
+    """``alpha [T]``; several partitions have one vector each, and the sum of theirs counts (App. I.2)."""
+
+    stacked_parameters = {"alpha": "sum"}  # noqa: RUF012
+
+    def __init__(self, alpha: Tensor, trained: bool) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(alpha, requires_grad=trained)
+
+
+@dataclass(frozen=True)
+class SuperWeight(Recipe):
+    """A layer's weight from blocks, each a linear combination of its bank's templates.
+
+    Attributes:
+        chain: shapes of the cluster; this layer's is ``chain[len(banks) - 1]``.
+        banks: names of the blocks' banks in ``shared``.
+        alphas: names of the blocks' coefficients, in ``shared`` or ``own``.
+    """
+
+    chain: tuple[Shape, ...]
+    banks: tuple[str, ...]
+    alphas: tuple[str, ...]
+
+    def weight(self, shared: nn.ModuleDict, own: nn.ModuleDict) -> Tensor:
+        blocks = []
+        for bank, name in zip(self.banks, self.alphas, strict=True):
+            alpha: Any = (own[name] if name in own else shared[name]).alpha
+            values: Any = shared[bank].values
+            blocks.append(values.t().mv(alpha))
+        return assembled(blocks, self.chain)
+
+
+@SHARINGS.register("bank")
+class Bank(Sharing):
+    """SuperWeights: template banks under a budget of numbers.
+
+    The banks' first templates are the initial weights of the layers that use them; coefficients begin as
+    rows of length 1 that are as orthogonal as may be, those of one template as 1. Norms, biases and the last
+    layer are each network's own, and so are coefficients, unless they are ``coupled``.
+
+    Args:
+        budget: numbers in all banks; None: one template for each bank.
+        templates: that a bank has at most.
+        clusters: which layers share banks. ``layer``: those of one name; ``depth``: quarters of each network;
+            or lists of patterns of names (``conv*``; of the first network alone ``0:conv*``), where a layer
+            in none of them is ``layer``.
+        coefficients: whether they are ``trained`` or ``frozen``.
+        coupled: which layers of a cluster have the same coefficients: all, none, or lists of patterns.
+        keep: patterns of layers that are not composed.
+    """
+
+    def __init__(
+        self,
+        budget: int | None = None,
+        templates: int = 8,
+        clusters: Literal["layer", "depth"] | Sequence[Sequence[str]] = "layer",
+        coefficients: Literal["trained", "frozen"] = "trained",
+        coupled: bool | Sequence[Sequence[str]] = False,
+        keep: Sequence[str] = (),
+    ) -> None:
+        if clusters not in ("layer", "depth") and not _is_groups(clusters):
+            raise ValueError(f"clusters are layer, depth, or lists of lists of layers, got {clusters!r}.")
+        if not isinstance(coupled, bool) and not _is_groups(coupled):
+            raise ValueError(f"coupled is true, false, or lists of lists of layers, got {coupled!r}.")
+        if coefficients not in ("trained", "frozen"):
+            raise ValueError(f"coefficients are trained or frozen, got {coefficients!r}.")
+        for name, number in (("templates", templates), ("budget", budget)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise ValueError(f"{name} is a whole number, at least 1, got {number!r}.")
+        self.budget, self.templates, self.clusters, self.keep = budget, templates, clusters, keep
+        self.trained, self.coupled = coefficients == "trained", coupled
+
+    def compose(
+        self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
+    ) -> list[Composed]:
+        layers = weight_layers(networks, self.keep, plain)
+        for option, groups in (("clusters", self.clusters), ("coupled", self.coupled)):
+            for group in () if isinstance(groups, (str, bool)) else groups:
+                check_patterns(option, group, layers)
+        users: dict[str, list[Tensor]] = {}  # of each bank: blocks of the layers that use it
+        alphas: dict[str, dict[str, None]] = {}  # of each bank: its coefficients' names
+        recipes: list[dict[str, SuperWeight]] = [{} for _ in networks]
+        for cluster, uses in self._clusters(layers).items():
+            weights = {(index, name): weight_of(networks[index], name).detach() for index, name in uses}
+            for number, chain in enumerate(chains(tuple(weight.shape) for weight in weights.values())):
+                name = f"{cluster}~{number}" if number else cluster
+                for (index, layer), weight in weights.items():
+                    if tuple(weight.shape) not in chain:
+                        continue
+                    blocks = {f"{name}:{place}": block for place, block in enumerate(cut(weight, chain))}
+                    for bank, block in blocks.items():
+                        users.setdefault(bank, []).append(block)
+                        alphas.setdefault(bank, {})[self._alpha(bank, index, layer)] = None
+                    own = tuple(self._alpha(bank, index, layer) for bank in blocks)
+                    recipes[index][layer] = SuperWeight(tuple(chain), tuple(blocks), own)
+        made = self._modules(users, alphas, seed)
+        found = []
+        for network, needed in zip(networks, recipes, strict=True):
+            names = dict.fromkeys(name for one in needed.values() for name in (*one.banks, *one.alphas))
+            mine = {name for name in names if name not in users and not name.startswith(_COUPLED)}
+            shared, own_modules = (
+                {name: made[name] for name in names if (name in mine) == of} for of in (False, True)
+            )
+            found.append(Composed(network, needed, shared, own_modules))
+        return found
+
+    def _modules(
+        self, users: Mapping[str, Sequence[Tensor]], alphas: Mapping[str, Mapping[str, None]], seed: int
+    ) -> dict[str, nn.Module]:
+        """Banks and coefficients by name."""
+        sizes = [len(blocks[0]) for blocks in users.values()]
+        budget = sum(sizes) if self.budget is None else self.budget
+        counts = allocated(sizes, [*map(len, users.values())], budget, self.templates)
+        found: dict[str, nn.Module] = {}
+        for index, (bank, count) in enumerate(zip(users, counts, strict=True)):
+            found[bank] = Templates(_templates(users[bank], count, seed, index))
+            rows = torch.ones(len(alphas[bank]), 1)
+            if count > 1:
+                stream = generator(seed, "coefficients", index)
+                rows = nn.functional.normalize(orthogonal(len(rows), count, stream), dim=1)
+            made = (Coefficients(row, self.trained) for row in rows.to(users[bank][0].dtype))
+            found.update(zip(alphas[bank], made, strict=True))
+        return found
+
+    def _clusters(self, layers: Sequence[Sequence[str]]) -> Mapping[str, list[tuple[int, str]]]:
+        """Who belongs to which cluster, in the order of layers, the first network's first."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for index, names in enumerate(layers):
+            for place, name in enumerate(names):
+                if self.clusters == "depth":
+                    cluster = f"quarter{4 * place // len(names) + 1}"
+                elif (number := _matching(self.clusters, index, name)) is not None:
+                    cluster = f"#{number + 1}"
+                else:
+                    cluster = key(name)
+                found.setdefault(cluster, []).append((index, name))
+        if not found:
+            raise ValueError(
+                "No network has a Linear or Conv layer whose weight could be composed, besides its last one; "
+                "leave sharing out."
+            )
+        return found
+
+    def _alpha(self, bank: str, index: int, layer: str) -> str:
+        """The name of the coefficients of a layer's block; those that others may have begin alike."""
+        if self.coupled is True:
+            return f"{_COUPLED}@{bank}"
+        number = None if self.coupled is False else _matching(self.coupled, index, layer)
+        return f"{index}/{key(layer)}@{bank}" if number is None else f"{_COUPLED}{number + 1}@{bank}"
+
+
+def _matching(groups: str | Sequence[Sequence[str]] | bool, index: int, name: str) -> int | None:
+    """The first of the groups that has a pattern for a network's layer."""
+    if isinstance(groups, (str, bool)):
+        return None
+    return next((n for n, group in enumerate(groups) if any(matches(p, index, name) for p in group)), None)
+
+
+def _is_groups(given: Any) -> bool:
+    return isinstance(given, (list, tuple)) and all(isinstance(group, (list, tuple)) for group in given)
+
+
+def _templates(initial: Sequence[Tensor], count: int, seed: int, index: int) -> Tensor:
+    """``[count, s]``: the first layers' own values, then draws with the spread of all of theirs."""
+    own = torch.stack([*initial[:count]])
+    if (missing := count - len(own)) > 0:
+        drawn = generator(seed, "templates", index).standard_normal((missing, own.shape[1]))
+        own = torch.cat([own, torch.from_numpy(drawn).to(own.dtype) * own.square().mean().sqrt()])
+    return own

@@ -1,0 +1,148 @@
+"""FLANC: weights of every width are made of one basis for a layer, and coefficients of that width.
+
+"All-In-One Neural Composition" (Mei et al. 2022) and its authors' code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import ceil, inf, prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.partition.sharing.base import SHARINGS, Sharing
+from fedpart.partition.sharing.composed import Composed, Penalised, Recipe
+from fedpart.partition.sharing.layers import key, orthogonal, weight_layers, weight_of
+from fedpart.randomness.streams import generator
+
+
+class Basis(Penalised):
+    """``values [M, R, *kernel]``: M kernels over R inputs, which are kept near to orthonormal."""
+
+    def __init__(self, values: Tensor, strength: float) -> None:
+        super().__init__(values)
+        self.strength = strength
+
+    def penalty(self, values: Tensor) -> Tensor:
+        """``strength`` times the mean squared entry of ``B B^T - I``."""
+        rows = values.flatten(1)
+        away: Tensor = rows @ rows.t() - torch.eye(len(rows)).to(rows)
+        return self.strength * away.square().mean()
+
+
+class Combination(nn.Module):
+    """``values [out, G * M]``: a width's coefficients of a layer, group by group of its inputs."""
+
+    def __init__(self, values: Tensor, trained: bool) -> None:
+        super().__init__()
+        self.values = nn.Parameter(values, requires_grad=trained)
+
+
+@dataclass(frozen=True)
+class OfBasis(Recipe):
+    """``W[o, g R + q] = sum_m c[o, g M + m] B[m, q]``, cut off where R does not divide the inputs.
+
+    Attributes:
+        name: of basis and coefficients, in ``shared`` and in ``own``.
+        shape: of its weight.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+
+    def weight(self, shared: nn.ModuleDict, own: nn.ModuleDict) -> Tensor:
+        basis: Any = shared[self.name].values
+        combined: Any = own[self.name].values
+        (out, inputs), kernel = self.shape[:2], self.shape[2:]
+        composed: Tensor = combined.reshape(-1, len(basis)) @ basis.flatten(1)
+        return composed.view(out, -1, *kernel)[:, :inputs]
+
+
+@SHARINGS.register("basis")
+class OneBasis(Sharing):
+    """FLANC: a basis for each layer, of all widths, which begins orthonormal.
+
+    Coefficients, norms, biases, the first and the last layer, as they are defined, are each width's own.
+
+    Args:
+        kernels: M over the widest network's outputs of the layer (the authors' ``n_basis``).
+        inputs: R over its inputs (``basis_fraction``).
+        penalty: weight in the loss of training, times the mean squared entry of ``B B^T - I`` of each basis.
+        coefficients: whether they are ``trained`` or ``frozen``.
+        keep: patterns of layers that are not composed.
+    """
+
+    def __init__(
+        self,
+        kernels: float = 1 / 4,
+        inputs: float = 1 / 8,
+        penalty: float = 10.0,
+        coefficients: Literal["trained", "frozen"] = "trained",
+        keep: Sequence[str] = (),
+    ) -> None:
+        for name, share in (("kernels", kernels), ("inputs", inputs)):
+            if not 0 < share <= 1:
+                raise ValueError(f"{name} is a share above 0 and at most 1, got {share:g}.")
+        if not 0 <= penalty < inf:
+            raise ValueError(f"The penalty is at least 0, and finite, got {penalty:g}.")
+        if coefficients not in ("trained", "frozen"):
+            raise ValueError(f"coefficients are trained or frozen, got {coefficients!r}.")
+        self.kernels, self.inputs, self.penalty, self.keep = kernels, inputs, penalty, keep
+        self.trained = coefficients == "trained"
+
+    def compose(
+        self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
+    ) -> list[Composed]:
+        layers = weight_layers(networks, self.keep, plain, first=False)
+        weights = [
+            {name: weight_of(network, name).detach() for name in names}
+            for network, names in zip(networks, layers, strict=True)
+        ]
+        users: dict[str, list[Tensor]] = {}
+        for own in weights:
+            for name, weight in own.items():
+                users.setdefault(_name(name, weight), []).append(weight)
+        if not users:
+            raise ValueError(
+                "No network has a Linear or Conv layer between its first and its last one, so that there is "
+                "nothing to compose; leave sharing out."
+            )
+        bases = {
+            name: Basis(self._basis(theirs, seed, index), self.penalty)
+            for index, (name, theirs) in enumerate(users.items())
+        }
+        found = []
+        for index, (network, own) in enumerate(zip(networks, weights, strict=True)):
+            names = {layer: _name(layer, weight) for layer, weight in own.items()}
+            recipes = {layer: OfBasis(names[layer], tuple(weight.shape)) for layer, weight in own.items()}
+            combined = {}
+            for place, (layer, weight) in enumerate(own.items()):
+                basis = bases[names[layer]].values.detach()
+                values = _combination(weight, basis, seed, index, place)
+                combined[names[layer]] = Combination(values, self.trained)
+            found.append(Composed(network, recipes, {name: bases[name] for name in combined}, combined))
+        return found
+
+    def _basis(self, weights: Sequence[Tensor], seed: int, index: int) -> Tensor:
+        """Orthonormal rows (columns, where there are fewer) ``[M, R, *kernel]``."""
+        kernel = weights[0].shape[2:]
+        rows = max(1, round(self.kernels * max(len(weight) for weight in weights)))
+        across = max(1, round(self.inputs * max(weight.shape[1] for weight in weights)))
+        drawn = orthogonal(rows, across * prod(kernel), generator(seed, "basis", index))
+        return drawn.to(weights[0].dtype).view(rows, across, *kernel)
+
+
+def _name(layer: str, weight: Tensor) -> str:
+    """Of a layer's basis and coefficients: layers of one name and kernel share a basis."""
+    return f"{key(layer)}:{'x'.join(map(str, weight.shape[2:]))}"
+
+
+def _combination(weight: Tensor, basis: Tensor, seed: int, network: int, place: int) -> Tensor:
+    """Coefficients ``[out, G * M]`` with which the composed weight is spread as the plain one."""
+    groups = ceil(weight.shape[1] / basis.shape[1])
+    drawn = generator(seed, "combination", network, place).standard_normal((len(weight), groups * len(basis)))
+    spread = weight.square().mean().sqrt() / (basis.square().mean() * len(basis)).sqrt()
+    return torch.from_numpy(drawn).to(weight.dtype) * spread.item()

@@ -1,0 +1,106 @@
+"""A network whose layers' weights are composed from numbers that other layers and networks have, too."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedpart.nn.layers.copying import copied
+
+
+class Recipe(ABC):
+    """How the weight of one layer is composed: plain data, no tensors."""
+
+    @abstractmethod
+    def weight(self, shared: nn.ModuleDict, own: nn.ModuleDict) -> Tensor:
+        """The layer's weight, differentiable, from what networks share and from what this one has alone."""
+
+
+class Penalised(nn.Module, ABC):
+    """``values`` that add to the loss which weights are trained with."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.values = nn.Parameter(values)
+
+    @abstractmethod
+    def penalty(self, values: Tensor) -> Tensor:
+        """A scalar, in nats; ``values``: the present ones."""
+
+
+class Composed(nn.Module):
+    """A network that composes some of its layers' weights before every pass.
+
+    Args:
+        network: is copied; the composed layers lose their parameter ``weight``.
+        recipes: by the name of the layer.
+        shared: modules with the numbers that other networks have as well, by name; not copied.
+        own: modules with numbers of this network alone, by name; not copied.
+
+    Attributes:
+        private_parameters: what no network of another size has, as patterns of names.
+    """
+
+    private_parameters = ("network.*", "own.*")
+
+    def __init__(
+        self,
+        network: nn.Module,
+        recipes: Mapping[str, Recipe],
+        shared: Mapping[str, nn.Module],
+        own: Mapping[str, nn.Module],
+    ) -> None:
+        super().__init__()
+        self.network = copied(network)
+        self.shared, self.own = nn.ModuleDict(shared), nn.ModuleDict(own)
+        self.recipes = dict(recipes)
+        for name in self.recipes:
+            del self.network.get_submodule(name).weight
+
+    def weights(self) -> dict[str, Tensor]:
+        """The composed weights by the layers' names; autocast leaves them in the parameters' precision."""
+        device = next(self.parameters()).device
+        with torch.autocast(device.type, enabled=False):
+            return {name: recipe.weight(self.shared, self.own) for name, recipe in self.recipes.items()}
+
+    @contextmanager
+    def holding(self, weights: Mapping[str, Tensor]) -> Iterator[nn.Module]:
+        """Within this context the network's layers have these weights."""
+        layers = {name: self.network.get_submodule(name) for name in weights}
+        try:
+            for name, layer in layers.items():
+                layer.weight = weights[name]
+            yield self.network
+        finally:
+            for layer in layers.values():
+                layer.__dict__.pop("weight", None)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the network returns."""
+        with self.holding(self.weights()) as network:
+            return network(*args, **kwargs)
+
+    def plain(self) -> nn.Module:
+        """A copy of the network with its present weights as plain parameters, in their own order."""
+        network = copied(self.network)
+        for name, weight in self.weights().items():
+            layer = network.get_submodule(name)
+            others = dict(layer._parameters)
+            layer._parameters.clear()
+            layer._parameters.update({"weight": nn.Parameter(weight.detach().clone()), **others})
+        return network
+
+
+def within(module: nn.Module) -> nn.Module:
+    """The network whose weights are composed; a module that is not composed itself."""
+    return module.network if isinstance(module, Composed) else module
+
+
+def plain_name(name: str) -> str:
+    """What a parameter of :func:`within` is called there, given its name in the composed network."""
+    return name.removeprefix("network.")

@@ -1,0 +1,74 @@
+"""Blocks: numbers as whole multiples of a scale that their block has, rounded at random, up or down."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedpart.updates.codecs.base import Codec, read
+
+_SCALE = torch.float32
+
+
+class Blocks(Codec):
+    """Stochastic rounding (QSGD: Alistarh et al. 2017, with the largest value of a block for its norm).
+
+    The scale of a block is ``s = max |x| / steps``, and a number ``x = (m + f) s`` becomes ``(m + 1) s`` with
+    probability f, else ``m s``: it is right on average, and less than s away. Bytes are the scales in single
+    precision and then the codes m as :meth:`pack` leaves them.
+
+    Args:
+        block: numbers that share a scale; the last block of a partition may be shorter.
+        steps: the largest m.
+    """
+
+    def __init__(self, block: int, steps: int) -> None:
+        self.block, self.steps = block, steps
+
+    def packed(self, numbers: int) -> int:
+        """How many bytes so many codes take."""
+        return numbers
+
+    def pack(self, codes: Tensor) -> Tensor:
+        """The bytes of the codes, int8 ``[n]`` in -steps..steps: as they are."""
+        return codes.view(torch.uint8)
+
+    def unpack(self, data: Tensor, numbers: int) -> Tensor:
+        """Inverse of :meth:`pack`, for any bytes; ValueError: it does not make these."""
+        return data.view(torch.int8)
+
+    def size(self, numbers: int) -> int:
+        """See :meth:`.Codec.size`."""
+        return self._count(numbers) * _SCALE.itemsize + self.packed(numbers)
+
+    def encode(self, values: Tensor, rng: np.random.Generator) -> Tensor:
+        """See :meth:`.Codec.encode`."""
+        rows = self._rows(values)
+        scales = (rows.abs().amax(1) / self.steps).to(_SCALE)
+        # a scale of 0 and one that is not finite have any codes: those of 0
+        rows = (rows / scales[:, None]).nan_to_num_(0.0).clamp_(-self.steps, self.steps)
+        lower = rows.floor()
+        drawn = torch.from_numpy(rng.random(tuple(rows.shape), dtype=np.float32)).to(values.device)
+        codes = lower.add_(drawn < rows.sub_(lower)).to(torch.int8).view(-1)[: len(values)]
+        return torch.cat([scales.view(torch.uint8), self.pack(codes)])
+
+    def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
+        """See :meth:`.Codec.decode`."""
+        scales, packed = data.tensor_split([self._count(numbers) * _SCALE.itemsize])
+        scales, codes = read(scales, _SCALE), self.unpack(packed, numbers)
+        if (scales < 0).any():
+            raise ValueError("a block has a scale below 0")
+        if codes.min() < -self.steps:
+            raise ValueError(f"a code is below -{self.steps}")
+        return self._rows(codes).to(dtype).mul_(scales[:, None].to(dtype)).view(-1)[:numbers]
+
+    def _count(self, numbers: int) -> int:
+        """How many blocks so many numbers have."""
+        return -(-numbers // self.block)
+
+    def _rows(self, values: Tensor) -> Tensor:
+        """``[n]`` as rows of one block each, filled up with zeros."""
+        count = self._count(len(values))
+        return F.pad(values, (0, count * self.block - len(values))).view(count, self.block)

@@ -1,0 +1,13 @@
+"""fp16: numbers of 16 bits, 11 of them significant, up to 65,504."""
+
+import torch
+
+from fedpart.updates.codecs.base import CODECS, Narrow
+
+
+@CODECS.register("fp16")
+class HalfPrecision(Narrow):
+    """IEEE's half precision: an error of 2^-11 of a number, and of 2^-25 where it is below 2^-14."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.float16)

@@ -1,0 +1,37 @@
+"""The trimmed mean (Yin et al. 2018): each coordinate without its largest and smallest values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedpart.updates.defences.base import DEFENCES, Defence, check_share, without_extremes
+
+
+@DEFENCES.register("trim")
+class Trim(Defence):
+    """Leaves out the g largest and the g smallest of n values, ``g = ceil(share n)``.
+
+    Of few so many only that one or two are left: their median.
+
+    Args:
+        share: of the clients, left out at either end.
+
+    Raises:
+        ValueError: it is not above 0 and below one half.
+    """
+
+    by_coordinate = True
+
+    def __init__(self, share: float = 0.2) -> None:
+        self.share = check_share(share)
+
+    def bears(self, clients: int) -> int:
+        """See :meth:`.Defence.bears`: as many as are left out at an end."""
+        return min(math.ceil(self.share * clients), (clients - 1) // 2)
+
+    def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
+        """See :meth:`.Defence.combine`."""
+        return without_extremes(values, self.bears(len(values)))

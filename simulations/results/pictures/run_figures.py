@@ -1,0 +1,168 @@
+"""Curves of one run over its rounds or iterations: how well it does, its psi, a mask; an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from simulations.results.curves import LAST, Run, moving_average, psi_bands
+from simulations.results.pictures import figures as fig
+from simulations.results.psi_parts import PsiParts, groups
+from simulations.results.scores import EVIDENCES, SCORES
+from simulations.results.words import counted
+
+SPAN = 10.0  # percentage points
+CURVES = {"validation": "val_{}", "clients": "client_{}", "worst tenth of clients": "client_{}_worst_decile"}
+
+
+def run_figures(run: Run, beside: Run | None = None, *, page: bool = False) -> dict[str, fig.Figure]:
+    """Those that there are data for, by the names of their files."""
+    figures = {"learning_curve": run_figure(run, beside, page=page)}
+    masks = PsiParts.of(run.courses()).keeps
+    if len(masks) < len(run.courses()):
+        figures["psi"] = run_psi_figure(run, page=page)
+    return figures | ({"mask": mask_figure(run, page=page)} if masks else {})
+
+
+def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fig.Figure:
+    """One run against its clock: accuracy and evidence, if it has them, and losses.
+
+    Where another method ran ``beside`` it, that one's accuracy is there too. Evidence is that of centralised
+    training, or L_ML per example beside the validation log-likelihood.
+    """
+    right, nll, likelihood = (SCORES[key] for key in ("accuracy", "nll", "log_likelihood"))
+    accuracy, lml, training = run.curve("val_accuracy"), run.curve("lml"), run.curve("train_loss")
+    by_clients, known = len(run.curve("client_accuracy")[0]) > 0, len(lml[0]) > 0
+    panels = 1 + (len(accuracy[0]) > 0 or by_clients) + known
+    figure, axes = fig.canvas(_title("Learning curve", run), panels, page=page)
+    limits, validation = _limits(run), run.curve("val_nll")
+    if by_clients:
+        fig.dress(axes[0], right.axis, limits=limits)
+        for i, (label, key) in enumerate(CURVES.items()):
+            fig.draw(axes[0], run.curve(key.format("accuracy")), i, right.factor, label=label)
+    elif len(accuracy[0]):
+        fig.dress(axes[0], f"validation {right.axis}", limits=limits)
+        own = {} if beside is None else {"label": run.config.method}
+        fig.draw(axes[0], accuracy, 0, right.factor, **own)
+        if beside is not None:
+            style = {"label": f"{beside.config.method}, beside it", "color": fig.GREY}
+            fig.draw(axes[0], beside.curve("val_accuracy"), 1, right.factor, **style)
+        _show_a_span(axes[0])
+    if known and run.clock == "round":
+        fig.dress(axes[-2], likelihood.axis, limits=limits)
+        plain = {"marker": ""}
+        fig.draw(axes[-2], lml, 2, lw=0.8, alpha=0.4, label="one round", **plain)
+        label = f"{EVIDENCES['lml'].word}, mean of {LAST} rounds"
+        fig.draw(axes[-2], (lml[0], moving_average(lml[1])), 2, label=label, **plain)
+        fig.draw(axes[-2], validation, 0, -1.0, label="validation")
+    elif known:
+        fig.dress(axes[-2], EVIDENCES[getattr(run.config, "evidence", "lml")].axis, limits=limits)
+        fig.draw(axes[-2], lml, 2)
+        if (best := run.summary.get("lml_iteration", lml[0][-1])) < lml[0][-1]:
+            axes[-2].axvline(best, color=fig.GREY, lw=1.2, ls="--", label="kept")
+    fig.dress(axes[-1], nll.axis, run.clock, limits=limits)
+    fig.draw(
+        axes[-1], training, 1, lw=1.2, label="training", **({} if len(training[0]) == 1 else {"marker": ""})
+    )
+    for i, (label, key) in enumerate(CURVES.items()):
+        if i == 0 or not by_clients:  # with an accuracy, clients are drawn above
+            fig.draw(axes[-1], run.curve(key.format("nll")), i + (i > 0), label=label)
+    for line in (line for line in run.metrics if "stage" in line):
+        for ax in axes:
+            label = line["stage"] if ax is axes[-1] else None
+            ax.axvline(line[run.clock], color=fig.GREY, lw=1.2, ls=":", label=label)
+    for ax in axes:
+        fig.legend_above(ax)
+    return figure
+
+
+def _show_a_span(ax: fig.Axes) -> None:
+    """Let an axis of percentages show :data:`SPAN` of them at least: less would draw noise large."""
+    low, high = ax.get_ylim()
+    if high - low < SPAN:
+        middle = min(max((low + high) / 2, SPAN / 2), 100 - SPAN / 2)
+        ax.set_ylim(middle - SPAN / 2, middle + SPAN / 2)
+
+
+def run_psi_figure(run: Run, *, page: bool = False) -> fig.Figure:
+    """Learned psi of one run over its clock, in physical units: a panel per kind, ranges as shaded bands."""
+    masks = PsiParts.of(run.courses()).keeps
+    bands, found = psi_bands([run]), groups(name for name in run.courses() if name not in masks)
+    columns = 1 if len(found) < 4 or page else 2
+    figure, axes = fig.canvas("Learned hyperparameters", len(found), columns, page=page)
+    for ax, group in zip(axes, found, strict=True):
+        fig.dress(ax, group.axis, run.clock, group.title, limits=_limits(run))
+        many = len(group.lines) > fig.MANY
+        if many:
+            fig.draw_many(ax, group, bands, fig.COLOURS[0])
+        for i, (label, names) in enumerate({} if many else group.lines.items()):
+            colour, ends = fig.COLOURS[i % len(fig.COLOURS)], [bands[name] for name in names]
+            for j, end in enumerate(ends):
+                shown = label if len(group.lines) > 1 and not j else None
+                ax.plot(end.x, end.mean, color=colour, ls=fig.DASHES[i], lw=1.8, label=shown)
+            if len(ends) == 2:
+                ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
+        fig.legend_above(ax, columns=4 // columns)
+    return figure
+
+
+def mask_figure(run: Run, *, page: bool = False) -> fig.Figure:
+    """Probabilities of a learned mask to keep inputs: over the run as colours, the last ones as bars."""
+    physical, x, unit = run.physical(), run.counts(), "probability [%]"
+    keep = np.stack([physical[name] for name in PsiParts.of(physical).keeps])  # [inputs, reports], percent
+    figure, (over_time, last) = fig.canvas(_title("Learned mask", run), panels=2, page=page)
+    fig.dress(over_time, "input", run.clock, "Probability to keep an input")
+    over_time.grid(False)
+    edges = np.concatenate([x[:1] - (x[1:2] - x[:1] if len(x) > 1 else 1), x])  # a report ends its interval
+    places = np.arange(len(keep) + 1) - 0.5
+    shown = over_time.pcolormesh(edges, places, keep, cmap="cividis", vmin=0, vmax=100)
+    over_time.set_ylim(len(keep) - 0.5, -0.5)
+    fig.dress_bar(figure.colorbar(shown, ax=over_time, pad=0.01, ticks=[0, 25, 50, 75, 100]), unit)
+    kept = run.summary.get("lml_iteration", x[-1])  # early stopping ends with an earlier state
+    final = keep[:, list(x).index(kept)]
+    count = f"{np.sum(final > 50)} of {len(keep)} kept"
+    fig.dress(last, unit, "input", f"At {run.clock} {kept:,.0f}: {count}")
+    colours = [fig.COLOURS[0] if p > 50 else fig.COLOURS[1] for p in final]
+    last.bar(np.arange(len(keep)), final, color=colours, width=0.75)  # from 0, as psi's names have them
+    last.set_axisbelow(True)
+    last.axhline(50, color=fig.GREY, lw=1.2, ls="--")
+    last.set(ylim=(0, 100), xlim=(-0.6, len(keep) - 0.4))
+    return figure
+
+
+def has_costs(summary: Mapping[str, Any]) -> bool:
+    """Whether a run was that of an ensemble the cost of whose subsets is known."""
+    rows = summary.get("ensemble", {}).get("subsets", ())
+    return bool(rows) and all(row["multiply_adds"] is not None for row in rows)
+
+
+def anytime_figure(summary: Mapping[str, Any]) -> fig.Figure:
+    """Accuracy of subsets against multiply-adds, and a line through those that no cheaper one equals.
+
+    ``summary`` is that of a run that :func:`has_costs`.
+    """
+    score, best = SCORES["accuracy"], []
+    found = [(row["multiply_adds"] / 1e6, score.factor * row["accuracy"], len(row["members"]))
+             for row in summary["ensemble"]["subsets"]]  # fmt: skip
+    figure, (ax,) = fig.canvas("Test accuracy of every subset of members")
+    for cost, accuracy, _ in sorted(found, key=lambda one: (one[0], -one[1])):
+        if not best or accuracy > best[-1][1]:
+            best.append((cost, accuracy))
+    ax.step(*zip(*best, strict=True), where="post", color="0.6", label="best so far")
+    for i, size in enumerate(sorted({size for *_, size in found})):
+        own = np.array([(cost, accuracy) for cost, accuracy, n in found if n == size]).T
+        fig.draw(ax, own, i % len(fig.COLOURS), ls="", label=counted(size, "member"), markevery=None)
+    fig.dress(ax, f"test {score.axis}", "multiply-adds of an example [millions]")
+    fig.legend_below(figure, *ax.get_legend_handles_labels())
+    return figure
+
+
+def _limits(run: Run) -> tuple[float, float]:
+    counts = run.counts()
+    return float(counts[0]), float(counts[-1])
+
+
+def _title(what: str, run: Run) -> str:
+    return f"{what}: {run.summary['method']}, seed {run.summary['seed']}" if run.summary else what

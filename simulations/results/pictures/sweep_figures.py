@@ -1,0 +1,181 @@
+"""Pictures of what many runs have found: a selection, a search, what searches cost, personal networks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulations.results.curves import Band
+from simulations.results.personal import Gains
+from simulations.results.pictures import figures as fig
+from simulations.results.scores import SCORES
+from simulations.results.search import Found
+from simulations.results.selection import SHOWN, Column, Selection, ValueScores, is_number
+
+_PANELS = (SHOWN[:1], SHOWN[1:3], SHOWN[3:])  # evidence, accuracies, log-likelihoods
+_TITLES = {name: f"{name.capitalize()} networks" for name in ("partitioned", "separate")}
+_TITLES["laplace"] = "Plain networks"
+_DECADES = 30.0  # largest over smallest value from which an axis is logarithmic
+_LONGEST, _LINE = 24, 45  # characters of a value in a line; of all values that fit side by side
+_ACCURACY = SCORES["accuracy"]
+
+
+@fig.drawn
+def plot_selection(selection: Selection, out: Path) -> list[Path]:
+    """Draw ``select.png`` into ``out``, if there is anything to draw."""
+    return fig.save_png({"select": selection_figure(selection)} if selection.known else {}, out)
+
+
+def selection_figure(selection: Selection, *, page: bool = False) -> fig.Figure:
+    """A column of panels per way of scoring: means over seeds, the standard error as a shade (Figure 2a).
+
+    A ``page`` (see :func:`.canvas`) has room for one way.
+    """
+    seeds = max(len(row.seeds) for column in selection.columns for row in column.rows)
+    columns, title = len(selection.columns), f"Model selection, {fig.over_seeds(seeds)}"
+    figure, axes = fig.canvas(title, len(_PANELS) * columns, columns, page=page)
+    for place, column in enumerate(selection.columns):
+        rows = [row for row in column.rows if row.lml is not None]
+        if not rows:
+            continue
+        if numbers := all(is_number(row.value) for row in rows):
+            rows.sort(key=lambda row: row.value)
+        # numbers stand where they are on the x axis, other values side by side
+        x = np.array([row.value for row in rows] if numbers else range(len(rows)), dtype=float)
+        title = "" if page else _TITLES.get(column.name, column.name)
+        for line, (ax, names) in enumerate(zip(axes[place::columns], _PANELS, strict=True)):
+            key = selection.key if names is _PANELS[-1] else ""
+            fig.dress(ax, column.score(names[0]).axis, key, "" if line else title)
+            _draw(ax, column, rows, x, names)
+            _ticks(ax, x, [_text(row.value) for row in rows], numbers)
+    return figure
+
+
+def _draw(ax: fig.Axes, column: Column, rows: list[ValueScores], x: np.ndarray, names: list[str]) -> None:
+    for i, name in enumerate(names):
+        scores = [getattr(row, name) for row in rows]
+        if None in scores:
+            continue
+        part, alone = name.partition("_")[0], len(names) == 1
+        style = {"ls": "--"} if part == "train" else {}
+        errors = [score.error for score in scores]
+        error = None if None in errors else np.array(errors, dtype=float)
+        band = Band(x, np.array([one.mean for one in scores]), error).scaled(1, column.score(name).factor)
+        style |= {"label": None if alone else part, **fig.marks(i, len(x))}
+        fig.draw_band(ax, band, fig.COLOURS[2 if alone else 1 - i], **style)
+    best = x[[row.value for row in rows].index(column.best)]
+    label = f"best: {_text(column.best)}" if len(names) == 1 else None
+    ax.axvline(best, color=fig.GREY, lw=1.2, ls=":", label=label)
+    fig.legend_above(ax)
+
+
+def _text(value: Any) -> str:
+    return fig.wrapped(str(value), _LONGEST)
+
+
+def _ticks(ax: fig.Axes, x: np.ndarray, texts: list[str], numbers: bool) -> None:
+    """A tick for each value, unless there are too many; numbers over decades on a logarithmic axis."""
+    places = x
+    if numbers and min(x) > 0 and max(x) > _DECADES * min(x):
+        ax.set_xscale("log")
+        ax.minorticks_off()
+        places = np.log(x)
+    widest = max(map(len, texts))
+    if numbers and len(x) > 1 and min(np.diff(np.sort(places))) < np.ptp(places) / _LINE * widest:
+        return
+    ax.set_xticks(x, texts)
+    if not numbers and len(texts) * widest > _LINE:
+        ax.tick_params(axis="x", labelrotation=20)
+        for text in ax.get_xticklabels():
+            text.set_horizontalalignment("right")
+
+
+@fig.drawn
+def plot_search(out: Path, found: Found, study: Any) -> list[Path]:
+    """Draw ``spent.png`` into ``out``, and of Optuna ``history.png``, ``importance.png``, ``parallel.png``.
+
+    ``study`` is Optuna's; its pictures need two complete trials.
+    """
+    curve = spent_figure(found)
+    paths = fig.save_png({} if curve is None else {"spent": curve}, out)
+    several = sum(row.state == "complete" for row in found.rows) > 1
+    return paths + (_optunas(out, study) if several else [])
+
+
+def spent_figure(found: Found, *, page: bool = False) -> fig.Figure | None:
+    """Test accuracy of the run that is best by the objective so far, over what all have sent, or trained."""
+    points = [
+        (spent.bytes / 1e6 if found.federated else spent.rounds, _ACCURACY.factor * accuracy)
+        for spent, best in found.curve
+        if best is not None and (accuracy := best.summary.get("test_accuracy")) is not None
+    ]
+    if not points:
+        return None
+    figure, (ax,) = fig.canvas("What would be deployed", page=page)
+    ax.step(*np.array(points).T, where="post", color=fig.COLOURS[0], marker=".")
+    what = "bytes sent by all trials [MB]" if found.federated else "iterations of all trials"
+    fig.dress(ax, f"test {_ACCURACY.axis}", what)
+    return figure
+
+
+@fig.drawn
+def plot_costs(bands: Mapping[str, Band], out: Path) -> list[Path]:
+    """Draw ``costs.png`` into ``out``: accuracies of what is deployed (fractions) over bytes, by label."""
+    figure, (ax,) = fig.canvas("What would be deployed")
+    for i, (label, band) in enumerate(bands.items()):
+        style = fig.marks(i, len(band.x)) | {"markevery": [-1]}  # the end
+        own, colour = band.scaled(1e-6, _ACCURACY.factor), fig.COLOURS[i % len(fig.COLOURS)]
+        fig.draw_band(ax, own, colour, step="post", label=label, **style)
+    fig.dress(ax, _ACCURACY.axis, "bytes sent [MB]")
+    ax.set_xscale("log")
+    fig.legend_below(figure, *ax.get_legend_handles_labels())
+    return fig.save_png({"costs": figure}, out)
+
+
+def _optunas(out: Path, study: Any) -> list[Path]:
+    """How the objective went, which keys decided it, and which values went together, as Optuna draws them."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # Optuna draws with pyplot, which must not look for a screen
+    import matplotlib.pyplot as plt
+    from optuna.importance import PedAnovaImportanceEvaluator
+    from optuna.visualization import matplotlib as shown
+
+    kinds: dict[str, Callable[[], Any]] = {
+        "history": lambda: shown.plot_optimization_history(study),
+        "importance": lambda: shown.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator()),
+        "parallel": lambda: shown.plot_parallel_coordinate(study),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few trials, and that the pictures are experimental
+        for name, draw in kinds.items():
+            figure = np.ravel(draw())[0].get_figure()
+            figure.savefig(out / f"{name}.png", dpi=fig.DPI, bbox_inches="tight")
+            plt.close(figure)
+    return [out / f"{name}.png" for name in kinds]
+
+
+@fig.drawn
+def plot_personal(gains: Gains, out: Path) -> list[Path]:
+    """Draw ``personal.png`` into ``out``."""
+    return fig.save_png({"personal": personal_figure(gains)}, out)
+
+
+def personal_figure(gains: Gains) -> fig.Figure:
+    """A bar for each client, from the largest gain to the largest loss, and the mean as a line."""
+    score = SCORES[gains.metric]
+    values = score.factor * np.sort([one.gain[gains.metric] for one in gains.clients])[::-1]
+    figure, (ax,) = fig.canvas(f"Personal networks, {len(values)} clients")
+    label = f"gain in {score.word} [points]" if score.larger else f"gain [{score.unit}{score.each}]"
+    fig.dress(ax, label, "clients, ranked by gain", limits=(0.5, len(values) + 0.5))
+    colours = [fig.COLOURS[0] if value >= 0 else fig.COLOURS[1] for value in values]
+    ax.bar(np.arange(1, len(values) + 1), values, width=0.85, color=colours)
+    ax.axhline(0, color="0.3", lw=0.8)
+    mean = score.factor * gains.mean("gain", gains.metric)
+    ax.axhline(mean, color="0.3", lw=1.4, ls="--", label=f"mean over held-out examples: {mean:+.3g}")
+    fig.legend_above(ax)
+    return figure

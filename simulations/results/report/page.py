@@ -1,0 +1,127 @@
+"""The page: what lies in a folder, put into one HTML file that needs no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedpart.extras import need
+from fedpart.training.files import parsed
+from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.config.yaml_files import as_yaml
+from simulations.errors import as_written
+from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
+from simulations.results.comparison import COLUMNS, COSTS
+from simulations.results.curves import Run
+from simulations.results.overview import Overview, headline
+from simulations.results.pictures.figures import COLOURS, DARK, PREFIX, THEMES
+from simulations.results.report import sections as of_runs
+from simulations.results.report.costs import COST_HEAD, DOWN, UP, cost_rows
+from simulations.results.report.data import Data, clients_section, images_section, read_data
+from simulations.results.report.folder import Found, about, find, runs_table, versions
+from simulations.results.report.others import searched, selected, trained
+from simulations.results.report.parts import PageTable, Part, sorted_out
+from simulations.results.search import SEARCH
+from simulations.results.tables import without
+
+
+def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Write the page about what a command has left in a folder; its path.
+
+    ``fedpart compare``, ``run`` or ``train`` may still be writing there: what is missing, or cannot be read
+    here, is a sentence on the page. ``select`` and ``search`` must have ended. Without ``out`` it is
+    ``report.html`` in the folder.
+
+    Raises:
+        ConfigError: there is nothing in the folder that a page shows; one sentence.
+        MissingExtra: jinja2 or matplotlib are not installed.
+        OSError: the file cannot be written.
+    """
+    jinja2 = need("jinja2", "fedpart report", "pictures")
+    need("matplotlib", "fedpart report", "pictures")
+    folder = Path(folder)
+    with as_written(folder):
+        one = _other(folder)
+        content = _comparisons(folder) if one is None else {"parts": [one]}
+    files = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=files, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    themes = {
+        name: {**colours, **{f"c{i}": colour for i, colour in enumerate(DARK if name == "dark" else COLOURS)}}
+        for name, colours in THEMES.items()
+    }
+    page = environment.get_template("page.html").render(
+        name=folder.resolve().name, prefix=PREFIX, themes=themes, **content
+    )
+    path = folder / "report.html" if out is None else Path(out)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _other(folder: Path) -> Part | None:
+    """Of a folder that holds no federated run; None: it may hold some."""
+    if (folder / SEARCH).is_file():
+        return searched(folder)
+    if (folder / CONFIG).is_file():
+        config = saved_config(folder)
+        if config.search is not None and not (folder / SUMMARY).is_file():
+            raise ConfigError(
+                f"The search in {folder} has not ended; end it with fedpart search --resume {folder}."
+            )
+        return None if isinstance(config, ExperimentConfig) else trained(Run.load(folder))
+    try:
+        chosen = "best_k" in parsed((folder / SUMMARY).read_bytes())
+    except (OSError, ValueError, TypeError):
+        return None
+    return selected(folder) if chosen else None
+
+
+def _comparisons(folder: Path) -> dict[str, Any]:
+    """What the page says of federated runs."""
+    comparisons = find(folder)
+    alone, parts, costs = len(comparisons) == 1, [], []
+    for found in comparisons:
+        data = read_data(found.config, [run.folder for run in found.runs])
+        parts.append(_part(found, data))
+        costs += [[found.name, *row] for row in cost_rows(found, data)]
+
+    def table(caption: str, head: list[str], rows: list[list[str]]) -> PageTable:
+        """With the name of the comparison in front, if there are several."""
+        if alone:
+            return PageTable.of(caption, head[1:], [row[1:] for row in rows])
+        return PageTable.of(caption, head, rows, names=2)
+
+    overview = Overview({found.name: found.comparison for found in comparisons})
+    caption = "Means over the seeds that are finished, of a whole run and all its clients"
+    return {
+        "parts": parts,
+        # the table of costs has what is left out
+        "scores": [table(overview.caption, *without(COSTS, *one)) for one in overview.tables()],
+        "columns": COLUMNS,
+        "cost": table(caption, ["experiment", *COST_HEAD], costs),
+        "up": f"{UP / 2**20:g} MiB/s",
+        "down": f"{DOWN / 2**20:g} MiB/s",
+        "runs": PageTable.of("Every run, and the hash of what it computes", *runs_table(comparisons)),
+        "versions": versions(comparisons),
+    }
+
+
+def _part(found: Found, data: Data | str) -> Part:
+    shown, configs = found.shown, [run.config for run in found.runs]
+    most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
+    sections, missing = sorted_out(
+        [
+            of_runs.curves_section(shown),
+            of_runs.clock_section(shown),
+            of_runs.sizes_section(shown),
+            of_runs.caps_section(shown),
+            of_runs.evaluation_section(shown),
+            of_runs.lml_section(shown),
+            of_runs.psi_section(shown),
+            images_section(found.runs, data),
+            clients_section(most, data),  # the chunks of the method that has most of them
+        ]
+    )
+    leads = headline(found.comparison, None if isinstance(data, str) else data.splits.num_classes)
+    notes = [*found.comparison.remarks, *found.notes, *found.unfinished, *missing]
+    shared = {key: own for key, own in found.config.resolved().items() if key not in ("method", "seed")}
+    return Part(found.name, about(found.config), leads, notes, sections, as_yaml(shared, 90, None))

@@ -1,0 +1,150 @@
+"""Sections of the page about a comparison: charts, None where there is nothing to show, or why that is so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simulations.results.curves import LAST, Run, metric, seconds_to_accuracy, with_curve
+from simulations.results.pictures import comparison_figures as pictures
+from simulations.results.pictures.comparison_figures import AVERAGED, AXES, OF_ROUNDS, SIZES, by_size, spread
+from simulations.results.pictures.figures import MANY, Chart, svg
+from simulations.results.report.parts import PageSection, chart
+from simulations.results.scores import BYTES, TIME, score_of, words_of
+
+Runs = Mapping[str, Sequence[Run]]  # by method
+
+
+def curves_section(runs: Runs) -> PageSection | str:
+    """Learning curves, against rounds, bytes and times; or why there are none."""
+    key = metric(runs)
+    shown = with_curve(runs, key)
+    if not any(shown.values()):
+        return "No run has been evaluated yet."
+    text = (
+        f"A point is the mean of the {LAST} evaluations up to it, or of half if there are fewer, so that a "
+        "curve ends at the validation score of the table. The y axis is fitted to what comes after the first "
+        "tenth of the evaluations."
+    )
+    timed = clocked(shown)
+    of = {against: timed if against == "time" else shown for against in AXES}
+    views = {
+        "rounds" if against == "rounds" else name: svg(
+            pictures.metric_figure(of[against], against, page=True)
+        )
+        for against, name in AXES.items()
+        if any(of[against].values())
+    }
+    note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
+    if any(run.summary.get("runs_at_a_time", 1) > 1 for own in runs.values() for run in own):
+        note += " Time was measured while several runs shared the machine."
+    return PageSection("Learning curves", [Chart(words_of(key).capitalize(), views, note)], text=text)
+
+
+def clocked(runs: Runs) -> dict[str, list[Run]]:
+    """Those that have a simulated clock."""
+    return {
+        method: [run for run in own if run.metrics and "simulated_seconds" in run.metrics[-1]]
+        for method, own in runs.items()
+    }
+
+
+def clock_section(runs: Runs) -> PageSection | None:
+    """The simulated time to levels of accuracy; None: no run has a clock."""
+    lines = []
+    for run in (run for own in clocked(with_curve(runs, metric(runs))).values() for run in own):
+        reached = seconds_to_accuracy(run.metrics).items()
+        told = ", ".join(f"{float(level):.0%} after {TIME.text(seconds)}" for level, seconds in reached)
+        shares = "; ".join(f"{share:.0%}" for share in run.summary.get("answers_chunks", ()))
+        chunks = f" Answers by chunk: {shares}." if shares else ""
+        whole = TIME.text(run.metrics[-1]["simulated_seconds"])
+        lines.append(f"{run.name}: {told or 'less than 50%'}, of {whole}.{chunks}")
+    text = (
+        "The time that the clients' simulated devices take, without evaluations; and after how much of it an "
+        "evaluation first found so many right. The learning curves can be drawn against it."
+    )
+    return PageSection("Simulated time", text=text, lines=lines) if lines else None
+
+
+def evaluation_section(runs: Runs) -> PageSection | None:
+    """What the clients found on examples that they hold out; None: they were not asked."""
+    key = metric(runs, "client")
+    asked, score, lines = with_curve(runs, key), score_of(key), []
+    for run in (run for own in asked.values() for run in own):
+        line = [one for one in run.metrics if one.get(key) is not None][-1]
+        told = "; ".join(
+            f"by {kind} " + ", ".join("none" if x is None else score.text(x) for x in found)
+            for kind in ("chunk", "cap")
+            if (found := line.get(f"{key}_{kind}s"))
+        )
+        lines.append(f"{run.name}, round {line['round']}: {told}.")
+    if not lines:
+        return None
+    text = (
+        "Clients have scored the network on a share of their examples that neither weights nor "
+        "hyperparameters have learned from, in these runs. Means are over examples; the worst tenth are the "
+        "clients with the lowest accuracy, or the highest loss, in that round."
+    )
+    note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
+    title = f"{score.word.capitalize()} on the clients over rounds"
+    drawn = chart(title, pictures.clients_figure(asked, page=True), note)
+    return PageSection("Evaluation on the clients", [drawn], text=text, lines=lines)
+
+
+def sizes_section(runs: Runs) -> PageSection | None:
+    """Accuracy and bytes of each size of the network; None: no finished run has several."""
+    sizes = by_size([run for own in runs.values() for run in own])
+    if not sizes:
+        return None
+    parameters = "; ".join(f"{name}: {own[0]['parameters']:,} parameters" for name, own in sizes.items())
+    text = "Clients have networks of different sizes, whose numbers are parts of the largest one's."
+    shown = [key for key in SIZES if any(row.get(key) is not None for own in sizes.values() for row in own)]
+    note = f"{spread(runs).capitalize()}."
+    charts = [
+        chart(SIZES[key].heading, pictures.sizes_figure(runs, key, page=True), note)
+        for key in shown
+        if key != "nll" or "accuracy" not in shown
+    ]
+    return PageSection("Sizes of the network", charts, text=f"{text} {parameters}.")
+
+
+def caps_section(runs: Runs) -> PageSection | None:
+    """What clients of each cap sent and received; None: no finished run has caps."""
+    lines = []
+    for run in (run for own in runs.values() for run in own):
+        told = []
+        for row in run.summary.get("by_cap", ()):
+            each = (BYTES.text(row[key] / row["clients"]) for key in ("upload_bytes", "download_bytes"))
+            told.append(
+                f"cap {row['cap']}: {row['clients']} clients, each sent {' and received '.join(each)}"
+            )
+        lines += [f"{run.name}: {'; '.join(told)}."] if told else []
+    text = "A client with the cap c computes the subnetworks 1 to c, and trains no later partition."
+    return PageSection("Caps of the devices", text=text, lines=lines) if lines else None
+
+
+def lml_section(runs: Runs) -> PageSection | None:
+    """What is known without held-out data: L_ML per example; None: no run has it."""
+    if not any(with_curve(runs, "lml").values()):
+        return None
+    text = (
+        "The clients of chunk k score subnetwork k-1, which has never seen them: an estimate of how well the "
+        "network does on new examples, from the training itself. It needs no validation data; where there "
+        "are any, their log-likelihood is drawn beside it. A subnetwork has fewer trained weights than the "
+        "network that is used, and its dropout is on."
+    )
+    note = f"{OF_ROUNDS.capitalize()}. {spread(runs).capitalize()}."
+    drawn = chart("L_ML per example over rounds", pictures.lml_figure(runs, page=True), note)
+    return PageSection("Without held-out data", [drawn], text=text)
+
+
+def psi_section(runs: Runs) -> PageSection | None:
+    """Hyperparameters over rounds, a chart per kind; None: no run has learned any."""
+    charts = []
+    for group in pictures.psi_groups(runs):
+        pairs = len(next(iter(group.lines.values()))) > 1
+        note = "Two lines of a kind are the ends of a range. " if pairs else ""
+        if len(group.lines) > MANY:
+            note = f"Median of {len(group.lines)}, and where the middle 80% lie. "
+        figure = pictures.psi_figure(runs, [group], page=True)
+        charts.append(chart(group.title, figure, f"{note}{spread(runs).capitalize()}."))
+    return PageSection("Hyperparameters over rounds", charts) if charts else None

@@ -1,0 +1,219 @@
+"""Search: trials of other values, one run each, until there are enough; the best one as a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from fedpart.registry import reading
+from simulations.config.load import AnyConfig, Config, ExperimentConfig, with_values
+from simulations.config.search import SearchSection
+from simulations.config.yaml_files import as_yaml
+from simulations.errors import ConfigError, RunError
+from simulations.folders.contents import new_name, run_name
+from simulations.folders.data_files import KnownData
+from simulations.folders.locks import held
+from simulations.folders.resolved import is_own, write_config
+from simulations.folders.run_directory import (
+    CONFIG,
+    METRICS,
+    holds_run,
+    make_folder,
+    read_summary,
+    saved_config,
+)
+from simulations.results.pictures.sweep_figures import plot_search
+from simulations.results.search import Cost, Found, TrialRow
+from simulations.results.words import counted
+from simulations.running.signals import Interrupted
+from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.parallel import Pruned
+from simulations.sweeps.search.study import JOURNAL, Attempt, Study
+
+BEST = "best.yaml"
+
+
+def run_search(config: Config, out: str | Path, runner: CellRunner | None = None) -> Found:
+    """Run the trials of ``config.search`` that are missing; what all of them amount to.
+
+    ``out`` gets ``config.yaml``, Optuna's ``study.log``, ``trials/<number>/`` (run folders), ``best.yaml``,
+    ``search.csv`` and ``search.json``. What is there is continued: with one run at a time, a search that was
+    killed ends with the trials of an undisturbed one. With several, what a trial tries and whether it is
+    stopped follows from the order in which the others get on.
+
+    Args:
+        config: with a ``search`` section, federated or centralised.
+        out: the folder.
+        runner: how many runs at a time, and how they are shown.
+
+    Raises:
+        ConfigError: no section, keys or values that do not fit, or another search in the folder.
+        RunError: no trial has an objective.
+        FileExistsError: another process is searching in the folder.
+        Interrupted, OSError: it stopped; the same command continues it.
+    """
+    out, runner = Path(out), runner or CellRunner()
+    section = _section(config)
+    _claim(out, config)
+    with held(out):
+        return _search(config, section, out, runner)
+
+
+def _search(config: Config, section: SearchSection, out: Path, runner: CellRunner) -> Found:
+    study = Study(out, config, _own_values(config, section) if section.own_values_first else None)
+    done = 0
+
+    def ended(attempt: Attempt, error: Exception | None, _: str = "") -> None:
+        nonlocal done
+        attempt.ended(error)
+        done, trial = done + 1, attempt.known
+        said = f"{in_line(study.values(trial.params))}: {_ended(trial, section, config.clock.name)}"
+        runner.say(f"Trial {trial.number + 1} of {section.trials}: {said}")
+
+    known = KnownData()
+    for trial in study.trials:  # before others are made that follow from them
+        if holds_run(folder := _folder(out, trial.number)):
+            own = _with(config, study.values(trial.params))
+            Attempt(f"trial {trial.number}", own, folder, study, trial).check(known)
+    todo = study.unfinished()
+
+    def take(_: Sequence[Attempt]) -> Attempt | None:
+        """The next trial that is missing: those that were under way, then new ones."""
+        while todo or len(study.trials) < section.trials:
+            trial = todo.pop(0) if todo else study.ask()
+            own, misfit = config, None
+            try:
+                own = _with(config, study.values(trial.params))
+            except ConfigError as error:  # each value fits by itself, and not with the others
+                misfit = RunError(str(error))
+            attempt = Attempt(f"trial {trial.number}", own, _folder(out, trial.number), study, trial)
+            end = Pruned() if attempt.caught_up() else misfit
+            if end is None:
+                return attempt
+            ended(attempt, end)
+        return None
+
+    if (number := runner.each(take, min(runner.jobs, section.trials), ended, Attempt.stops)) is not None:
+        raise Interrupted(number, counted(done, "trial"))
+    rows = [_row(study, trial, out) for trial in study.trials]
+    found = Found(section, rows, config)
+    found.write(out)
+    runner.console.print(found.table())
+    if found.best is None:
+        raise RunError("No trial has a result; see what they said above, and widen or move search.space.")
+    text = as_yaml(_with(config, found.best.values).resolved())
+    (out / BEST).write_text(f"# trial {found.best.number}: {in_line(found.best.values)}\n{text}")
+    pictures = plot_search(out, found, study.study)
+    files = ["search.csv", "search.json", *(path.name for path in pictures)]
+    runner.say(f"{out}/: {', '.join(files)}")
+    runner.say(f"The best configuration: fedpart {config.clock.command} {out / BEST}")
+    return found
+
+
+def _section(config: Config) -> SearchSection:
+    """What is searched, after a look at what can be known to fail before anything is run."""
+    section = config.search
+    if section is None:
+        raise ConfigError(
+            "The configuration does not say what to search; add for instance "
+            "search: {space: {hyperparameters.dropout.rate: [0.01, 0.5]}, trials: 20}."
+        )
+    by_clients = section.objective.startswith("client")
+    if by_clients and not isinstance(config, ExperimentConfig):
+        raise ConfigError(
+            f"{config.clock.kind.capitalize()} has no clients for search.objective: {section.objective}; "
+            f"set it to val_accuracy or val_nll."
+        )
+    evaluation = config.evaluation if isinstance(config, ExperimentConfig) else "central"
+    if (by_clients and evaluation != "clients") or evaluation == "none":
+        raise ConfigError(
+            f"Nobody evaluates {section.objective}, which search.objective names; set evaluation: "
+            f"{'clients' if by_clients else 'central'}, or another objective."
+        )
+    if section.epsilon is not None and section.objective != "client_accuracy":
+        raise ConfigError(
+            f"search.epsilon is for the clients' accuracy; set search.objective: client_accuracy, or leave "
+            f"it out with {section.objective}."
+        )
+    for key, domain in section.domains().items():
+        runs = {_with(config, {key: value}).hash() for value in domain.ends}
+        if len(runs) < min(2, len(domain.ends)):
+            raise ConfigError(f"search.space.{key} decides nothing in a run; leave it out.")
+    if section.own_values_first:
+        _own_values(config, section)
+    return section
+
+
+def _own_values(config: AnyConfig, section: SearchSection) -> dict[str, Any]:
+    """The configuration's own values of the keys that are searched."""
+    values, resolved = {}, config.resolved()
+    for key, domain in section.domains().items():
+        values[key] = reduce(lambda inside, part: (inside or {}).get(part), key.split("."), resolved)
+        if values[key] not in domain:
+            raise ConfigError(
+                f"The configuration's own {key} is {values[key]!r}, which search.space.{key} does not offer; "
+                f"widen it, or leave search.own_values_first out."
+            )
+    return values
+
+
+def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:
+    """The configuration of a trial."""
+    return with_values(config, {"search": None, **values}, f"search.space with {in_line(values)}")
+
+
+def _claim(out: Path, config: Config) -> None:
+    """Write the search's configuration, after a look that the folder's is this one but for its trials."""
+    file, now = out / CONFIG, config.resolved()
+    if holds_run(out) and (not file.exists() or ((out / METRICS).exists() and not (out / JOURNAL).exists())):
+        raise ConfigError(f"{out} holds a run; choose another folder with --out.")
+    if file.exists():
+        before = saved_config(out).resolved()
+        if before["search"] is not None:
+            before["search"]["trials"] = now["search"]["trials"]  # they may change
+        if before != now:
+            raise ConfigError(
+                f"{out} holds a search with another configuration; choose another folder with --out, or go "
+                f"on with fedpart search --resume {out}."
+            )
+    make_folder(out, config)
+    write_config(out, config, run_name(out) or new_name(), not reading() or is_own(out))
+
+
+def _folder(out: Path, number: int) -> Path:
+    return out / "trials" / f"{number:03d}"
+
+
+def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
+    folder = _folder(out, trial.number)
+    state = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}.get(trial.state, "failed")
+    return TrialRow(
+        trial.number,
+        study.values(trial.params),
+        state,
+        trial.value if trial.state == TrialState.COMPLETE else None,
+        Cost.of(folder),
+        (read_summary(folder) if holds_run(folder) else None) or {},
+    )
+
+
+def in_line(values: dict[str, Any]) -> str:
+    """``local.learning_rate 0.0123, cohort 5``."""
+    return ", ".join(f"{key} {_short(value)}" for key, value in values.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _ended(trial: FrozenTrial, section: SearchSection, clock: str) -> str:
+    """How a trial has ended."""
+    if trial.state == TrialState.COMPLETE:
+        return f"{section.objective} {_short(trial.value)}"
+    if trial.state == TrialState.PRUNED:
+        return f"stopped after {clock} {max(trial.intermediate_values)}"
+    return f"failed: {trial.user_attrs.get('error')}"

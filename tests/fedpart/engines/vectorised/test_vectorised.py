@@ -1,0 +1,336 @@
+"""Vectorised execution: what clients compute together agrees with what each computes alone."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from parity import ROUND, SIZES, assert_close, assert_parity, cohort, started
+from problems import CLASSES, SIZE, AtRound, augmentation, chain_net, norm_net, settings, shards, smooth_net
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedpart import (
+    AffineAugmentation,
+    ClientError,
+    Dataset,
+    Federation,
+    HyperModule,
+    LocalSettings,
+    Protocol,
+    Task,
+    normal,
+)
+from fedpart.engines import LocalEngine
+from fedpart.engines.vectorised.executor import VectorisedRunner
+from fedpart.engines.vectorised.stack import Stack
+from fedpart.engines.vectorised.stacked_noise import stacked_draws
+from fedpart.methods.partitioned import Partitioned
+from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.randomness.shapes import Draw
+from fedpart.updates.round import CohortSum, aggregate
+
+SEVERAL_STEPS = LocalSettings(
+    learning_rate=0.25, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01
+)  # large steps, since an fp32 delta is rounded to w's own precision; in larger ones differences grow
+
+
+def images(**options):
+    return Task(chain_net(), transforms=[augmentation()], samples=2, **options)
+
+
+@pytest.mark.parametrize("local", [LocalSettings(learning_rate=0.5), SEVERAL_STEPS], ids=["one", "several"])
+@pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
+@pytest.mark.parametrize("network", [chain_net, smooth_net])
+def test_updates_in_single_precision(network, method, local):
+    task = Task(network(), transforms=[augmentation()], samples=2)
+    assert_parity(task, 1e-6, method=method, local=local)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
+@pytest.mark.parametrize("network", [chain_net, norm_net, smooth_net])
+def test_updates_in_double_precision(network, method):
+    task = Task(network(), transforms=[augmentation()], samples=2, precision="fp64")
+    assert_parity(task, 1e-12, method=method, local=SEVERAL_STEPS)
+
+
+@hypothesis_settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 14), min_size=3, max_size=6),
+    batch_size=st.integers(1, 16),
+    epochs=st.integers(1, 2),
+    psi_batch=st.sampled_from(["shard", 1, 5]),
+    rows=st.sampled_from([1, 20, 61, 10_000]),
+)
+def test_any_sizes_in_any_number_of_rows(sizes, batch_size, epochs, psi_batch, rows):
+    local = LocalSettings(0.3, batch_size, epochs, momentum=0.5, psi_batch=psi_batch)
+    assert_parity(images(precision="fp64"), 1e-11, sizes=sizes, local=local, rows=rows)
+
+
+@pytest.mark.parametrize(
+    "scheme, defaults", [("random", "initial"), ("node", "initial"), ("node", "zeros")], ids=str
+)
+@pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
+@pytest.mark.parametrize("share", [False, True])
+def test_every_kind_of_task(scheme, defaults, average, share):
+    task = images(precision="fp64", average=average, share_dropout_mask=share)
+    assert_parity(task, 1e-12, scheme=scheme, defaults=defaults, local=SEVERAL_STEPS)
+
+
+@pytest.mark.parametrize("family", AffineAugmentation.components)
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_every_affine_family(family, padding):
+    transform = AffineAugmentation(family, 0.1, padding=padding)
+    assert_parity(Task(chain_net(), transforms=[transform], samples=2, precision="fp64"), 1e-12)
+
+
+class Blur(HyperModule):
+    """Noise of another distribution; a buffer; an odd number per row and one number for all rows."""
+
+    hyperparameters = ("width",)
+
+    def __init__(self):
+        super().__init__()
+        self.width = nn.Parameter(torch.tensor(0.3))
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x):
+        per_feature = normal(x.shape[1:], like=x)
+        return x + self.width * self.scale * (normal(x.shape, like=x) + per_feature + normal((), like=x))
+
+
+LAYERS = {
+    "instance norm": lambda: [nn.Conv2d(1, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), nn.Flatten()],
+    "grouped": lambda: [nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 1, groups=2), nn.Flatten()],
+    "transposed": lambda: [nn.ConvTranspose2d(1, 4, 3, padding=1), nn.GELU(), nn.Flatten()],
+    "pooled": lambda: [nn.Conv2d(1, 16, 3, padding=1), nn.AdaptiveMaxPool2d(3), nn.Flatten()],
+    "own noise": lambda: [nn.Flatten(), nn.Linear(SIZE**2, 144), Blur(), nn.Tanh()],
+    "dropout of 0": lambda: [nn.Flatten(), nn.Linear(SIZE**2, 144), nn.Dropout(0.0), nn.RMSNorm(144)],
+}
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+def test_layers(layers):
+    torch.manual_seed(0)
+    network = nn.Sequential(*LAYERS[layers](), nn.Linear(144, CLASSES))
+    task = Task(network, transforms=[augmentation()], samples=2, precision="fp64")
+    assert_parity(task, 1e-12, local=SEVERAL_STEPS)
+
+
+class Reader(nn.Module):
+    """Attention over tokens."""
+
+    def __init__(self, need_weights=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.need_weights = need_weights
+        self.tokens = nn.Embedding(11, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm, self.classes = nn.LayerNorm(8), nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        x = self.tokens(x)
+        read, _ = self.attention(x, x, x, need_weights=self.need_weights)
+        return self.classes(self.norm(x + read).mean(1))
+
+
+def texts():
+    g = torch.Generator().manual_seed(0)
+    return [
+        Dataset(torch.randint(0, 11, (n, 5), generator=g), torch.randint(0, CLASSES, (n,), generator=g))
+        for n in SIZES
+    ]
+
+
+@pytest.mark.filterwarnings("error")  # a layer computed network after network warns
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention_over_tokens(need_weights):
+    task = Task(Reader(need_weights), samples=1, precision="fp64")
+    assert_parity(task, 1e-12, data=texts(), local=SEVERAL_STEPS)
+
+
+def test_a_token_beyond_the_vocabulary_does_not_read_another_clients_table():
+    _, vectorised, protocol = started(Task(Reader(), samples=1))
+    data = texts()
+    data[1].inputs[3, 2] = 11
+    failed = cohort(vectorised, protocol, data)[1]
+    assert isinstance(failed, ClientError) and "data of client 1 do not fit the network" in str(failed)
+
+
+def test_low_precision_is_that_of_the_loop():
+    """Convolutions and linear layers see bfloat16, and no update is further off than a few roundings."""
+    seen = []
+
+    class Peek(nn.Module):
+        def forward(self, x):
+            seen.append(x.dtype)
+            return x
+
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 4, 3), Peek(), nn.Tanh(), nn.Flatten(), nn.Linear(64, CLASSES), Peek()]
+    task = Task(nn.Sequential(*layers), transforms=[augmentation()], samples=2, precision="bf16")
+    assert_parity(task, 0.03)
+    assert set(seen) == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
+def test_weights_after_twenty_rounds(method):
+    local = LocalSettings(0.1, batch_size=5, epochs=2, momentum=0.9)
+    task = Task(norm_net(), transforms=[augmentation()], samples=2, precision="fp64")
+    sizes = (7, 12, 3, 9, 10, 1, 5, 16)
+    changes = {"method": method, "chunks": (0.5, 0.3, 0.2), "cohort": 4, "local": local}
+    loop, together = (Federation(Protocol(task, settings(len(sizes), **changes))) for _ in range(2))
+    data = shards(sizes)
+    LocalEngine(loop, data).run(20)
+    protocol, executor = together.protocol, AtRound(VectorisedRunner(together.protocol, data))
+    for round in range(1, 21):
+        clients = protocol.cohort(round)
+        executor.begin(round, together.w, together.psi)
+        updates = executor.run_cohort(clients, data)
+        terms = {c: update.weigh(float(len(data[c]))) for c, update in zip(clients, updates, strict=True)}
+        together.step(CohortSum(total=aggregate(clients, terms.get)))
+    torch.testing.assert_close(together.w, loop.w, rtol=0, atol=1e-9)
+    torch.testing.assert_close(together.psi, loop.psi, rtol=0, atol=1e-9)
+    assert (loop.w - protocol.partition.initial()).abs().max() > 1e-3
+
+
+def test_rows_bound_what_is_computed_at_once(monkeypatch):
+    stacks, run = [], Stack.run
+
+    def spy(self, round, jobs, inputs, targets):
+        stacks.append((len(jobs), max(len(of.batches[0]) for of in jobs) * 2, len(inputs)))
+        return run(self, round, jobs, inputs, targets)
+
+    monkeypatch.setattr(Stack, "run", spy)
+    for rows in (1, 40, 100):
+        stacks.clear()
+        _, vectorised, protocol = started(images(), rows=rows)
+        cohort(vectorised, protocol, shards(SIZES))
+        assert all(jobs == 1 or jobs * width <= rows for jobs, width, _ in stacks)
+        assert all(examples <= max(rows / 2, max(SIZES)) for _, _, examples in stacks), "nor is more read"
+        assert sum(jobs for jobs, _, _ in stacks) == sum(len(protocol.plan(c, ROUND)) for c in range(6))
+    assert any(jobs > 1 for jobs, _, _ in stacks)
+
+
+def test_numbers_of_networks_are_bounded_too(monkeypatch):
+    """Many small shards of a large network have few rows and many numbers."""
+    counts, together, run = [], [], Stack.run
+
+    def spy(self, round, jobs, inputs, targets):
+        counts.append(len(jobs))
+        together.append(len(inputs))
+        return run(self, round, jobs, inputs, targets)
+
+    monkeypatch.setattr(Stack, "run", spy)
+    task = images(precision="fp64")
+    size = task.parameter_space(3).size
+    monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", 4 * size + 1)
+    assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
+    assert 1 < max(counts) <= 4 and max(together) <= 4
+    counts.clear()
+    monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", size - 1)
+    assert_parity(task, 1e-12, sizes=[1] * 5, rows=10_000)
+    assert max(counts) == 1
+
+
+def test_noise_of_a_stack_is_that_of_each_job():
+    keys = [NoiseKey(3, f"train {1 + job % 2}", (0, job, ROUND)) for job in range(5)]
+    sizes = [4, 2, 4, 1, 3]
+    # A row per example, one number, a column per example.
+    draws = [[Draw((n, 3), True), Draw((), False), Draw((2, n), False)] for n in sizes]
+    with ThreadPoolExecutor(3) as threads:
+        several = stacked_draws(keys, draws, draws[0], torch.device("cpu"), torch.float64, threads)
+    stacks = stacked_draws(keys, draws, draws[0], torch.device("cpu"), torch.float64)
+    for job, (key, n) in enumerate(zip(keys, sizes, strict=True)):
+        alone = Noise(key, dtype=torch.float64)
+        rows, number, columns = (alone.uniform(*draw) for draw in draws[job])
+        assert torch.equal(stacks[0][job, :n], rows)
+        assert torch.equal(stacks[1][job], number)
+        assert torch.equal(stacks[2][job, :, :n], columns)
+    for one, other in zip(stacks, several, strict=True):
+        assert torch.equal(one, other) and one.min() > 0 and one.max() < 1
+
+
+def test_no_number_is_waited_for_per_client():
+    """A device computes on while the next steps are prepared."""
+
+    class Waits(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.count += func is torch.ops.aten._local_scalar_dense.default
+            return func(*args, **(kwargs or {}))
+
+    def waits(clients):
+        _, vectorised, protocol = started(images(), rows=10_000, sizes=[6] * clients, local=SEVERAL_STEPS)
+        data = shards([6] * clients)
+        with Waits() as waits:
+            cohort(vectorised, protocol, data)
+        return waits.count
+
+    assert waits(20) == waits(10)
+
+
+def test_a_client_that_fails_is_named_and_the_others_go_on():
+    data = shards(SIZES)
+    data[0] = data[0].subset([])
+    data[2] = Dataset(data[2].inputs, torch.tensor([0, CLASSES, 1]))
+
+    class Shards:
+        def __getitem__(self, client):
+            if client == 4:
+                raise OSError("disk gone")
+            return data[client]
+
+    loop, vectorised, protocol = started(images())
+    updates = cohort(vectorised, protocol, Shards())
+    assert [isinstance(update, ClientError) for update in updates] == [True, False, True, False, True, False]
+    assert str(updates[0]) == "Client 0 has no examples; give every client at least one."
+    assert "data of client 2 do not fit the network" in str(updates[2])
+    assert str(updates[4]) == f"Client 4 failed in round {ROUND}: OSError: disk gone"
+    for client in (1, 3, 5):
+        expected = loop.run(client, data[client], protocol.plan(client, ROUND))
+        for j, delta in updates[client].deltas.items():
+            assert_close(delta, expected.deltas[j], 1e-5, f"w_{j} of client {client}")
+
+
+def test_a_loss_that_is_not_finite_names_client_and_round():
+    data = shards(SIZES)
+    data[3].inputs.fill_(3e38)
+    loop, vectorised, protocol = started(Task(chain_net(), samples=1), local=LocalSettings(batch_size=2))
+    updates = cohort(vectorised, protocol, data)
+    with pytest.raises(ClientError) as alone:
+        loop.run(3, data[3], protocol.plan(3, ROUND))
+    assert [client for client, update in enumerate(updates) if isinstance(update, ClientError)] == [3]
+    assert str(updates[3]) == str(alone.value)
+    assert re.search(r"loss of client 3 in round 5 is (nan|inf)", str(updates[3]))
+
+
+def test_a_client_without_jobs_has_an_empty_update():
+    _, vectorised, protocol = started(images())
+    protocol.plan = lambda client, round: []
+    (update,) = vectorised.run_cohort([1], shards(SIZES))
+    assert not update.deltas and update.psi is None and update.examples == SIZES[1]
+
+
+def test_a_loss_that_tells_jobs_apart_is_given_the_job():
+    class Scaled(Partitioned):
+        def loss(self, task, job, w, psi, batch, noise):
+            return job.subnetwork * super().loss(task, job, w, psi, batch, noise)
+
+    assert_parity(images(precision="fp64"), 1e-12, watched=Scaled())
+
+
+def test_clients_with_settings_of_their_own():
+    class Apart(Partitioned):
+        def local_settings(self, client):
+            scaling = ("none", "reciprocal", "square_root")[client.number % 3]
+            own = {"epochs": 1 + client.number // 3, "decay_scaling": scaling, "psi_batch": 2 + client.number}
+            return replace(client.local, **own)
+
+    local = LocalSettings(learning_rate=0.3, batch_size=4, weight_decay=0.1)
+    assert_parity(images(precision="fp64"), 1e-11, watched=Apart(), local=local)

@@ -1,0 +1,127 @@
+"""Whom a step waits for: closed forms of rounds with a deadline, and of buffers, without any training."""
+
+import pytest
+import torch
+from problems import settings
+
+from fedpart import DeviceSettings
+from fedpart.federated.pace.buffered import Buffered
+from fedpart.federated.pace.devices import Fleet
+from fedpart.federated.pace.turns import Group, Synchronous
+
+NOTHING = torch.zeros(2), torch.zeros(1)
+
+
+def pace(kind, cohort=3, available=1.0, **changes):
+    devices = DeviceSettings(available=available)
+    changes["aggregation"] = "buffered" if kind is Buffered else "synchronous"
+    chosen = settings(10, cohort=cohort, devices=devices, **changes)
+    return kind(chosen, cohort, Fleet(devices, 10, 0))
+
+
+def lowest(round, available=None, *, size=None, without=(), turn=0):
+    """Draws the lowest numbers that it may."""
+    pool = range(10) if available is None else available
+    return [client for client in pool if client not in without][:size]
+
+
+def turns(one, count, seconds):
+    """So many of them, one after another; seconds by client."""
+    found = []
+    for round in range(1, count + 1):
+        found.append(one.turn(round, lowest, lambda client: seconds[client]))
+        one.commit(found[-1], *NOTHING)
+    return found
+
+
+def test_a_round_takes_as_long_as_its_slowest_client():
+    one, other = turns(pace(Synchronous), 2, {0: 1.0, 1: 5.0, 2: 2.0})
+    assert one.groups == [Group(1, [0, 1, 2])] and one.late == []
+    assert (one.ends, other.ends) == (5.0, 10.0)
+
+
+def test_the_first_to_answer_are_taken_ties_by_number():
+    seconds = {0: 4.0, 1: 1.0, 2: 3.0, 3: 9.0, 4: 3.0}
+    (turn,) = turns(pace(Synchronous, cohort=2, overselect=2.1), 1, seconds)
+    assert turn.cohort == [0, 1, 2, 3, 4] and len(turn.asked) == 5, "2 x 2.1, rounded up"
+    assert turn.groups == [Group(1, [1, 2])] and turn.ends == 3.0
+    assert turn.late == [(0, 4.0), (3, 9.0), (4, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("deadline", "kept", "took"), [(2.0, [1], 2.0), (3.9, [1, 2], 3.9), (4.0, [0, 1, 2], 4.0)]
+)
+def test_a_deadline_drops_exactly_who_comes_after_it(deadline, kept, took):
+    (turn,) = turns(pace(Synchronous, deadline=deadline), 1, {0: 4.0, 1: 1.0, 2: 3.0})
+    assert [group.clients for group in turn.groups] == [kept]
+    assert [client for client, _ in turn.late] == sorted({0, 1, 2} - set(kept))
+    assert turn.ends == took, "the server waits for those that are missing until then"
+
+
+def test_a_deadline_that_nobody_keeps_is_a_round_without_a_sum():
+    (turn,) = turns(pace(Synchronous, deadline=0.5), 1, {0: 4.0, 1: 1.0, 2: 3.0})
+    assert turn.groups == [] and len(turn.late) == 3 and turn.ends == 0.5
+
+
+def test_a_full_buffer_steps_and_who_has_answered_makes_room():
+    """Client 0 takes 1 s, 1 takes 3 s, 2 takes 2 s: the answers come at 1 (0), 3 (1) and 3 (2)."""
+    seconds = {0: 1.0, 1: 3.0, 2: 2.0, 3: 9.0}
+    one, other = turns(pace(Buffered, cohort=2), 2, seconds)
+    assert one.groups == [Group(1, [0, 1])] and one.ends == 3.0 and len(one.asked) == 3
+    assert one.staleness == 0
+    # 2 has started at 1 s from the first values; at 3 s it is taken before 0 starts from the second ones
+    assert other.groups == [Group(1, [2]), Group(2, [0])]
+    assert other.ends == 4.0 and other.staleness == 0.5 and len(other.asked) == 2
+
+
+def test_answers_at_the_same_moment_are_taken_by_number_and_before_anybody_starts():
+    one = pace(Buffered, cohort=3, concurrency=3, buffer=2)
+    found = turns(one, 3, dict.fromkeys(range(10), 1.0))
+    assert [turn.groups for turn in found[:2]] == [[Group(1, [0, 1])], [Group(1, [2]), Group(2, [0])]]
+    assert [turn.ends for turn in found] == [1.0, 2.0, 2.0]
+
+
+def test_without_delay_and_with_a_full_buffer_it_is_the_synchronous_round():
+    buffered, waiting = (
+        turns(pace(kind), 4, dict.fromkeys(range(10), 0.0)) for kind in (Buffered, Synchronous)
+    )
+    assert [turn.groups for turn in buffered] == [turn.groups for turn in waiting]
+    assert {len(turn.asked) for turn in (*buffered, *waiting)} == {3}
+
+
+def test_stale_answers_are_scaled_down():
+    one = pace(Buffered, cohort=2, buffer=1, staleness="sqrt")
+    found = turns(one, 4, {0: 1.0, 1: 3.5})
+    groups = [group for turn in found for group in turn.groups]
+    assert [(group.round, group.clients) for group in groups] == [(1, [0]), (2, [0]), (3, [0]), (1, [1])]
+    assert [group.scale for group in groups] == [1.0, 1.0, 1.0, 0.5], "1 / sqrt(1 + 3)"
+
+
+def test_values_are_kept_as_long_as_somebody_has_started_from_them():
+    one, seconds = pace(Buffered, cohort=2, buffer=1), {0: 1.0, 1: 3.5}
+    for round in range(1, 5):
+        turn = one.turn(round, lowest, lambda client: seconds[client])
+        w = torch.full((2,), float(round))
+        one.commit(turn, w, w)
+        w.zero_()  # the server steps in place
+        held = one.values(1)
+        assert (held is None) == (round == 4)
+        if held is not None:
+            assert torch.equal(held[0], torch.ones(2))
+    assert len(one.state_dict()["pace"]["under_way"]) == 1
+
+
+def test_a_turn_that_is_not_committed_has_changed_nothing():
+    one, seconds = pace(Buffered, cohort=2), {0: 1.0, 1: 3.0, 2: 2.0, 3: 9.0}
+    assert one.turn(1, lowest, seconds.get) == one.turn(1, lowest, seconds.get)
+    assert one.now == 0 and one.state_dict()["pace"]["under_way"] == []
+
+
+def test_nobody_is_asked_who_is_not_there():
+    for kind in (Synchronous, Buffered):
+        one = pace(kind, available=0.3)
+        there = Fleet(DeviceSettings(available=0.3), 10, 0).available
+        found = turns(one, 12, dict.fromkeys(range(10), 1.0))
+        assert {len(turn.cohort) for turn in found} > {3}, "fewer where too few are there"
+        for turn in found:
+            assert all(set(group.clients) <= set(there(group.round)) for group in turn.groups)

@@ -1,0 +1,120 @@
+"""The diagonal Laplace log marginal likelihood against closed forms written out here."""
+
+import math
+
+import pytest
+import torch
+from evidences import five_inputs, of_five_inputs
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import (
+    ConcreteDropout,
+    Dataset,
+    FixedMask,
+)
+from fedpart.methods.evidence.laplace import diagonal_laplace, optimal_precision
+from fedpart.nn.models import mlp
+
+
+@pytest.fixture(scope="module")
+def data():
+    return five_inputs()
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return of_five_inputs()
+
+
+def softmax_regression(weight, bias, data, precision):
+    """log p(D) for logits W x + b: the GGN is the Hessian, with the diagonal sum_n p_k (1 - p_k) x_i^2."""
+    x, y = data.inputs.double(), data.targets
+    weight, bias = weight.detach().double(), bias.detach().double()
+    p = (x @ weight.T + bias).softmax(1)
+    likelihood = p[range(len(y)), y].log().sum()
+    variance = p * (1 - p)
+    h = torch.cat([(variance.T @ x.square()).flatten(), variance.sum(0)])
+    theta = torch.cat([weight.flatten(), bias])
+    return likelihood - 0.5 * precision * theta.square().sum() - 0.5 * (1 + h / precision).log().sum()
+
+
+@pytest.mark.parametrize("precision", [0.01, 0.3, 1, 50.0])
+@pytest.mark.parametrize("batch_size", [7, 100])
+def test_softmax_regression(linear, data, precision, batch_size):
+    found = diagonal_laplace(linear, data, precision, batch_size=batch_size)
+    expected = softmax_regression(linear.weight, linear.bias, data, precision)
+    assert found.log_marginal_likelihood == pytest.approx(float(expected), rel=1e-10)
+    likelihood = -F.cross_entropy(linear(data.inputs), data.targets, reduction="sum").detach()
+    assert found.log_likelihood == pytest.approx(float(likelihood), rel=1e-5)
+    assert found.prior_precision == precision
+
+
+def test_a_network_with_gelu(data):
+    """h from the Jacobians of single examples, one output and example at a time."""
+    torch.manual_seed(0)
+    network = mlp(3, (5,), hidden=(4, 3)).double()
+    x, y = data.inputs.double(), data.targets
+    parameters = list(network.parameters())
+    h, likelihood = 0, 0.0
+    for row, label in zip(x, y, strict=True):
+        outputs = network(row[None])[0]
+        rows = [torch.autograd.grad(o, parameters, retain_graph=True) for o in outputs]
+        jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
+        p = outputs.detach().softmax(0)
+        h = h + torch.diagonal(jacobian.T @ (torch.diag(p) - p[:, None] * p) @ jacobian)
+        likelihood += float(p[label].log())
+    theta = torch.cat([p.detach().flatten() for p in parameters])
+    expected = likelihood - 0.5 * 0.3 * theta.square().sum() - 0.5 * ((h + 0.3) / 0.3).log().sum()
+    found = diagonal_laplace(network, data, 0.3)
+    assert found.log_marginal_likelihood == pytest.approx(float(expected), rel=1e-10)
+
+
+def test_optimised_precision_is_the_maximum(linear, data):
+    best = diagonal_laplace(linear, data, "optimised")
+    for factor in (0.9, 0.99, 1.01, 1.1):
+        other = diagonal_laplace(linear, data, factor * best.prior_precision)
+        assert other.log_marginal_likelihood < best.log_marginal_likelihood
+    assert best.log_likelihood == other.log_likelihood
+
+
+def test_optimal_precision_by_hand():
+    # One weight: h / (h + p) = p w^2. With h = 2, w^2 = 1 the root of p^2 + 2 p - 2 = 0.
+    assert optimal_precision(torch.tensor([2.0], dtype=torch.float64), 1.0) == pytest.approx(math.sqrt(3) - 1)
+    # Without curvature a weight counts in the norm alone; curvature far above p counts fully.
+    h = torch.tensor([1e9, 1e9, 0.0], dtype=torch.float64)
+    assert optimal_precision(h, 8.0) == pytest.approx(0.25)
+    assert optimal_precision(torch.tensor([1e-9], dtype=torch.float64), 4.0) == pytest.approx(
+        1.58e-5, rel=0.01
+    )
+
+
+def test_masked_weights_contribute_their_prior_alone(linear, data):
+    """A linear model behind a mask is the one without those inputs, less p/2 of the weights behind it."""
+    masked = diagonal_laplace(nn.Sequential(FixedMask(5, 3), linear), data, 0.3)
+    smaller = softmax_regression(
+        linear.weight[:, :3], linear.bias, Dataset(data.inputs[:, :3], data.targets), 0.3
+    )
+    behind = linear.weight[:, 3:].detach().double().square().sum()
+    assert masked.log_marginal_likelihood == pytest.approx(float(smaller - 0.15 * behind), rel=1e-10)
+
+
+def test_hyperparameters_have_no_prior(data):
+    torch.manual_seed(0)
+    with_dropout = mlp(2, (5,), hidden=(4,), dropout=0.3)
+    without = mlp(2, (5,), hidden=(4,))
+    without.load_state_dict({k: v for k, v in with_dropout.state_dict().items() if "logit" not in k})
+    assert diagonal_laplace(with_dropout, data, 2.0) == diagonal_laplace(without, data, 2.0)
+    assert isinstance(with_dropout.dropout1, ConcreteDropout) and with_dropout.dropout1.logit.requires_grad
+
+
+def test_it_leaves_everything_as_it_was(data):
+    torch.manual_seed(0)
+    network = mlp(2, (5,), hidden=(4,), dropout=0.3).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    attributes, state = set(vars(network)), torch.get_rng_state()
+    diagonal_laplace(network, data, 1.0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert network.training and set(vars(network)) == attributes
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for p in network.parameters())

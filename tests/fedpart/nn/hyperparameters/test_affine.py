@@ -1,0 +1,267 @@
+"""Affine families against closed forms, sampling, units."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fedpart import AffineAugmentation
+from fedpart.nn.hyperparameters.affine import generator_matrix, minmax_matrix, warp
+from fedpart.randomness.noise import Noise, NoiseKey
+
+IDENTITY = (0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+TIGHT = {"rtol": 0, "atol": 1e-10}
+
+
+def images(height=8, width=8):
+    return torch.rand(3, 2, height, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def theta(**components):
+    names = AffineAugmentation.components["minmax"]
+    values = dict(zip(names, IDENTITY, strict=True)) | components
+    return torch.tensor([[values[name] for name in names]] * 3, dtype=torch.float64)
+
+
+def coefficients(**components):
+    names = AffineAugmentation.components["augerino"]
+    return torch.tensor([[components.get(name, 0.0) for name in names]] * 3, dtype=torch.float64)
+
+
+def at(family, align_corners=True, **components):
+    """Images under one fixed map."""
+    matrix = (
+        minmax_matrix(theta(**components))
+        if family == "minmax"
+        else generator_matrix(coefficients(**components))
+    )
+    return lambda x: warp(x, matrix, align_corners=align_corners)
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("family", ["minmax", "augerino"])
+@pytest.mark.parametrize("quarter", [1, 2, -1])
+def test_quarter_turns(family, align_corners, quarter):
+    """A positive angle turns the picture counter-clockwise, as torch.rot90 does."""
+    x = images()
+    turned = at(family, align_corners, angle=quarter * math.pi / 2)(x)
+    torch.testing.assert_close(turned, torch.rot90(x, quarter, (2, 3)), **TIGHT)
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("family", ["minmax", "augerino"])
+@pytest.mark.parametrize("size", [(8, 8), (6, 11)])
+def test_one_pixel_shift(family, align_corners, size):
+    """A positive shift reads further right (below): the picture moves left (up), and zeros follow."""
+    x = images(*size)
+    spans = [n - 1 if align_corners else n for n in size]
+    right = at(family, align_corners, shift_x=2 / spans[1])(x)
+    expected = F.pad(x, (0, 1))[..., 1:]
+    torch.testing.assert_close(right, expected, **TIGHT)
+    down = at(family, align_corners, shift_y=2 / spans[0])(x)
+    torch.testing.assert_close(down, F.pad(x, (0, 0, 0, 1))[..., 1:, :], **TIGHT)
+    torch.testing.assert_close(right[..., :-1], torch.roll(x, -1, 3)[..., :-1], **TIGHT)
+
+
+def test_a_shift_of_one_is_half_the_image():
+    x = images()
+    torch.testing.assert_close(at("minmax", False, shift_x=1.0)(x)[..., :4], x[..., 4:], **TIGHT)
+
+
+def test_identity_leaves_images_unchanged(subtests):
+    paddings, types = ("zeros", "border", "reflection"), {torch.float32: 1e-5, torch.float64: 1e-12}
+    for case in itertools.product(AffineAugmentation.components, (True, False), paddings, types):
+        family, align_corners, padding, dtype = case
+        initial = -1e3 if family == "augerino" else 0.0  # softplus(-1000) is 0
+        transform = AffineAugmentation(family, initial, align_corners, padding).to(dtype)
+        x = images(7, 9).to(dtype)
+        with subtests.test(str(case)):
+            torch.testing.assert_close(transform(x), x, rtol=0, atol=types[dtype])
+
+
+@pytest.mark.parametrize("height", [2, 5])
+def test_grid_is_torchs_own(height):
+    x, matrices = images(height, 6), torch.randn(3, 2, 3, dtype=torch.float64)
+    for align_corners in (True, False):
+        grid = F.affine_grid(matrices, list(x.shape), align_corners=align_corners)
+        expected = F.grid_sample(x, grid, align_corners=align_corners)
+        torch.testing.assert_close(warp(x, matrices, align_corners=align_corners), expected, **TIGHT)
+
+
+def test_minmax_matrix_is_the_product():
+    draws = torch.randn(20, 7, dtype=torch.float64)
+    for row, matrix in zip(draws, minmax_matrix(draws), strict=True):
+        angle, sx, sy, hx, hy, tx, ty = row.tolist()
+        rotation = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        shear, scale = torch.tensor([[1, hx], [hy, 1]]), torch.diag(torch.tensor([sx, sy]))
+        expected = torch.cat([rotation @ shear @ scale, torch.tensor([[tx], [ty]])], dim=1)
+        torch.testing.assert_close(matrix.float(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_generator_matrix_is_the_exponential_of_the_generators():
+    generators = torch.zeros(6, 3, 3, dtype=torch.float64)
+    generators[0, 0, 2] = 1  # shift x
+    generators[1, 1, 2] = 1  # shift y
+    generators[2, 0, 1], generators[2, 1, 0] = -1, 1  # rotation
+    generators[3, 0, 0], generators[3, 1, 1] = 1, 1  # isotropic scale
+    generators[4, 0, 0], generators[4, 1, 1] = 1, -1  # stretch
+    generators[5, 0, 1], generators[5, 1, 0] = 1, 1  # symmetric shear
+    draws = torch.randn(20, 6, dtype=torch.float64)
+    expected = torch.matrix_exp(torch.einsum("ni,ijk->njk", draws, generators))
+    torch.testing.assert_close(generator_matrix(draws), expected[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("components", "matrix"),
+    [
+        ({"scale": 0.3}, [[math.exp(0.3), 0, 0], [0, math.exp(0.3), 0]]),
+        ({"stretch": 0.3}, [[math.exp(0.3), 0, 0], [0, math.exp(-0.3), 0]]),
+        ({"shear": 0.3}, [[math.cosh(0.3), math.sinh(0.3), 0], [math.sinh(0.3), math.cosh(0.3), 0]]),
+        ({"shift_x": 0.3, "shift_y": -0.1}, [[1, 0, 0.3], [0, 1, -0.1]]),
+    ],
+)
+def test_generators_one_by_one(components, matrix):
+    found = generator_matrix(coefficients(**components))[0]
+    torch.testing.assert_close(found, torch.tensor(matrix, dtype=torch.float64))
+
+
+def test_minmax_samples_lie_between_minimum_and_maximum():
+    transform = AffineAugmentation("minmax", 0.0)
+    with torch.no_grad():
+        transform.range[:, 5] = torch.tensor([-0.2, 0.6])  # shift x, asymmetric
+        transform.range[:, 1] = torch.tensor([0.5, 0.9])  # scale x
+    with Noise(NoiseKey(0, "test")).active():
+        matrices = transform.sample(4000)
+    for values, low, high in ((matrices[:, 0, 2], -0.2, 0.6), (matrices[:, 0, 0], 0.5, 0.9)):
+        assert low <= values.min() < low + 0.01 and high - 0.01 < values.max() <= high
+        assert values.mean().item() == pytest.approx((low + high) / 2, abs=0.01)
+        assert values.std().item() == pytest.approx((high - low) / math.sqrt(12), abs=0.01)
+    correlation = torch.corrcoef(torch.stack([matrices[:, 0, 2], matrices[:, 0, 0]]))[0, 1]
+    assert abs(correlation) < 0.05
+
+
+def test_centred_is_minmax_in_other_coordinates():
+    half = [0.5, 0.1, 0.2, 0.3, 0.0, 0.1, 0.4]
+    families = [AffineAugmentation(family, half) for family in ("minmax", "centred")]
+    torch.testing.assert_close(families[1].range, torch.tensor([IDENTITY, half]))
+    drawn = []
+    for transform in families:
+        with Noise(NoiseKey(0, "test")).active():
+            drawn.append(transform.sample(50))
+    torch.testing.assert_close(drawn[0], drawn[1])
+    torch.testing.assert_close(families[0].widths(), families[1].widths())
+    assert families[0].physical() == pytest.approx(families[1].physical(), abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["minmax", "centred"])
+def test_a_range_that_has_turned_over_is_read_in_order(family):
+    values = AffineAugmentation(family, -0.1).physical()
+    assert (values["scale_x_min"], values["scale_x_max"]) == pytest.approx((0.9, 1.1))
+
+
+def test_augerino_samples_lie_within_half_the_width():
+    raw = torch.full((6,), -1e3)
+    raw[0], raw[2] = 1.0, 0.5
+    transform = AffineAugmentation("augerino", raw.tolist())
+    widths = F.softplus(raw)
+    with Noise(NoiseKey(0, "test")).active():
+        matrices = transform.sample(4000)
+    angles = torch.atan2(matrices[:, 1, 0], matrices[:, 0, 0])
+    assert 0.98 * widths[2] / 2 < angles.abs().max() <= widths[2] / 2 + 1e-6
+    assert angles.mean().abs() < 0.02
+    shift = matrices[:, :, 2].norm(dim=1)  # a rotation only bends it
+    assert 0.95 * 0.1 * widths[0] / 2 < shift.max() <= 0.1 * widths[0] / 2 + 1e-6
+
+
+LILA = (
+    [[0, 0, 1], [0, 0, 0], [0, 0, 0]],
+    [[0, 0, 0], [0, 0, 1], [0, 0, 0]],
+    [[0, -1, 0], [1, 0, 0], [0, 0, 0]],
+    [[1, 0, 0], [0, 0, 0], [0, 0, 0]],
+    [[0, 0, 0], [0, 1, 0], [0, 0, 0]],
+    [[0, 1, 0], [1, 0, 0], [0, 0, 0]],
+)
+
+
+def test_lila_is_the_exponential_of_its_own_generators():
+    """U(-p, p) times shifts, rotation, scales along x and y, symmetric shear (Immer et al. 2022)."""
+    transform = AffineAugmentation("lila", [0.1, 0.2, 0.9, 0.3, 0.4, 0.5]).double()
+    noise = Noise(NoiseKey(0, "test"), dtype=torch.float64)
+    with noise.active():
+        found = transform.sample(50).detach()
+    with noise.active():
+        u = noise.uniform((50, 6))
+    generators = torch.tensor(LILA, dtype=torch.float64)
+    sums = torch.einsum("ni,ijk->njk", transform.range.detach() * (2 * u - 1), generators)
+    torch.testing.assert_close(found, torch.linalg.matrix_exp(sums)[:, :2], **TIGHT)
+
+
+def test_scales_are_factors_in_every_family():
+    """A single generator of scale c zooms by e^c."""
+    lila = AffineAugmentation("lila", [0.0, 0.0, 0.0, 0.5, 0.2, 0.0])
+    values = lila.physical()
+    assert values["scale_x_min"] == pytest.approx(math.exp(-0.5)) and values["scale_x_max"] == pytest.approx(
+        math.exp(0.5)
+    )
+    assert values["scale_y_max"] == pytest.approx(math.exp(0.2)) and values["shear_max"] == 0
+    ends = generator_matrix(coefficients(scale=0.35))[0]
+    torch.testing.assert_close(ends[:, :2], math.exp(0.35) * torch.eye(2, dtype=torch.float64))
+    raw = math.log(math.expm1(0.7))  # a width of 0.7
+    assert AffineAugmentation("augerino", [raw] * 6).physical()["scale_max"] == pytest.approx(math.exp(0.35))
+
+
+def test_lila_turns_at_most_all_the_way():
+    transform = AffineAugmentation("lila", [0.1, 0.1, 4.0, 0.1, 0.1, 0.1])
+    assert transform.widths()[2].item() == pytest.approx(2 * math.pi)
+    assert transform.physical()["angle_max [deg]"] == pytest.approx(180)
+    transform.widths().sum().backward()
+    assert transform.range.grad.tolist() == [2, 2, 0, 2, 2, 2]
+    transform = AffineAugmentation("lila", [0.1, 0.1, -4.0, 0.1, 0.1, 0.1])
+    assert transform.physical()["angle_max [deg]"] == pytest.approx(180)
+
+
+def test_every_row_has_its_own_map():
+    transform = AffineAugmentation("minmax", 0.3)
+    x = images()[:1].float().expand(5, -1, -1, -1)
+    out = transform(x)
+    assert all(not torch.equal(out[0], other) for other in out[1:])
+
+
+def test_physical_units():
+    values = AffineAugmentation("minmax", [math.pi / 2, 0.1, 0.1, 0.2, 0.0, 0.5, 0.0]).physical()
+    assert values["angle_min [deg]"] == pytest.approx(-90) and values["angle_max [deg]"] == pytest.approx(90)
+    assert values["scale_x_min"] == pytest.approx(0.9) and values["scale_x_max"] == pytest.approx(1.1)
+    assert values["shift_x_max [%]"] == pytest.approx(25)  # half of the half image
+    assert len(values) == 14
+    raw = math.log(math.expm1(math.pi))  # a width of pi
+    values = AffineAugmentation("augerino", [raw] * 6).physical()
+    assert values["angle_min [deg]"] == pytest.approx(-90) and values["angle_max [deg]"] == pytest.approx(90)
+    assert values["shift_y_max [%]"] == pytest.approx(0.1 * math.pi / 2 * 50)
+    assert values["stretch_max"] == pytest.approx(math.pi / 2)
+
+
+def test_where_ranges_start():
+    torch.testing.assert_close(AffineAugmentation().widths(), torch.full((6,), 0.04))
+    torch.testing.assert_close(AffineAugmentation("augerino").widths(), torch.full((6,), math.log(2)))
+    assert AffineAugmentation("minmax", 1).range.dtype == torch.float32
+    assert AffineAugmentation("minmax").range.numel() == 14
+    assert AffineAugmentation("augerino").range.numel() == 6
+    named = AffineAugmentation("lila", {"angle": 3.0, "shear": 0.5}).range
+    torch.testing.assert_close(named, torch.tensor([0.02, 0.02, 3.0, 0.02, 0.02, 0.5]))
+
+
+def test_centred_coordinates_describe_the_same_distribution():
+    minmax, centred = AffineAugmentation("minmax", 0.3), AffineAugmentation("centred", 0.3)
+    with torch.no_grad():  # move the centres, widen the ranges
+        low, high = minmax.range[0] - 0.1, minmax.range[1] + 0.3
+        minmax.range.copy_(torch.stack([low, high]))
+        centred.range.copy_(torch.stack([(low + high) / 2, (high - low) / 2]))
+    key = NoiseKey(0, "test")
+    with Noise(key).active():
+        expected = minmax.sample(50)
+    with Noise(key).active():
+        torch.testing.assert_close(centred.sample(50), expected)
+    assert centred.physical() == pytest.approx(minmax.physical(), rel=1e-5)
+    torch.testing.assert_close(centred.widths(), minmax.widths())

@@ -1,0 +1,191 @@
+"""Concrete dropout: its mask, its rate, its gradient."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from fedpart import ConcreteDropout
+from fedpart.nn.hyperparameters import concrete
+from fedpart.randomness.noise import Noise, NoiseKey, coarse_numbers
+
+
+def mask(rate, temperature=0.1, shape=(2000, 50)):
+    """1 - z for every element, without the factor 1 / (1 - p)."""
+    layer = ConcreteDropout(rate, temperature)
+    with Noise(NoiseKey(0, "test")).active():
+        return layer(torch.ones(shape)) * (1 - rate)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
+def test_mask(rate):
+    keep = mask(rate)
+    assert keep.min() >= 0 and keep.max() <= 1 + 1e-6
+    assert keep.mean().item() == pytest.approx(1 - rate, abs=0.01)  # relaxed, so not exactly
+    # More than half open: with probability 1 - p whatever the temperature; 4 standard errors.
+    error = 4 * math.sqrt(rate * (1 - rate) / keep.numel())
+    assert (keep > 0.5).double().mean().item() == pytest.approx(1 - rate, abs=error)
+    relaxed = ((keep > 0.05) & (keep < 0.95)).double().mean()
+    assert relaxed < 0.25  # nearly binary at this temperature
+
+
+def test_mask_follows_the_concrete_distribution():
+    u = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
+    rate, temperature = 0.3, 0.5
+    z = torch.sigmoid((math.log(rate / (1 - rate)) + u.log() - (1 - u).log()) / temperature)
+    keep = mask(rate, temperature, (200_000,)).double()
+    empirical = torch.quantile(keep, torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64))
+    exact = torch.quantile(1 - z, torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64))
+    torch.testing.assert_close(empirical, exact, rtol=0, atol=0.01)
+
+
+def test_identity_in_eval_mode():
+    layer = ConcreteDropout(0.4).eval()
+    x = torch.randn(5, 3)
+    assert layer(x) is x
+
+
+def test_every_element_has_its_own_mask():
+    keep = mask(0.5, shape=(4, 3, 6, 6))
+    assert keep.unique().numel() > 4 * 3 * 36 * 0.2
+    assert not torch.equal(keep[0], keep[1]) and not torch.equal(keep[0, 0], keep[0, 1])
+
+
+def test_gradient_of_the_logit():
+    """d/dlogit of x (1 - z) / (1 - p), by hand."""
+    layer = ConcreteDropout(0.2, 0.3).double()
+    x = torch.randn(500, dtype=torch.float64)
+    with Noise(NoiseKey(1, "test"), dtype=torch.float64).active():
+        out = layer(x)
+        out.sum().backward()
+    factor = 1 + layer.logit.detach().exp()
+    keep = out.detach() / x / factor
+    expected = (x * (-keep * (1 - keep) / 0.3 * factor + keep * (factor - 1))).sum()
+    torch.testing.assert_close(layer.logit.grad, expected)
+
+
+def test_extreme_noise_and_rates_stay_finite():
+    layer = ConcreteDropout(1e-6, 0.01)
+    with Noise(NoiseKey(2, "test")).active():
+        out = layer(torch.ones(200_000))
+        out.sum().backward()
+    assert out.isfinite().all() and layer.logit.grad.isfinite()
+
+
+def test_mask_has_full_precision_in_bfloat16():
+    layer = ConcreteDropout(0.1)
+    x = torch.ones(5000)
+    with Noise(NoiseKey(3, "test")).active():
+        full = layer(x)
+    with Noise(NoiseKey(3, "test")).active():
+        low = layer(x.bfloat16())
+    assert low.dtype == torch.bfloat16
+    torch.testing.assert_close(low, full.bfloat16())
+
+
+def test_physical_rate():
+    assert ConcreteDropout(0.1).physical() == {"rate [%]": pytest.approx(10.0, abs=1e-4)}
+
+
+def bits(shape, channels_last=False):
+    noise = Noise(NoiseKey(4, "test"))
+    noise.rewind(channels_last)
+    return noise.bits(shape)
+
+
+def looked_up_and_computed(x, drawn, weights, logit=-1.3, temperature=0.2):
+    """Outputs and gradients: by the tables, and by autograd of the formula in double precision."""
+    found = []
+    for wide in (False, True):
+        leaf = x.detach().to(torch.float64 if wide else x.dtype).requires_grad_()
+        of_rate = torch.tensor(
+            logit, dtype=torch.float64 if wide or x.dtype == torch.float64 else torch.float32
+        )
+        of_rate.requires_grad_()
+        if wide:
+            out = leaf * concrete.keep(coarse_numbers(drawn).double(), of_rate, temperature)
+        else:
+            out = concrete.masked(leaf, drawn, of_rate, temperature)
+        gradients = torch.autograd.grad(out, (leaf, of_rate), weights.to(out.dtype))
+        found.append((out.detach(), *gradients))
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_looking_up_is_computing(dtype, subtests):
+    shapes = ((), (1,), (3, 7), (0, 4), (5, 3, 4, 6), (2, 1, 3, 3), (40, 50, 7, 7))
+    for shape, channels_last in itertools.product(shapes, (False, True)):
+        with subtests.test(str((shape, channels_last))):
+            assert_looked_up_as_computed(shape, dtype, channels_last)
+
+
+def assert_looked_up_as_computed(shape, dtype, channels_last):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    weights = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    if channels_last and len(shape) == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    ours, exact = looked_up_and_computed(x, bits(shape, channels_last), weights)
+    tolerance = {"rtol": 8 * torch.finfo(dtype).eps, "atol": 8 * torch.finfo(dtype).eps}
+    for a, b in zip(ours[:2], exact[:2], strict=True):
+        assert a.dtype == dtype
+        torch.testing.assert_close(a.double(), b, **tolerance)
+    spread = max(1.0, x.numel() ** 0.5)
+    assert abs(ours[2].double() - exact[2]) <= tolerance["atol"] * spread * (1 + abs(exact[2]))
+
+
+def test_every_noise_has_its_mask():
+    """All 65,536 of them, in order: the layer's own bits decide which one is looked up."""
+    drawn = torch.arange(-(2**15), 2**15).to(torch.int16)
+    logit = torch.tensor(-2.0)
+    mask = concrete.masked(torch.ones(2**16), drawn, logit, 0.1)
+    u = (torch.arange(2**16, dtype=torch.float64) + 0.5) * 2.0**-16
+    torch.testing.assert_close(mask.double(), concrete.keep(u, logit.double(), 0.1), rtol=3e-6, atol=1e-7)
+    assert (mask.diff() <= 0).all()
+
+
+def test_without_numba_the_mask_is_the_same_to_the_bit(monkeypatch):
+    x, weights = torch.randn(2, 6, 5, 4, 4)
+    drawn = bits(x.shape, channels_last=True)
+    compiled, _ = looked_up_and_computed(x, drawn, weights)
+    monkeypatch.setattr(concrete, "look_up_kernel", lambda out: None)
+    plain, _ = looked_up_and_computed(x, drawn, weights)
+    assert all(torch.equal(a, b) for a, b in zip(compiled, plain, strict=True))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_layer_is_the_same_whether_it_looks_up_or_not(channels_last, monkeypatch):
+    x = torch.randn(6, 5, 4, 4).contiguous(
+        memory_format=torch.channels_last if channels_last else torch.contiguous_format
+    )
+    layer, found = ConcreteDropout(0.3), []
+    for _ in range(2):
+        with Noise(NoiseKey(5, "test")).active(channels_last):
+            out = layer(layer(x))
+        found.append((out.detach(), torch.autograd.grad(out.square().sum(), layer.logit)[0]))
+        monkeypatch.setattr("fedpart.nn.hyperparameters.dropout.coarse_bits", lambda shape: None)
+    torch.testing.assert_close(*found, rtol=2e-6, atol=1e-6)
+
+
+def test_what_is_not_a_number_stays_so():
+    layer = ConcreteDropout(0.3)
+    x = torch.ones(4, 5, requires_grad=True)
+    x.data[1, 2] = torch.nan
+    with Noise(NoiseKey(6, "test")).active():
+        out = layer(x)
+    out.sum().backward()
+    assert out.isnan().sum() == 1 and out[1, 2].isnan()
+    assert x.grad.isfinite().all() and layer.logit.grad.isnan()
+    layer.logit.data.fill_(torch.nan)
+    with Noise(NoiseKey(6, "test")).active():
+        assert layer(x).isnan().all()
+
+
+def test_frozen_rates_have_no_gradient():
+    layer = ConcreteDropout(0.3)
+    layer.logit.requires_grad_(False)
+    x = torch.ones(4, 5, requires_grad=True)
+    with Noise(NoiseKey(6, "test")).active():
+        out = layer(x)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach()) and layer.logit.grad is None

@@ -1,0 +1,224 @@
+"""-log p(y | outputs) of each likelihood, beside torch.distributions and sums over all targets."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.distributions import Bernoulli, Categorical, Independent, Normal
+from torch.distributions import Poisson as Counts
+from torch.nn import functional as F
+
+from fedpart.nn.likelihoods import LIKELIHOODS, Classification, Gaussian, MultiLabel, Ordinal, Poisson
+from fedpart.nn.likelihoods import TokenClassification as Tokens
+from fedpart.nn.likelihoods.base import AVERAGES
+
+B, S, K, T = 6, 3, 4, 5
+DOUBLE = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def double(*shape, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+
+def averaged(likelihood, outputs, average):
+    """``likelihood.over_samples`` of outputs ``[B, S, K]``, in float64."""
+    likelihood.double().average = average
+    return likelihood.over_samples(outputs)
+
+
+def test_every_likelihood_is_in_a_test_here():
+    assert set(LIKELIHOODS) == {
+        "classification",
+        "token_classification",
+        "multilabel",
+        "gaussian",
+        "poisson",
+        "ordinal",
+        "ensemble",  # test_ensemble.py
+        "from_model",  # test_from_model.py
+    }
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.7}, {"label_smoothing": 0.2}], ids=str)
+@pytest.mark.parametrize("likelihood", [Classification, Tokens])
+def test_classes_with_temperature_and_smoothing(likelihood, options, average):
+    """(1 - e) p_T + e / K, where p_T is of the mean logits, of the mean logarithm, or the mean of all."""
+    logits, y = 3 * double(B, S, K), torch.arange(B) % K
+    scaled = logits / options.get("temperature", 1)
+    p = {
+        "logits": scaled.mean(1).softmax(-1),
+        "log_probabilities": scaled.log_softmax(-1).mean(1).exp(),
+        "probabilities": scaled.softmax(-1).mean(1),
+    }[average]
+    e = options.get("label_smoothing", 0)
+    expected = -((1 - e) * p[torch.arange(B), y] + e / K).log()
+    ends = likelihood(**options)
+    outputs = averaged(ends, logits, average)
+    if likelihood is Tokens:
+        outputs, y = outputs[:, None], y[:, None]
+    torch.testing.assert_close(ends(outputs, y), expected, rtol=1e-6, atol=1e-7)  # T and e begin in float32
+
+
+@pytest.mark.parametrize("average", ["logits", "probabilities"])
+def test_probabilities_of_all_classes_sum_to_one(average):
+    ends = Classification(temperature=0.6, label_smoothing=0.3)
+    outputs = averaged(ends, 3 * double(B, S, K), average)
+    total = sum((-ends(outputs, torch.full((B,), k))).exp() for k in range(K))
+    torch.testing.assert_close(total, torch.ones(B, dtype=torch.float64), **DOUBLE)
+
+
+def test_smoothing_bounds_what_one_wrong_label_costs():
+    """No label is less probable than e / K, so its cost is at most log(K / e), and its gradient is finite."""
+    outputs = torch.tensor([[1e30, 0.0, -1e30]]).requires_grad_()
+    ends = Classification(label_smoothing=0.1)
+    nll = ends(outputs, torch.tensor([2]))
+    assert nll.item() == pytest.approx(math.log(3 / 0.1), rel=1e-6)
+    nll.sum().backward()
+    assert outputs.grad.isfinite().all() and ends.smoothing_logit.grad.isfinite()
+
+
+def known_rows():
+    """Logits ``[B, T, K]`` and targets: row 0 labelled everywhere, 1 in two places, 2 nowhere."""
+    targets = torch.randint(0, K, (3, T), generator=torch.Generator().manual_seed(0))
+    targets[1, [0, 2, 4]] = -100
+    targets[2] = -100
+    return 2 * double(3, T, K), targets
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 2.0, "label_smoothing": 0.1}], ids=str)
+def test_positions_without_a_class_count_for_nothing(options):
+    outputs, targets = known_rows()
+    ends = Tokens(**options).double()
+    outputs.requires_grad_()
+    nll = ends(outputs, targets)
+    single = Classification(**options).double()
+    for row in range(2):
+        known = targets[row] != -100
+        torch.testing.assert_close(nll[row], single(outputs[row][known], targets[row][known]).mean())
+    assert nll[2] == 0
+    nll.sum().backward()
+    assert ((outputs.grad != 0).all(-1) == (targets != -100)).all()
+    changed = torch.where((targets != -100)[..., None], outputs.detach(), double(3, T, K, seed=1))
+    assert torch.equal(ends(changed, targets), nll)
+
+
+def test_gradients_of_psi_are_finite_where_no_position_has_a_class():
+    ends = Tokens(temperature=2.0, label_smoothing=0.1)
+    outputs = ends.over_samples(torch.randn(2, S, T, K))
+    ends(outputs, torch.full((2, T), -100)).sum().backward()
+    assert ends.log_temperature.grad == 0 and ends.smoothing_logit.grad == 0
+
+
+def test_shift_scores_the_next_position():
+    outputs, targets = known_rows()
+    shifted = Tokens(shift=True)
+    torch.testing.assert_close(shifted(outputs, targets), Tokens()(outputs[:, :-1], targets[:, 1:]))
+    torch.testing.assert_close(shifted.hits(outputs, targets), Tokens().hits(outputs[:, :-1], targets[:, 1:]))
+    other = targets.clone()
+    other[:, 0] = 0  # nothing comes before the first
+    assert torch.equal(shifted(outputs, other), shifted(outputs, targets))
+
+
+def test_another_number_may_stand_for_no_class():
+    outputs, targets = known_rows()
+    padded = torch.where(targets == -100, torch.tensor(-1), targets)
+    assert torch.equal(Tokens(ignored=-1)(outputs, padded), Tokens()(outputs, targets))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_gaussian_of_any_variance(learned):
+    outputs, targets = double(B, 2), double(B, 2, seed=1)
+    ends = Gaussian(variance=0.25, learned=learned).double()
+    expected = -Independent(Normal(outputs, 0.5), 1).log_prob(targets)
+    torch.testing.assert_close(ends(outputs, targets), expected, rtol=1e-6, atol=1e-7)
+    assert list(ends.physical()) == (["standard_deviation"] if learned else [])
+    assert sum(ends.physical().values()) == pytest.approx(0.5 * learned)
+
+
+def test_multilabel():
+    outputs = 2 * double(B, 3)
+    targets = torch.randint(0, 2, (B, 3), generator=torch.Generator().manual_seed(0))
+    expected = -Independent(Bernoulli(logits=outputs), 1).log_prob(targets.double())
+    ends = MultiLabel()
+    for given in (targets, targets.bool(), targets.double()):
+        torch.testing.assert_close(ends(outputs, given), expected, **DOUBLE)
+    every = [torch.tensor(labels).expand(B, 3) for labels in itertools.product((0, 1), repeat=3)]
+    total = sum((-ends(outputs, labels)).exp() for labels in every)
+    torch.testing.assert_close(total, torch.ones(B, dtype=torch.float64), **DOUBLE)
+
+
+@pytest.mark.parametrize("shapes", [((B, 2), (B, 2)), ((B, 1), (B,)), ((B,), (B, 1)), ((B, 2, 1), (B, 1, 2))])
+def test_poisson(shapes):
+    outputs = double(*shapes[0])
+    targets = torch.arange(math.prod(shapes[1])).view(shapes[1])
+    rates = Counts(outputs.exp()).log_prob(targets.reshape(outputs.shape).double())
+    torch.testing.assert_close(Poisson()(outputs, targets), -rates.reshape(B, -1).sum(1), **DOUBLE)
+
+
+def test_probabilities_of_all_counts_sum_to_one():
+    outputs = double(B)
+    total = sum((-Poisson()(outputs, torch.full((B,), count))).exp() for count in range(150))
+    torch.testing.assert_close(total, torch.ones(B, dtype=torch.float64), **DOUBLE)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("shape", [(B,), (B, 1)])
+def test_ordinal(classes, shape):
+    ends = Ordinal(classes).double()
+    for parameter in ends.parameters():
+        parameter.data += 0.3 * double(parameter.numel()).view(parameter.shape)
+    outputs, cuts = double(*shape), ends.cut_points().detach()
+    assert cuts.shape == (classes - 1,) and (cuts.diff() > 0).all()
+    below = torch.sigmoid(cuts - outputs.reshape(B, 1))
+    below = torch.cat([torch.zeros(B, 1), below, torch.ones(B, 1)], 1)
+    for k in range(classes):
+        found = ends(outputs, torch.full((B,), k)).detach()
+        torch.testing.assert_close(found, -(below[:, k + 1] - below[:, k]).log(), rtol=1e-10, atol=1e-12)
+    median = torch.stack([(below[:, k + 1] >= 0.5) for k in range(classes)], 1).int().argmax(1)
+    assert torch.equal(ends.hits(outputs, median), torch.ones(B, dtype=torch.bool))
+
+
+def test_two_ordered_classes_are_a_logistic_regression():
+    outputs, ends = double(B), Ordinal(2).double()
+    found = ends(outputs, torch.ones(B, dtype=torch.int64))
+    torch.testing.assert_close(found, -F.logsigmoid(outputs - ends.first), **DOUBLE)
+
+
+@pytest.mark.parametrize("far", [-1e4, -50.0, 50.0, 1e4])
+def test_ordinal_stays_finite_and_exact_far_away(far):
+    """Far above c_k, p(y = k) is exp(c_k - f) (1 - exp(c_{k-1} - c_k)), no difference of two ones."""
+    ends = Ordinal(3)
+    outputs = torch.full((1,), far, requires_grad=True)
+    low, high = ends.cut_points().detach().double()
+    nll = ends(outputs, torch.tensor([1]))
+    nearest = -far + low if far < 0 else far - high
+    assert nll.item() == pytest.approx((nearest - torch.log(-torch.expm1(low - high))).item(), rel=1e-5)
+    nll.sum().backward()
+    assert all(of.grad.isfinite().all() for of in (outputs, *ends.parameters()))
+
+
+def test_cut_points_that_almost_meet_keep_their_digits_far_away():
+    """c_1 - c_0 = 1e-5 is less than what float32 tells apart at 1e3."""
+    ends, exact = Ordinal(3), Ordinal(3).double()
+    for likelihood in (ends, exact):
+        likelihood.raw_gaps.data.fill_(math.log(math.expm1(1e-5)))
+    y = torch.tensor([1])
+    found, expected = ends(torch.tensor([1e3]), y), exact(torch.tensor([1e3], dtype=torch.float64), y)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_extreme_outputs_cost_finitely_much():
+    big = torch.tensor([[1e4, -1e4]])
+    for ends, targets in ((Gaussian(), big), (Gaussian(1e-4, learned=True), big), (MultiLabel(), big < 0)):
+        assert ends(big, targets).isfinite().all()
+    assert Poisson()(torch.tensor([-1e4]), torch.tensor([0])) == 0
+
+
+def test_the_default_is_the_plain_cross_entropy_to_the_bit():
+    outputs, targets = torch.randn(B, K), torch.arange(B) % K
+    expected = F.cross_entropy(outputs, targets, reduction="none")
+    assert torch.equal(Classification()(outputs, targets), expected)
+    torch.testing.assert_close(expected, -Categorical(logits=outputs).log_prob(targets))

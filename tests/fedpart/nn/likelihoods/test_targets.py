@@ -1,0 +1,170 @@
+"""Targets that a likelihood cannot take are refused in one sentence, wherever they come from."""
+
+import itertools
+from collections import UserList
+from functools import partial
+
+import pytest
+import refusals
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fedpart import ClientError, Dataset, Task, federate, fit, personalise
+from fedpart.nn.likelihoods import LIKELIHOODS, Ordinal, Poisson
+from fedpart.nn.likelihoods import MultiLabel as Labels
+from fedpart.nn.likelihoods import TokenClassification as Tokens
+
+N, T, K = 6, 4, 3
+CLASSES = torch.arange(N * T).view(N, T) % K
+
+
+def changed(targets, *places, to):
+    targets = targets.clone()
+    for place in places:
+        targets[place] = to
+    return targets
+
+
+ONES = (CLASSES == 0).long()
+COUNTS = CLASSES[:, 0].float()
+BAD = {
+    "unlabelled": (Tokens(), changed(CLASSES, 1, 4, to=-100), "2 of 6 .* no labelled position; leave them"),
+    "other unlabelled": (Tokens(ignored=0), changed(CLASSES, 1, to=0), "1 of 6 examples.* no labelled"),
+    "first alone": (
+        Tokens(shift=True),
+        changed(CLASSES, (2, slice(1, None)), to=-100),
+        "1 of 6 examples.* no labelled position behind the first",
+    ),
+    "negative": (Tokens(), changed(CLASSES, (3, 1), to=-1), "1 of 6 .* labels below 0; .* write -100 where"),
+    "two": (Labels(), changed(ONES, (0, 1), (0, 2), (5, 1), to=2), "2 of 6 .* other than 0 and 1"),
+    "minus one": (Labels(), changed(ONES, (0, 1), to=-1), "1 of 6 .* write 1 where a label applies"),
+    "half": (Labels(), changed(ONES.float(), (0, 1), to=0.5), "1 of 6 .* other than 0 and 1"),
+    "negative count": (Poisson(), changed(COUNTS, 2, to=-1.0), "1 of 6 .* no counts"),
+    "fraction": (Poisson(), changed(COUNTS, 2, to=0.5), "1 of 6 .* no counts.* or use likelihood='gaussian'"),
+    "grade": (Ordinal(2), CLASSES[:, 2], r"2 of 6 .* outside the 2 classes 0\.\.1"),
+}
+GOOD = {
+    "tokens": (Tokens(), changed(CLASSES, (slice(None), slice(1, None)), to=-100)),
+    "shifted": (Tokens(shift=True), changed(CLASSES, (slice(None), 0), to=-100)),
+    "bool": (Labels(), ONES.bool()),
+    "real": (Labels(), ONES.float()),
+    "counts": (Poisson(), COUNTS),
+    "grades": (Ordinal(K), CLASSES[:, 0]),
+}
+
+
+def test_what_does_not_fit_is_counted():
+    rows = [(name, likelihood.check, targets, says) for name, (likelihood, targets, says) in BAD.items()]
+    of = {"of": " of the validation data"}
+    told = "examples of the validation data have"
+    refusals.check((name, partial(check, targets), ValueError, says) for name, check, targets, says in rows)
+    refusals.check(
+        (name, partial(check, targets, **of), ValueError, told) for name, check, targets, _ in rows
+    )
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_fits_passes(name):
+    likelihood, targets = GOOD[name]
+    likelihood.check(targets)
+    likelihood.check(targets[:0])
+
+
+def test_every_likelihood_takes_whatever_is_no_tensor_as_it_is():
+    for make in LIKELIHOODS.values():
+        likelihood = make(K) if make is Ordinal else make()
+        likelihood.check({"labels": torch.full((N,), -7)})
+
+
+def experiment(good, **options):
+    """A task whose likelihood sees labels of whole examples, and the data."""
+    task = Task(nn.Linear(2, K), likelihood=Labels(), samples=1)
+    x = torch.rand(N, 2, generator=torch.Generator().manual_seed(0))
+    targets = F.one_hot(CLASSES[:, 0], K)
+    return task, Dataset(x, targets if good else changed(targets, 3, to=-1))
+
+
+SAYS = "1 of 6 examples have targets other than 0 and 1"
+
+
+class Lazy(UserList):
+    """Clients that are read when they are needed."""
+
+
+def test_every_execution_looks_at_a_shard():
+    (task, bad), (_, good) = experiment(False), experiment(True)
+    ways = list(itertools.product(("loop", "fused", "vectorised"), ("central", "clients")))
+    calls = [
+        partial(federate, task, rounds=1, execution=execution, evaluation=place) for execution, place in ways
+    ]
+    says = f"Client 1 failed in round 1: ValueError: {SAYS}"
+    before = f"The data of client 1 do not fit: {SAYS}"
+    refusals.check(
+        (f"{way}, {kind.__name__}", partial(call, kind([good, bad, good])), error, message)
+        for way, call in zip(ways, calls, strict=True)
+        for kind, error, message in ((Lazy, ClientError, says), (list, ValueError, before))
+    )
+    for call in calls:
+        call([good] * 3)
+
+
+def test_a_skipped_client_is_told_why_in_every_round():
+    (task, bad), (_, good) = experiment(False), experiment(True)
+    result = federate(task, [good, bad, good], rounds=2, on_client_error="skip")
+    for report in result.metrics:
+        [one] = report.skipped
+        assert one["client"] == 1 and "other than 0 and 1" in one["reason"]
+
+
+def test_validation_data_are_looked_at_before_the_first_round():
+    (task, bad), (_, good) = experiment(False), experiment(True)
+    reports = []
+    with pytest.raises(ValueError, match="examples of the validation data have targets other"):
+        federate(task, [good] * 3, rounds=1, validation=bad, on_round=reports.append)
+    assert reports == []
+
+
+def test_all_other_data_are_looked_at_too():
+    (task, bad), (_, good) = experiment(False), experiment(True)
+    data = [Dataset(good.inputs, good.targets, evaluation=shard) for shard in (good, bad, good)]
+    clients = {"rounds": 1, "evaluation": "clients", "evaluation_share": None}
+    state = federate(task, [good] * 3, rounds=1).state
+    tokens = Task(nn.Embedding(5, K), likelihood=Tokens(), samples=1)
+    x = torch.arange(N * T).view(N, T) % 5
+    read = federate(tokens, [Dataset(x, CLASSES)] * 3, rounds=1).state
+    beyond = Dataset(x, changed(CLASSES, (2, 1), (2, 2), to=K))
+    fitted = partial(fit, task, iterations=1, method="none")
+    says = "targets other than 0 and 1"
+    outside = r"1 of 6 examples of the evaluation data have labels outside the 3 classes 0\.\.2"
+    client = f"The data of client 1 do not fit: {SAYS}"
+    refusals.check(
+        [
+            ("a client's own examples", lambda: federate(task, data, **clients), ValueError, client),
+            ("fit", lambda: fitted(bad), ValueError, f"examples of the training data have {says}"),
+            (
+                "validation",
+                lambda: fitted(good, validation=bad),
+                ValueError,
+                f"of the validation data have {says}",
+            ),
+            ("evaluation", lambda: state.evaluate(bad), ValueError, SAYS),
+            (
+                "a personal network",
+                lambda: personalise(state, bad),
+                ValueError,
+                f"1 of . examples have {says}",
+            ),
+            ("labels of tokens", lambda: read.evaluate(beyond), ValueError, outside),
+        ]
+    )
+
+
+def test_measures_that_cannot_be_computed_are_one_sentence():
+    """torchmetrics knows no F1 of a single class."""
+    task = Task(nn.Linear(2, 1), samples=1)
+    data = Dataset(torch.rand(N, 2), torch.zeros(N, dtype=torch.int64))
+    state = federate(task, [data] * 3, rounds=1, method="fedavg").state
+    with pytest.raises(ValueError, match=r"measures of the classification likelihood cannot be .*; leave"):
+        state.evaluate(data, measures=True)
+    assert state.evaluate(data)["accuracy"] == 1

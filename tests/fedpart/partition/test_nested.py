@@ -1,0 +1,143 @@
+"""Networks of several sizes: corners of the largest one's tensors, whose numbers stand in w cell by cell."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from fedpart.nn.models import mnist_cnn
+from fedpart.partition.assigned import RandomPartition
+from fedpart.partition.nested import leading, nested
+from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.space import ParameterSpace
+
+U = (0.5, 0.3, 0.2)
+SIZES = [(9, 7), (5, 7), (3, 2)]
+
+
+def net(hidden=9, more=7):
+    torch.manual_seed(hidden)
+    return nn.Sequential(
+        nn.Linear(4, hidden), nn.LayerNorm(hidden), nn.Linear(hidden, more), nn.Linear(more, 3)
+    )
+
+
+def partitions(u=U, sizes=SIZES):
+    spaces = [ParameterSpace(net(*size), len(u)) for size in sizes]
+    whole = SeparateNetworks(spaces[0]) if len(u) == 1 else RandomPartition(spaces[0], u, seed=1)
+    return whole, nested(whole, spaces)
+
+
+@pytest.mark.parametrize("u", [(1.0,), U])
+def test_a_smaller_network_is_a_corner_of_the_largest(u):
+    whole, found = partitions(u)
+    w = torch.randn(whole.space.size, generator=torch.Generator().manual_seed(0))
+    large = found[0].materialise(w, len(u))
+    assert {name: value.shape for name, value in large.items()} == {
+        name: parameter.shape for name, parameter in net().named_parameters()
+    }
+    for partition, size in zip(found, SIZES, strict=True):
+        for name, parameter in net(*size).named_parameters():
+            corner = large[name][tuple(map(slice, parameter.shape))]
+            assert torch.equal(partition.materialise(w, len(u))[name], corner)
+
+
+def test_every_subnetwork_of_a_smaller_network_is_a_corner_too():
+    whole, found = partitions()
+    assert found[0].bounds == whole.bounds
+    w = found[0].initial() + 1
+    for k in range(4):
+        large = found[0].materialise(w, k)
+        for partition in found[1:]:
+            for name, small in partition.materialise(w, k).items():
+                assert torch.equal(small, large[name][tuple(map(slice, small.shape))])
+
+
+def test_one_network_is_divided_as_without_others():
+    whole, (alone,) = partitions(sizes=SIZES[:1])
+    assert alone.cells == alone.bounds == whole.bounds
+    assert torch.equal(alone.initial(), whole.initial())
+    own = torch.arange(whole.space.size)
+    for j in (1, 2, 3):
+        assert torch.equal(alone.take(own, j, 3), whole.take(own, j, 3))
+        assert torch.equal(alone.subnetwork(whole.initial() + 1, j), whole.subnetwork(whole.initial() + 1, j))
+
+
+@pytest.mark.parametrize("u", [(1.0,), U])
+def test_cells_divide_w_and_say_who_has_which_numbers(u):
+    _, found = partitions(u)
+    cells, w = found[0].cells, torch.arange(found[0].cells[-1])
+    parts = [w[a:b] for a, b in pairwise(cells)]
+    assert all(len(part) for part in parts) and set(found[0].bounds) <= set(cells)
+    assert sum(len(found[0].cell_sizes(j)) for j in range(1, len(u) + 1)) == len(parts)
+    for partition in found:
+        own = partition.subnetwork(w.float(), len(u)).long()  # where each of its numbers is in w
+        mine = torch.cat([part for part in parts if torch.isin(part, own).any()])
+        assert torch.equal(mine.sort().values, own.sort().values), "a cell is had as a whole, or not at all"
+        for j in range(1, len(u) + 1):
+            w_j = partition.take(own, j, len(u))
+            held = partition.in_cells(j, w_j)
+            assert {number: len(part) for number, part in held.items()} == partition.cell_sizes(j)
+            for number, part in held.items():
+                assert torch.equal(part, parts[number - 1])
+            assert torch.equal(
+                partition.put(torch.zeros_like(own), j, len(u), w_j).unique()[-len(w_j) :], w_j
+            )
+
+
+def test_what_a_client_needs_of_the_server():
+    _, found = partitions()
+    w = torch.randn(found[0].bounds[-1])
+    for partition in found:
+        part = partition.of_server(w)
+        assert len(part) == partition.needed == partition.space.size
+        back = partition.for_client(part)
+        assert torch.equal(partition.subnetwork(back, 3), partition.subnetwork(w, 3))
+    assert torch.equal(found[0].for_client(found[0].of_server(w)), w)
+
+
+def test_networks_that_lack_layers_or_overlap_in_part():
+    """(5, 3) and (3, 5) have blocks of their own besides the common one; a shallow network lacks a layer."""
+    _, found = partitions(sizes=[(9, 7), (5, 3), (3, 5)])
+    assert len(found[0].cell_sizes(1)) == 4  # both, either, neither
+    deep = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    shallow = nn.Sequential(nn.Linear(2, 2))
+    spaces = [ParameterSpace(deep), ParameterSpace(shallow)]
+    large, small = nested(SeparateNetworks(spaces[0]), spaces)
+    assert small.cell_sizes(1) == {1: 6} and large.cell_sizes(1) == {1: 6, 2: 6}
+
+
+def test_fifty_networks_have_a_cell_for_each_width():
+    spaces = [ParameterSpace(nn.Linear(width, 1, bias=False)) for width in range(50, 0, -1)]
+    networks = nested(SeparateNetworks(spaces[0]), spaces)
+    assert networks[0].cells == tuple(range(51))
+    for width, network in enumerate(reversed(networks), start=1):  # what all have comes first
+        assert list(network.cell_sizes(1)) == list(range(1, width + 1))
+
+
+@pytest.mark.parametrize("u", [(1.0,), U])
+def test_groups_divide_the_cells_of_each_partition(u):
+    """By partition, then by who has the numbers, those of all networks first, then by group."""
+    whole, plain = partitions(u)
+    whole.groups = torch.arange(whole.space.size) % 7
+    networks, w = nested(whole, [network.space for network in plain]), torch.arange(whole.space.size)
+    subnetworks = [network.subnetwork(w.float(), len(u)).long() for network in networks]
+    place = torch.argsort(subnetworks[0])  # in the largest network's order, as they come in w
+    who = sum(torch.isin(w, numbers) * 2**index for index, numbers in enumerate(subnetworks))
+    columns = whole.assignment[place], -who, whole.groups[place]
+    kinds = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert kinds == sorted(kinds)
+    starts = networks[0].cells[:-1]
+    assert [kinds[start] for start in starts] == sorted(set(kinds))
+    assert networks[0].group_of == tuple(kinds[start][2] for start in starts)
+
+
+@pytest.mark.parametrize(
+    ("width", "numbers"), [(1.0, 1_276_630), (0.75, 727_981), (0.5, 319_570), (0.25, 83_296)]
+)
+def test_the_papers_network_in_four_widths(width, numbers):
+    module = mnist_cnn(width=width, dropout=None)
+    assert sum(parameter.numel() for parameter in module.parameters()) == numbers
+    assert len(leading(ParameterSpace(mnist_cnn(dropout=None)), ParameterSpace(module).entries)) == numbers
+    assert module(torch.zeros(2, 1, 28, 28)).shape == (2, 10)

@@ -1,0 +1,190 @@
+"""Partition: masks, proportions, order, subnetworks, upload figures."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedpart import ParameterSpace, RandomPartition, Task, federate
+from fedpart.nn.models import digits_cnn
+from fedpart.partition.assigned import AssignedPartition, labels
+from fedpart.partition.nodes import unit_assignments
+from fedpart.randomness.streams import generator
+
+U = (0.7, 0.2, 0.1)
+
+
+def mixed():
+    """Layers of many sizes: a Linear with fewer elements than partitions, norms, an embedding, attention."""
+    return nn.ModuleDict(
+        {
+            "embed": nn.Embedding(13, 8),
+            "attention": nn.MultiheadAttention(8, 2),
+            "norm": nn.LayerNorm(8),
+            "conv": nn.Conv1d(8, 5, 3),
+            "tiny": nn.Linear(1, 1),
+            "out": nn.Linear(5, 3),
+        }
+    )
+
+
+def make(u=U, **options):
+    return RandomPartition(ParameterSpace(mixed(), len(u)), u, **options)
+
+
+@pytest.mark.parametrize("u", [U, (0.9, 0.1), (1.0,), (0.05,) * 20])
+def test_masks_are_disjoint_and_complete(u):
+    partition = make(u)
+    counted = torch.zeros(partition.space.size, dtype=torch.int64)
+    for k in range(1, len(u) + 1):
+        counted[partition.order[partition.slice(k)]] += 1
+        assert torch.equal(partition.order[partition.slice(k)], (partition.assignment == k).nonzero()[:, 0])
+    assert (counted == 1).all()
+    assert partition.assignment.dtype == torch.uint8
+    assert sum(partition.sizes) == partition.space.size and partition.bounds[-1] == partition.space.size
+
+
+@pytest.mark.parametrize("defaults", ["initial", "zeros"])
+def test_bytes_beside_the_weights(defaults):
+    """A byte a number for its partition, as in Appendix D.2, four for its default, eight for its place."""
+    partition = make(defaults=defaults)
+    size = partition.space.size
+    held = (partition.assignment, partition.default, partition.order)
+    assert [tensor.nbytes for tensor in held] == [size, 4 * size, 8 * size]
+
+
+@pytest.mark.parametrize("u", [U, (0.9, 0.1), (0.25,) * 4])
+def test_proportions_hold_in_every_layer(u):
+    partition = make(u)
+    layers = {}
+    for entry in partition.space.entries:
+        own = partition.assignment[entry.offset : entry.offset + entry.size]
+        if entry.fold:
+            for k, copy in enumerate(own.view(len(u), -1), start=1):
+                assert (copy == k).all()
+        else:
+            layers.setdefault(entry.layer, []).append(own)
+    assert set(layers) == {"embed", "attention", "attention.out_proj", "conv", "tiny", "out"}
+    for name, parts in layers.items():
+        counts = torch.bincount(torch.cat(parts).long(), minlength=len(u) + 1)[1:]
+        n = int(counts.sum())
+        assert all(abs(c - n * p) <= 1 for c, p in zip(counts.tolist(), u, strict=True)), name
+    if len(u) > 2:  # two elements, more partitions: some have none there
+        assert (torch.bincount(torch.cat(layers["tiny"]).long(), minlength=len(u) + 1)[1:] == 0).any()
+
+
+def test_assignment_is_drawn_at_random_within_a_layer():
+    partition = RandomPartition(ParameterSpace(nn.Linear(200, 200), 2), (0.5, 0.5))
+    rows = (partition.assignment[:40000].view(200, 200) == 1).double().mean(1)
+    assert rows.min() > 0.3 and rows.max() < 0.7 and rows.std() > 0.02
+    assert (partition.assignment[40000:] == 1).double().mean() == pytest.approx(
+        0.5, abs=0.15
+    )  # the bias, too
+
+
+def test_equal_layers_are_drawn_apart():
+    module = nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9))
+    assignment = RandomPartition(ParameterSpace(module, 2), (0.5, 0.5)).assignment
+    assert not torch.equal(*assignment.view(2, 90))
+
+
+def test_regenerated_from_seed_shapes_and_proportions():
+    first, again, other = make(seed=3), make(seed=3), make(seed=4)
+    assert torch.equal(first.assignment, again.assignment)
+    assert not torch.equal(first.assignment, other.assignment)
+    assert first.sizes == other.sizes
+    torch.manual_seed(99)
+    assert torch.equal(make(seed=3).assignment, first.assignment)
+    # Frozen numbers: an assignment that changes makes old checkpoints and mixed versions meaningless.
+    tiny = RandomPartition(ParameterSpace(nn.Linear(4, 2), 3), U, seed=7)
+    assert tiny.assignment.tolist() == [1, 3, 1, 2, 1, 1, 1, 1, 1, 2]
+
+
+def test_partition_order():
+    partition = make()
+    own = torch.arange(float(partition.space.size))
+    w = partition.to_partition_order(own)
+    for k in range(1, 4):
+        assert torch.equal(w[partition.slice(k)].long(), partition.order[partition.slice(k)])
+        assert torch.equal(
+            w[partition.bounds[k - 1] :].long(),
+            torch.cat([partition.order[partition.slice(j)] for j in range(k, 4)]),
+        )
+        assert (partition.assignment[w[partition.slice(k)].long()] == k).all()
+    assert torch.equal(partition.to_own_order(w), own)
+    assert torch.equal(partition.to_partition_order(partition.to_own_order(own)), own)
+
+
+@pytest.mark.parametrize("defaults", ["initial", "zeros"])
+def test_subnetwork_is_trained_head_and_default_tail(defaults):
+    partition = make(defaults=defaults)
+    initial = partition.space.initial()
+    own = torch.randn(partition.space.size)
+    w = partition.to_partition_order(own)
+    default = torch.zeros_like(initial)
+    for entry in partition.space.entries:
+        if entry.fold == "product":
+            default[entry.offset : entry.offset + entry.size] = 1
+    if defaults == "initial":
+        default = initial
+    for k in range(4):
+        trained = partition.assignment <= k
+        assert torch.equal(partition.subnetwork(w, k), torch.where(trained, own, default))
+    assert torch.equal(w, partition.to_partition_order(own))  # untouched
+    assert torch.equal(partition.subnetwork(w, 0), default)
+    scale = partition.materialise(w, 1)["norm.weight"]
+    entry = next(e for e in partition.space.entries if e.name == "norm.weight")
+    assert torch.equal(scale, own[entry.offset : entry.offset + 8])  # later scales are one
+
+
+def test_subnetwork_is_differentiable_in_its_own_partitions_only():
+    partition = make()
+    w = partition.to_partition_order(partition.space.initial()).requires_grad_()
+    partition.subnetwork(w, 2).sum().backward()
+    assert (w.grad[: partition.bounds[2]] == 1).all() and (w.grad[partition.bounds[2] :] == 0).all()
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_draws_are_of_streams_that_server_and_clients_name_alike(seed):
+    """Partitions are never sent: each side draws them, layer by layer."""
+    module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.Linear(5, 2))
+    space, offset = ParameterSpace(module, 3), 0
+    assignment = RandomPartition(space, (0.5, 0.3, 0.2), seed=seed).assignment
+    units = unit_assignments(module, (0.5, 0.3, 0.2), seed)
+    for index, (name, layer) in enumerate((n, m) for n, m in module.named_children() if n != "1"):
+        size = sum(parameter.numel() for parameter in layer.parameters())
+        shuffle = generator(seed, "partition", index).permutation(size)
+        drawn = assignment[offset : offset + size][torch.from_numpy(shuffle)]
+        assert torch.equal(drawn, labels(size, (0.5, 0.3, 0.2)))
+        offset += size
+        if name != "3":
+            shuffle = generator(seed, "node partition", index).permutation(len(layer.bias))
+            assert torch.equal(units[name][1], labels(len(layer.bias), (0.5, 0.3, 0.2))[shuffle])
+
+
+def test_labels_are_as_many_as_the_shares_ascending():
+    assert labels(7, (0.5, 0.3, 0.2)).tolist() == [1, 1, 1, 1, 2, 2, 3]
+    assert labels(2, (0.5, 0.5)).dtype == torch.uint8
+
+
+def test_255_partitions():
+    partition = RandomPartition(ParameterSpace(nn.Linear(50, 50), 255), (1 / 255,) * 255)
+    assert min(partition.sizes) >= 10 and int(partition.assignment.max()) == 255
+
+
+def halves(space, proportions, seed):
+    """A scheme of one's own, which asks for the seed alone: the first layer's numbers, and the rest."""
+    first = torch.arange(space.size) < space.entries[0].size
+    return AssignedPartition(space, proportions, torch.where(first, 1, 2).to(torch.uint8))
+
+
+def test_a_scheme_of_ones_own_is_named_by_its_place():
+    data = [(torch.rand(3, 4), torch.zeros(3).long())] * 3
+    scheme = f"{__name__}:halves"
+    result = federate(Task(nn.Linear(4, 2), samples=1), data, chunks=(0.8, 0.2), rounds=1, scheme=scheme)
+    assert result.state.partition.sizes == (8, 2)
+
+
+def test_cnn_keeps_the_upload_figure():
+    partition = RandomPartition(ParameterSpace(digits_cnn(dropout=None), 3), U)
+    shares = [size / partition.space.size for size in partition.sizes]
+    assert abs(sum(u * sum(shares[k:]) for k, u in enumerate(U)) - 0.77) < 1e-4

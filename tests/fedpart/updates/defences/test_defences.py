@@ -1,0 +1,197 @@
+"""What defences make of a few vectors: closed forms, invariants, hostile clients, and Flower's own."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, RecordDict
+from flwr.serverapp.strategy.multikrum import select_multikrum
+
+from fedpart.updates.defences import DEFENCES
+
+CASES = [(name, {}) for name in DEFENCES.names()]
+CASES += [("trim", {"share": 0.1}), ("krum", {"share": 0.1}), ("centred", {"reach": 3.0})]
+
+
+def vectors(n, size=50, seed=0):
+    return list(torch.randn(n, size, generator=torch.Generator().manual_seed(seed)))
+
+
+def combined(name, values, memory=None, **options):
+    return DEFENCES.make(name, options).combine(values, memory)
+
+
+def test_the_median_of_an_odd_and_an_even_number():
+    values = [torch.tensor([1.0, 9.0]), torch.tensor([5.0, 2.0]), torch.tensor([1e14, -1e14])]
+    assert combined("median", values).tolist() == [5.0, 2.0]
+    assert combined("median", [*values, torch.tensor([3.0, 4.0])]).tolist() == [4.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("n", "share", "left_out"), [(1, 0.1, 0), (2, 0.4, 0), (3, 0.1, 1), (10, 0.2, 2), (11, 0.2, 3)]
+)
+def test_the_trimmed_mean_by_hand(n, share, left_out):
+    values = vectors(n)
+    expected = torch.stack(values).sort(dim=0).values[left_out : n - left_out].mean(dim=0)
+    torch.testing.assert_close(combined("trim", values, share=share), expected)
+
+
+def test_the_geometric_median_of_points_on_a_line_is_the_one_in_the_middle():
+    direction = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for places in ([0.0, 1.0, 5.0], [-3.0, 0.0, 0.5, 7.0, 1000.0]):
+        values = [2.0 + place * direction for place in places]
+        found = combined("geometric", values)
+        torch.testing.assert_close(found, values[len(places) // 2], rtol=0, atol=1e-4)
+
+
+def test_the_geometric_median_of_a_triangle_sees_its_sides_at_equal_angles():
+    corners = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+    point = combined("geometric", list(corners))
+    towards = corners - point
+    towards /= towards.norm(dim=1, keepdim=True)
+    assert towards.sum(dim=0).norm().item() < 1e-6
+
+
+def test_the_geometric_median_is_the_point_of_most_if_they_agree():
+    point, others = torch.randn(5), vectors(2, 5)
+    torch.testing.assert_close(combined("geometric", [others[0], point, point, others[1], point]), point)
+    assert combined("geometric", [point, point]).equal(point)
+
+
+def test_krum_takes_those_that_are_close_together():
+    dense = [torch.tensor([1.0, 1.0]) + 0.01 * one for one in vectors(7, 2)]
+    values = [
+        *dense[:4],
+        torch.tensor([9.0, -9.0]),
+        *dense[4:],
+        torch.tensor([-30.0, 2.0]),
+        torch.tensor([0.0, 50.0]),
+    ]
+    found = combined("krum", values, share=0.3)
+    assert math.dist(found, torch.stack(dense).mean(dim=0)) < 0.02
+    torch.testing.assert_close(combined("krum", values[:6], share=0.3), combined("median", values[:6]))
+
+
+def test_multi_krum_takes_whom_flower_takes():
+    values = vectors(9, 30, 4)
+    records = [RecordDict({"arrays": ArrayRecord([one.numpy()])}) for one in values]
+    chosen = select_multikrum(records, num_malicious_nodes=2, num_nodes_to_select=5)
+    arrays = [record["arrays"].to_numpy_ndarrays()[0] for record in chosen]
+    expected = torch.from_numpy(np.mean(arrays, axis=0))
+    torch.testing.assert_close(combined("krum", values, share=0.2), expected)
+
+
+def test_the_median_is_that_of_flower():
+    values = vectors(8)
+    expected = np.median(np.stack([one.numpy() for one in values]), axis=0)  # FedMedian.aggregate_train
+    torch.testing.assert_close(combined("median", values), torch.from_numpy(expected))
+
+
+@pytest.mark.parametrize("memory", [None, torch.linspace(-1, 1, 50)])
+def test_centred_clipping_of_any_length_is_the_mean_to_the_bit(memory):
+    values = vectors(7)
+    total = torch.zeros(50)
+    for one in values:
+        total += one
+    assert combined("centred", values, memory, radius=math.inf).equal(total / 7)
+
+
+def test_centred_clipping_by_hand():
+    values = [torch.tensor([3.0, 0.0]), torch.tensor([0.0, 10.0]), torch.tensor([-0.5, 0.0])]
+    expected = torch.tensor([(1.0 + 0.0 - 0.5) / 3, 1.0 / 3])
+    torch.testing.assert_close(combined("centred", values, radius=1.0), expected)
+    centre = torch.tensor([3.0, 8.0])  # distances 8, sqrt(13), sqrt(76.25)
+    drawn = [centre + (one - centre) * min(1, 8 / (one - centre).norm()) for one in values]
+    torch.testing.assert_close(combined("centred", values, centre), torch.stack(drawn).mean(dim=0))
+
+
+def test_who_is_out_of_reach_does_not_count():
+    values = [torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.5]), torch.tensor([-4.0, 0.0])]
+    near = combined("centred", values[:2], radius=1.0)
+    torch.testing.assert_close(combined("centred", values, radius=1.0, reach=3.0), near)
+    assert not combined("centred", values, radius=1.0, reach=5.0).allclose(near)
+    centre = torch.tensor([100.0, 100.0])
+    assert combined("centred", values, centre, radius=1.0, reach=3.0).equal(centre)
+
+
+def test_the_centre_is_an_average_over_rounds():
+    defence, first, second = DEFENCES.make("centred", {"momentum": 0.75}), *vectors(2)
+    centre = defence.remembered(first, None)
+    torch.testing.assert_close(centre, first / 4)
+    torch.testing.assert_close(defence.remembered(second, centre), 0.75 * first / 4 + second / 4)
+
+
+def close(a, b, rtol, atol):
+    return torch.allclose(a, b, rtol=rtol, atol=atol)
+
+
+def test_the_order_of_clients_does_not_matter():
+    wrong = []
+    for (name, options), n in itertools.product(CASES, [1, 2, 3, 4, 7, 10]):
+        values = vectors(n)
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(5)).tolist()
+        permuted = combined(name, [values[i] for i in order], **options)
+        if not close(combined(name, values, **options), permuted, 1.3e-6, 1e-5):
+            wrong.append((name, options, n))
+    assert not wrong
+
+
+def test_what_all_have_in_common_is_kept():
+    more, wrong = 3 * torch.ones(50), []
+    for (name, options), n in itertools.product(CASES, [1, 3, 6, 10]):
+        values = vectors(n)
+        memory, shifted = (torch.zeros(50), more) if name == "centred" else (None, None)
+        moved = combined(name, [value + more for value in values], shifted, **options)
+        if not close(moved, combined(name, values, memory, **options) + more, 1e-4, 1e-4):
+            wrong.append((name, options, n))
+    assert not wrong
+
+
+def moved_by(defence, n, lie):
+    """How far as many liars as ``defence`` bears among ``n`` clients move it, in spreads of the honest."""
+    values = vectors(n, 40, n)
+    for place in range(defence.bears(n)):
+        values[place * 2 % n] = torch.full((40,), lie)
+    honest = torch.stack([value for value in values if value[0] != lie])
+    mean = honest.mean(dim=0)
+    spread = max((honest - mean).norm(dim=1).max().item(), honest.norm(dim=1).max().item())
+    return (defence.combine(values, None) - mean).norm().item() / spread
+
+
+def test_as_many_hostile_clients_as_are_borne_do_not_move_it_far():
+    """The result stays within the honest clients' own spread of their mean, wherever the liars stand."""
+    wrong = []
+    for (name, options), n, lie in itertools.product(CASES, range(1, 21), [1e15, -1e6, 30.0]):
+        defence = DEFENCES.make(name, options)
+        enough = n < 3 or defence.bears(n) >= math.ceil(0.1 * n)
+        if not (enough and defence.bears(n) <= (n - 1) // 2 and moved_by(defence, n, lie) <= 2.5):
+            wrong.append((name, options, n, lie))
+    assert not wrong
+
+
+def test_what_it_is_given_stays_as_it_is():
+    wrong = []
+    for (name, options), n in itertools.product(CASES, (1, 2, 7)):
+        values = vectors(n)
+        before = [value.clone() for value in values]
+        combined(name, values, **options).add_(1)
+        if not all(map(torch.equal, values, before)):
+            wrong.append((name, options, n))
+    assert not wrong
+
+
+def test_large_vectors_are_taken_in_pieces():
+    """In pieces of 65,536 numbers; the last one holds three."""
+    values, wrong = vectors(7, 2 * 65_536 + 3), []
+    last = [value[-3:] for value in values]
+    for name, options in CASES:
+        result = combined(name, values, **options)
+        if not (result.shape == values[0].shape and result.isfinite().all()):
+            wrong.append((name, options))
+        if DEFENCES.make(name, options).by_coordinate and not result[-3:].equal(
+            combined(name, last, **options)
+        ):
+            wrong.append((name, options, "the last piece"))
+    assert not wrong

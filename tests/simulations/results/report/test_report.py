@@ -1,0 +1,485 @@
+"""The report: complete, self-contained, and never at a loss where something is missing."""
+
+import base64
+import json
+import math
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_runs import learned, small_config, write_run
+from places import ROOT
+from tiny import TINY, tiny, tiny_file
+from typer.testing import CliRunner
+
+from fedpart.engines.batches import count_batches, local_batches
+from fedpart.task.gradients import Job
+from simulations.building.experiment import build
+from simulations.cli.main import app
+from simulations.config.load import ConfigError
+from simulations.results.curves import Run
+from simulations.results.pictures.figures import THEMES
+from simulations.results.report.costs import client_seconds, count_steps, estimated_seconds
+from simulations.results.report.data import Clients, _heat_figure, client_charts
+from simulations.results.report.folder import find, versions
+from simulations.results.report.page import write_report
+from simulations.results.words import duration
+from simulations.running.run import run_experiment
+
+SECTIONS = [
+    "Results", "Learning curves", "Hyperparameters over rounds", "Learned augmentation", "Clients", "Cost",
+    "Settings and versions",
+]  # fmt: skip
+VOID = {"meta", "img", "br", "path", "use", "input"}
+VIEWS = ["rounds", "upload", "download", "upload + download", "measured time"]
+
+
+class Page(HTMLParser):
+    """Headings, charts (their titles and texts), attributes by name, and whether every tag is closed."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.html, self.open = Path(path).read_text(), []
+        self.headings, self.charts, self.attributes, self.texts = [], [], [], []
+        self.titles = re.findall(r"<h\d class=.title.>(.*?)</h", self.html)
+        self.feed(self.html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.attributes += attributes
+        self.section = tag == "h2" or "id" in dict(
+            attributes
+        )  # charts and pictures have headings without one
+        if tag == "svg":
+            self.charts.append([])
+
+    def handle_startendtag(self, tag, attributes):
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        text = data.strip()
+        if text and self.open and self.open[-1] in ("h2", "h3") and self.section:
+            self.headings.append(text)
+        if text and "svg" in self.open and self.open[-1] == "text":
+            self.charts[-1].append(text)
+        if text and self.open and self.open[-1] not in ("style", "pre"):
+            self.texts.append(text)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A real comparison and its report, by the command line."""
+    folder = tmp_path_factory.mktemp("compared")
+    changes = {"rotated": True, "rounds": 3, "evaluate_every": 1, "published": "rotmnist-1.25k", "samples": 1}
+    file = tiny_file(folder, **changes, server_psi={"learning_rate": 0.1})
+    out = folder / "out"
+    for arguments in (["compare", str(file), "--seeds", "1", "--out", str(out)], ["report", str(out)]):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+    return Page(out / "report.html")
+
+
+def test_every_section_is_there(compared):
+    assert compared.headings == [*SECTIONS[:2], "Without held-out data", *SECTIONS[2:]]
+    titles = compared.titles
+    assert titles[0] == "Validation accuracy"
+    assert re.findall(r'<label for="x1-\d">(.*?)</label>', compared.html) == VIEWS
+    assert compared.text.count("Moving average of up to 10 evaluations. One seed.") == 1
+    assert {"Rotation range", "Scale range", "Shift range", "Dropout rate"} <= set(titles)
+    assert titles[-2:] == ["Examples by client and label", "Examples by client and rotation"]
+    assert len(titles) == len(compared.charts) - (len(VIEWS) - 1) - 2  # heat maps are there for both themes
+
+
+def test_clients_evaluate_or_nobody(tmp_path):
+    found = {}
+    for evaluation in ("clients", "none"):
+        out = tmp_path / evaluation
+        config = tiny(evaluation=evaluation, clients=12, cohort=6, evaluate_every=1)
+        summary = run_experiment(config, out)
+        found[evaluation] = Page(write_report(out))
+        assert (summary["client_accuracy"] is not None) if evaluation == "clients" else True
+    clients, none = found["clients"], found["none"]
+    new = ["Evaluation on the clients", "Without held-out data"]
+    assert clients.headings == [*SECTIONS[:2], *new, *SECTIONS[2:]]
+    assert {"partitioned, all", "partitioned, worst tenth"} <= set(clients.charts[5])
+    assert none.headings == [SECTIONS[0], new[1], *SECTIONS[2:]]
+    assert "No run has been evaluated yet." in none.text
+    assert not any(text.endswith("validation") for text in none.charts[0])
+
+
+def test_every_chart_has_axes_with_units_and_a_legend(compared):
+    first = compared.charts[0]
+    assert {"round", "validation accuracy [%]", "fedavg", "augerino", "partitioned"} <= set(first)
+    for texts, traffic in zip(
+        compared.charts[1:4], ("upload", "download", r"upload \+ download"), strict=True
+    ):
+        assert any(re.fullmatch(rf"{traffic}, all clients \[[kM]B\]", text) for text in texts)
+    labels, _, angles, _ = compared.charts[-4:]
+    assert {"label", "clients, sorted by chunk", "examples", "chunk", "chunk 1 (3 clients)"} <= set(labels)
+    assert "chunk 3 (1 client)" in labels and "rotation [degrees]" in angles
+    assert not any(re.fullmatch(r"\W?\d+\.\d+", text) for text in labels)  # of six clients and ten labels
+    axes = {
+        "Rotation range": "rotation [degrees]",
+        "Scale range": "scale [factor]",
+        "Shear range": "shear [factor]",
+        "Shift range": "shift [% of the image]",
+        "Stretch range": "stretch [log factor]",
+        "Dropout rate": "drop rate [%]",
+    }
+    assert compared.titles[1] == "L_ML per example over rounds"
+    assert {"round", "log-likelihood", "[nats per example]"} <= set(compared.charts[5])
+    assert [text for text in compared.charts[5] if text.endswith("validation")] == ["partitioned, validation"]
+    learned = dict(zip(compared.titles[2:-2], compared.charts[6:-4], strict=True))
+    assert learned.keys() <= axes.keys()
+    for title, texts in learned.items():
+        assert {"round", axes[title]} <= set(texts) and {"augerino", "partitioned"} & set(texts)
+
+
+def test_it_needs_no_network_and_no_other_file(compared):
+    assert not re.search(r"https?:|<link|<script|@import|<iframe|<object", compared.html)
+    references = [value for name, value in compared.attributes if name in ("src", "href", "xlink:href")]
+    assert references and all(value.startswith(("#", "data:image/png;base64,")) for value in references)
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", compared.html))
+
+
+def test_references_within_the_page_have_a_target_and_ids_are_unique(compared):
+    ids = [value for name, value in compared.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    targets = re.findall(r"url\(#([^)]*)\)", compared.html)
+    targets += [v[1:] for name, v in compared.attributes if name.endswith("href") and v.startswith("#")]
+    assert targets and set(targets) <= set(ids)
+
+
+def test_the_numbers_are_there(compared):
+    assert "85.7 ± 0.9" in compared.text and "difference [std. err.]" not in compared.text  # of one seed
+    assert "The paper trains for 2,000 rounds, these runs for 3." in compared.text
+    assert "B up = 0.25 MiB/s" in compared.text and "FedHPO-B" in compared.text
+    assert "All finished runs: python" in compared.text and "recipe: per_label" in compared.html
+
+
+def test_the_learned_augmentation_is_drawn(compared):
+    images = [v for name, v in compared.attributes if name == "src"]
+    assert len(images) == 2 * 3  # augerino and partitioned: image, at the start, as learned
+    assert base64.b64decode(images[0].partition(",")[2])[:4] == b"\x89PNG"
+
+
+def test_the_guide_leads_to_a_report_in_three_commands(tmp_path, monkeypatch):
+    text = (ROOT / "docs" / "guides" / "reports.md").read_text()
+    block = re.search(r"## A comparison and its report.*?```sh[^\n]*\n(.*?)```", text, re.S)
+    install, compare, report = block.group(1).strip().splitlines()
+    assert "pip install" in install
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "simulations").symlink_to(ROOT / "simulations")
+    small = [
+        "rounds=1",
+        "training_points=80",
+        "validation_points=20",
+        "test_points=20",
+        "clients=6",
+        "cohort=2",
+    ]
+    extra = [text for setting in small for text in ("--set", setting)]
+    for command, more in ((compare, [*extra, "--seeds", "1", "--jobs", "1"]), (report, [])):
+        arguments = shlex.split(command.removeprefix(".uv/bin/uv run fedpart "))
+        done = CliRunner().invoke(app, [*arguments, *more])
+        assert done.exit_code == 0, done.output
+    page = Page(tmp_path / "runs" / "compare-quickstart" / "report.html")
+    assert page.headings == [*SECTIONS[:2], *SECTIONS[3:]]  # one round is no course of a hyperparameter
+    assert "`runs/compare-quickstart/report.html`" in text
+
+
+def fake(
+    folder, methods=("fedavg", "partitioned"), seeds=(0, 1), finished=True, accuracies=(0.5,) * 12, **changes
+):
+    for method in methods:
+        for seed in seeds:
+            config = small_config(method=method, seed=seed, **{"training_points": 100, **changes})
+            physical = learned(12, -60, 60) if method == "partitioned" else None
+            out = folder / method / f"seed{seed}"
+            write_run(out, config, accuracies, physical=physical, finished=finished)
+
+
+def test_runs_in_progress(tmp_path):
+    fake(tmp_path)
+    (tmp_path / "partitioned" / "seed1" / "summary.json").unlink()
+    fake(tmp_path, ["augerino"], [0], finished=False)
+    (tmp_path / "augerino" / "seed0" / "metrics.jsonl").write_text("")
+    page = Page(write_report(tmp_path))
+    assert page.headings == [name for name in SECTIONS if name != "Learned augmentation"]
+    assert "partitioned, seed 1: not finished; left out of the curves." in page.text
+    assert "augerino, seed 0: not finished; drawn as far as it is." in page.text
+    assert "round 0 of 12" in page.text and "(1/2 seeds)" in page.text
+    assert "partitioned, seed 0 cannot be drawn" in page.text  # its state is missing
+
+
+def test_costs_are_those_of_whole_runs(tmp_path):
+    fake(tmp_path)
+    (tmp_path / "fedavg" / "seed1" / "summary.json").unlink()
+    fake(tmp_path, ["augerino"], [0], finished=False)
+    for file in tmp_path.glob("*/*/summary.json"):
+        charge = {"held_out_share": 0.2, "upload_bytes_psi": 48}
+        file.write_text(json.dumps(json.loads(file.read_text()) | charge))
+    (cost,) = re.findall(r'<section id="cost">.*?</section>', write_report(tmp_path).read_text(), re.DOTALL)
+    for column, wanted in (
+        ("held out [%]", ["—", "20.0", "20.0"]),
+        ("upload", ["—", "9.6 kB", "9.6 kB"]),
+        ("of it psi", ["—", "48 B", "48 B"]),
+        ("measured time", ["—", "6.0 s", "6.0 s"]),
+    ):
+        assert re.findall(rf'data-label="{re.escape(column)}">(.*?)<', cost) == wanted
+
+
+def test_nothing_yet(tmp_path):
+    fake(tmp_path, ["partitioned"], [0], finished=False)
+    (tmp_path / "partitioned" / "seed0" / "metrics.jsonl").unlink()
+    page = Page(write_report(tmp_path))
+    assert page.headings == ["Results", *SECTIONS[4:]]
+    for sentence in ("No run has been evaluated yet.", "No run is finished yet."):
+        assert sentence in page.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"data": "mnist", "data_dir": "/nowhere/at/all"}, "(there is no /nowhere/at/all)."),
+        ({"training_points": 5000}, "(training_points is 5000, but the training set of 'digits' has 1297"),
+    ],
+)
+def test_the_data_are_elsewhere_or_others(tmp_path, changes, says):
+    fake(tmp_path, ["partitioned"], [0], **changes)
+    page = Page(write_report(tmp_path))
+    assert page.text.count(f"The data cannot be read here {says}") == 1
+    assert page.headings == [*SECTIONS[:3], *SECTIONS[5:]]
+    assert len(page.charts) == len(VIEWS) + 1  # the accuracy, and rotation
+
+
+@pytest.mark.parametrize("data", ["mnist", "cifar10", "fashion_mnist"])
+def test_a_report_downloads_nothing(tmp_path, monkeypatch, data):
+    def fetch(*arguments):
+        raise AssertionError("a report downloads")
+
+    for module in ("mnist", "torchvision_sets"):
+        monkeypatch.setattr(f"fedpart.data.sets.{module}.download_files", fetch)
+    (tmp_path / "data").mkdir()
+    fake(tmp_path / "runs", ["partitioned"], [0], data=data, data_dir=str(tmp_path / "data"))
+    page = Page(write_report(tmp_path / "runs"))
+    assert page.text.count("The data cannot be read here (") == 1
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_a_model_that_cannot_be_built_here(tmp_path):
+    fake(tmp_path, ["partitioned"], [0], psi_from="/nowhere/at/all")
+    (tmp_path / "comparison.json").write_text('{"rows": [')  # being written
+    page = Page(write_report(tmp_path))
+    assert "partitioned, seed 0 cannot be drawn" in page.text
+    assert 'data-label="upload"' in page.html and 'data-label="local steps"' not in page.html
+
+
+def test_a_single_run_one_seed_and_no_accuracy(tmp_path):
+    fake(tmp_path, ["fedavg"], [0], accuracies=None)
+    path = write_report(tmp_path / "fedavg" / "seed0", tmp_path / "page.html")
+    page = Page(path)
+    assert path == tmp_path / "page.html" and page.headings == [*SECTIONS[:2], *SECTIONS[4:]]
+    assert {"validation loss", "[nats per example]"} <= {*page.charts[0]} and "One seed." in page.text
+
+
+def test_several_comparisons(tmp_path):
+    for name, cell in (("small", "mnist-1.25k"), ("large", None)):
+        fake(tmp_path / name, published=cell)
+    (tmp_path / "comparison.json").write_text(json.dumps({"comparisons": ["small", "large"]}))
+    page, part = Page(write_report(tmp_path)), [*SECTIONS[1:3], "Clients"]
+    assert page.headings == ["Results", "small", *part, "large", *part, *SECTIONS[5:]]
+    assert "95.4 ± 0.1" in page.text and "large: fedavg, seed 0" in page.text
+
+
+def test_the_commits_of_runs_are_told(tmp_path):
+    for seed, commit in enumerate(["0123456789abcdef", "0123456789abcdef+changes"]):
+        write_run(
+            tmp_path / "partitioned" / f"seed{seed}", small_config(seed=seed), [0.5] * 12, git_commit=commit
+        )
+    assert versions(find(tmp_path)) == [
+        "partitioned, seed 0: commit 0123456789ab.",
+        "partitioned, seed 1: commit 0123456789ab+changes.",
+    ]
+
+
+def test_a_run_of_another_version_is_left_out(tmp_path):
+    fake(tmp_path)
+    (tmp_path / "fedavg" / "seed1" / "config.yaml").write_text("{rounds: 3, moon: full}")
+    (found,) = find(tmp_path)
+    assert [run.name for run in found.runs] == [
+        "fedavg, seed 0",
+        "partitioned, seed 0",
+        "partitioned, seed 1",
+    ]
+    assert "unknown key 'moon'" in found.notes[0]
+
+
+def test_runs_with_other_settings_are_left_out(tmp_path):
+    fake(tmp_path, seeds=(0, 1, 2))
+    fake(tmp_path, ["fedavg"], [0], rounds=2)
+    fake(tmp_path, ["fedavg"], [2], checkpoint_every=3)  # which changes no number
+    fake(tmp_path, ["partitioned"], [1], method_options={"partitioned": {}})  # the same as none
+    fake(tmp_path, ["augerino"], [0])
+    fake(tmp_path, ["augerino"], [1], method_options={"augerino": {"safe": False}})
+    (found,) = find(tmp_path)
+    names = [
+        "augerino, seed 0",
+        *(f"fedavg, seed {i}" for i in (1, 2)),
+        *(f"partitioned, seed {i}" for i in range(3)),
+    ]
+    assert [run.name for run in found.runs] == names
+    short, optional = found.notes
+    assert re.search(r"fedavg/seed0 has other settings than .*seed\d \(rounds: 2 there, 12 here\)", short)
+    assert "augerino/seed1 has other settings than" in optional and "safe" in optional
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("summary.json", "{", "summary.json is damaged"),
+        ("summary.json", "[]", "summary.json is damaged"),
+        ("metrics.jsonl", '{"round": 1}\n\x00\n{"round": 3}\n', "Line 2 of .*metrics.jsonl is damaged"),
+        ("metrics.jsonl", "", "metrics.jsonl ends before the finished run does"),
+    ],
+)
+def test_damaged_runs_are_left_out(tmp_path, file, content, says):
+    fake(tmp_path)
+    (tmp_path / "fedavg" / "seed0" / file).write_text(content)
+    (tmp_path / "comparison.json").write_text("[]")
+    page = Page(write_report(tmp_path))
+    assert re.search(rf"A run is left out: .*{says}", page.text) and "fedavg (1/2 seeds)" in page.text
+    with pytest.raises(ConfigError, match=says):
+        find(tmp_path / "fedavg" / "seed0")
+
+
+def test_methods_stand_as_they_were_compared_and_names_are_escaped(tmp_path):
+    fake(tmp_path)
+    failure = {"method": "augerino", "seed": 0, "error": "a < b & c"}
+    written = {"rows": [{"method": "partitioned"}, {"method": "fedavg"}], "failures": [failure]}
+    (tmp_path / "comparison.json").write_text(json.dumps(written))
+    (found,) = find(tmp_path)
+    assert found.methods == ["partitioned", "fedavg"]
+    assert "Failed: augerino, seed 0: a &lt; b &amp; c" in write_report(tmp_path).read_text()
+
+
+def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="There is no folder"):
+        find(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="no federated run and no comparison"):
+        find(tmp_path)
+    done = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert done.exit_code == 2 and "no comparison" in done.output
+
+
+def test_a_clients_time_is_that_of_the_processes_that_a_cohort_occupies(tmp_path):
+    for workers, wanted in ((1, 0.25), (2, 0.5), (8, 0.5), (None, None)):  # cohorts of two, 0.5 s a round
+        write_run(tmp_path / str(workers), small_config(engine="ray"), [0.5] * 12, workers=workers)
+        assert client_seconds(Run.load(tmp_path / str(workers))) == wanted
+    assert estimated_seconds(Run.load(tmp_path / "None").metrics, None) is None
+
+
+def test_fedhpo_bs_estimate():
+    # 1,276,630 float32 (the paper's MNIST network): 19.48 s up, 6.49 s down; the slowest of two takes 1.5 c
+    size = 4 * 1_276_630
+    one = {"cohort": [0], "upload_bytes": size, "download_bytes": size}
+    two = {"cohort": [0, 1], "upload_bytes": 2 * 0.77 * size, "download_bytes": 2 * size}
+    assert estimated_seconds([one], 2.0) == pytest.approx(19.48 + 6.49 + 2.0, abs=0.01)
+    assert estimated_seconds([two], 2.0) == pytest.approx(15.00 + 6.49 + 3.0, abs=0.01)
+    assert estimated_seconds([one, one], 0.0) == pytest.approx(2 * estimated_seconds([one], 0.0))
+
+
+@pytest.mark.parametrize("job", [Job(1, 1), Job(2, 2), Job(1, None, True)])
+@pytest.mark.parametrize("psi_batch", ["shard", 5])
+def test_batches_are_counted_as_they_are_made(job, psi_batch):
+    experiment = build(tiny(local={"batch_size": 4, "epochs": 3, "psi_batch": psi_batch}))
+    protocol, local = experiment.protocol, experiment.protocol.settings.local
+    for examples in (1, 4, 5, 13):
+        made = local_batches(protocol, protocol.view(0, 1), local, examples, job)
+        assert count_batches(protocol, local, examples, job) == len(made)
+
+
+def test_steps_are_counted_by_chunk():
+    config = tiny(local={"batch_size": 4}, split={"recipe": "iid"})  # ten examples each: three batches
+    experiment = build(config)
+    line = {"round": 1, "cohort": list(range(6))}
+    chunks = [experiment.protocol.chunk(client) for client in range(6)]
+    steps, psi = count_steps(config, [line], experiment.shards, experiment.num_classes)
+    assert steps == 3 * sum(3 - k + 1 for k in chunks)  # a client of chunk k trains w_k..w_3
+    assert psi == 3 * sum(k > 1 for k in chunks)
+
+
+def test_steps_are_those_of_the_settings_that_clients_have_tried(tmp_path):
+    """With batches of one example there is a step for each."""
+    arms = {"epochs": [1, 3], "learning_rate": [0.01, 0.1]}
+    config = tiny(method="fedex", method_options={"fedex": {"arms": arms}}, local={"batch_size": 1}, rounds=3)
+    run_experiment(config, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    experiment = build(config)
+    steps, psi = count_steps(config, lines, experiment.shards, experiment.num_classes)
+    assert (steps, psi) == (sum(line["examples"] for line in lines), 0)
+
+
+def test_clients_are_counted_and_sorted_by_chunk():
+    config = tiny(rotated=True, split={"by": "angle", "bins": 4})
+    experiment = build(config)
+    clients = Clients.of(config, experiment.shards, experiment.num_classes)
+    assert clients.labels.shape == (10, 6) and clients.angles.shape == (4, 6)
+    assert clients.labels.sum() == clients.angles.sum() == TINY["training_points"]
+    assert (np.diff(clients.chunks) >= 0).all() and sorted(set(clients.chunks)) == [1, 2, 3]
+    order = sorted(range(6), key=lambda client: (experiment.protocol.chunk(client), client))
+    assert clients.labels.sum(axis=0).tolist() == [len(experiment.shards[client]) for client in order]
+    shard = experiment.shards[order[0]]
+    own = [(-math.pi + b * math.pi / 2 <= shard.groups) & (shard.groups < -math.pi + (b + 1) * math.pi / 2)
+           for b in range(4)]  # fmt: skip
+    assert clients.angles[:, 0].tolist() == [int(inside.sum()) for inside in own]
+
+
+def test_what_no_client_has_is_hatched_and_bare_of_colour():
+    """In both themes: the hatching lies below, and the picture leaves the cell out."""
+    counts = np.array([[3, 0], [0, 5]])
+    for theme in THEMES:
+        figure = _heat_figure(
+            theme, Clients(np.array([1, 2]), counts, None, 180.0), counts, "label", (0, 2), {}
+        )
+        axes = figure.axes[0]
+        (hatched,) = (patch for patch in axes.patches if patch.get_hatch())
+        shown = axes.images[0]
+        assert hatched.get_zorder() < shown.get_zorder() and hatched.get_bbox().extents.tolist() == [
+            -0.5,
+            0,
+            1.5,
+            2,
+        ]
+        assert shown.get_array().mask.tolist() == [[False, True], [True, False]]
+        assert not shown.cmap.get_bad()[3], "masked cells let the hatching through"
+
+
+@pytest.mark.parametrize("clients", [1, 2, 4])
+def test_heat_maps_of_few_clients(clients):
+    counts = np.ones((3, clients), dtype=np.int64)
+    few = Clients(np.arange(clients) % 3 + 1, counts, None, 180.0)
+    (chart,) = client_charts(few, ["cat", "a dog of a very long name", "$5"])
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", chart.views[""])
+    first = "chunk 1 (1 client)" if clients < 4 else "chunk 1 (2 clients)"
+    assert {"cat", "a dog of a", "very long name", "$5", first} <= {*texts}
+    numbers = [text for text in texts if re.fullmatch(r"[−\d.]+", text)]
+    assert numbers and all(number.isdigit() for number in numbers), texts
+    assert chart.note.startswith(f"{clients} client{'s' if clients > 1 else ''}, {3 * clients} examples")
+
+
+def test_durations_are_read():
+    assert [duration(s) for s in (8.25, 65, 12_030)] == ["8.2 s", "1 min 5 s", "3 h 20 min"]

@@ -1,0 +1,163 @@
+"""What the end of a run says: scores of any task, what has been learned, and commands that can be copied."""
+
+import io
+import re
+import shlex
+
+import pytest
+import torch
+from command_line import fedpart
+from rich.console import Console
+from tiny import tiny, tiny_file, tiny_training
+from torch import nn
+
+from fedpart.data import Splits, load_splits
+from fedpart.methods import METHODS
+from simulations.folders.run_directory import read_summary
+from simulations.results.psi_parts import PsiParts, kept, whole
+from simulations.results.terminal.panel import panel, show_end
+from simulations.running.run import run_experiment
+
+FedAvg = METHODS.resolve("fedavg")
+
+
+class OwnFedAvg(FedAvg):
+    """A FedAvg of one's own: hyperparameters stay where they are."""
+
+
+class Offset(nn.Module):
+    """A linear layer of ink, and a scalar hyperparameter below 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.offset = nn.Linear(784, 1), nn.Parameter(torch.tensor(-0.5))
+
+    def forward(self, x):
+        return self.line(x.flatten(1)) + self.offset
+
+
+def offset(num_classes, input_shape):
+    return Offset()
+
+
+def ink(data_dir=None):
+    """How much of each digit is written on: a number to predict."""
+    digits = load_splits("digits")
+    parts = [part.relabelled(part.inputs.mean((1, 2, 3))[:, None]) for part in digits.parts().values()]
+    return Splits(*parts, num_classes=1)
+
+
+REGRESSION = {
+    "likelihood": "gaussian",
+    "data": f"{__name__}:ink",
+    "model": f"{__name__}:offset",
+    "split": {"recipe": "iid"},
+    "hyperparameters": {"affine": None, "dropout": None, "names": ["offset"]},
+}
+
+
+def text_of(thing):
+    console = Console(width=200, file=io.StringIO())
+    console.print(thing)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["federated", "centralised"])
+def test_a_regression_tells_its_loss_and_its_error_and_scalars_keep_their_sign(tmp_path, kind):
+    of_data = {key: value for key, value in REGRESSION.items() if key != "split"}
+    config = (
+        tiny(**REGRESSION)
+        if kind == "federated"
+        else tiny_training(**of_data, model_options={}, keep_best=False)
+    )
+    summary = run_experiment(config, tmp_path)
+    shown = text_of(panel(summary, tmp_path))
+    assert summary["psi"]["offset"] < 0 and f"offset {summary['psi']['offset']:.3g}" in shown
+    assert f"{summary['val_nll']:.3f} nats on validation data" in shown
+    assert f"rmse {summary['test_rmse']:.4g}, mae {summary['test_mae']:.4g} on test data" in shown
+
+
+@pytest.fixture(autouse=True)
+def not_under_uv(monkeypatch):
+    monkeypatch.delenv("UV_RUN_RECURSION_DEPTH", raising=False)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Summaries of a few rounds of some methods."""
+    methods = ("fedavg", f"{__name__}:OwnFedAvg", "augerino", "partitioned")
+    folders = [tmp_path_factory.mktemp("run") for _ in methods]
+    runs = zip(methods, folders, strict=True)
+    return {name: (run_experiment(tiny(method=name, rounds=3), out), out) for name, out in runs}
+
+
+@pytest.mark.parametrize("method", ["fedavg", f"{__name__}:OwnFedAvg"])
+def test_a_fedavg_learns_nothing_and_sends_what_fedavg_sends(found, method):
+    summary, out = found[method]
+    shown = text_of(panel(summary, out))
+    assert summary["psi_learned"] == [] and summary["psi"] and "learned  " not in shown
+    assert "100.0% of what FedAvg's clients send" in shown
+
+
+def test_all_that_has_moved_is_learned_and_nothing_else(found):
+    shown = text_of(panel(*found["augerino"]))
+    assert "scale " in shown and "stretch " in shown and "dropout" not in shown
+    assert re.search(r"dropout [^(]*% \(10.0% at the start\)", text_of(panel(*found["partitioned"])))
+
+
+def test_more_than_fit_are_counted(found):
+    summary, out = found["partitioned"]
+    many = {f"own.number[{i}]": float(i) for i in range(11)}
+    shown = text_of(panel({**summary, "psi": many, "psi_learned": [*many]}, out))
+    assert "own.number[7] 7, and 3 more in summary.json" in shown and "number[8]" not in shown
+
+
+def test_commands_carry_what_was_set_and_stay_in_a_line(found, tmp_path):
+    """As a shell reads them: words with spaces too, on any width of the terminal."""
+    summary, out = found["partitioned"]
+    file = str(tiny_file(tmp_path))
+    own = ["rounds=3", "method = partitioned", "chunks=[0.5, 0.3, 0.2]"]
+    console = Console(width=40, file=io.StringIO())
+    show_end(console, summary, out, file, own)
+    lines = [shlex.split(line) for line in console.file.getvalue().splitlines() if "  fedpart " in line]
+    assert lines == [
+        ["fedpart", "run", file, "--set", "rounds=3", "chunks=[0.5, 0.3, 0.2]", "method=fedavg"],
+        ["fedpart", "compare", file, "--set", "rounds=3", "chunks=[0.5, 0.3, 0.2]"],
+        ["fedpart", "run", "--resume", str(out), "--set", "rounds=6"],
+        ["fedpart", "report", str(out)],
+        ["fedpart", "export", str(out)],
+    ]
+    again = fedpart(*lines[0][1:], "--out", tmp_path / "again")
+    assert again.exit_code == 0, again.output
+    assert read_summary(tmp_path / "again")["method"] == "fedavg"
+
+
+def test_a_command_is_written_as_uv_runs_it(found, tmp_path, monkeypatch):
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.touch(mode=0o700)
+    monkeypatch.setenv("UV", str(uv))
+    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
+    monkeypatch.chdir(tmp_path)
+    shown = {}
+    for path in ("/nowhere", str(uv.parent)):
+        monkeypatch.setenv("PATH", path)
+        console = Console(width=40, file=io.StringIO())
+        show_end(console, *found["partitioned"])
+        shown[path] = console.file.getvalue().splitlines()[-1].split()[:3]
+    assert [*shown.values()] == [["bin/uv", "run", "fedpart"], ["uv", "run", "fedpart"]]
+
+
+def test_a_mask_is_told_whole_and_a_range_with_both_ends():
+    """An input that is always 0 never moves; the others keep their numbers, and the mask its length."""
+    psi = {f"mask.keep[{i}] [%]": 90.0 if i in (1, 3) else 10.0 for i in range(4)}
+    psi |= {
+        "affine.scale_min": 0.5,
+        "affine.scale_max": 1.0,
+        "affine.shear_min": 0.0,
+        "affine.shear_max": 0.0,
+    }
+    moved = ["mask.keep[1] [%]", "mask.keep[3] [%]", "affine.scale_min"]
+    found = whole(moved, psi)
+    assert kept(found) == [1, 3] and len(PsiParts.of(found).keeps) == 4
+    assert PsiParts.of(found).ranges == [("affine.scale_min", "affine.scale_max")]
