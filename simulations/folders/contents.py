@@ -19,6 +19,7 @@ from simulations.errors import ConfigError
 CONFIG, METRICS, SUMMARY, STATE = "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors"
 HASH = "state_sha256"  # in the summary: of STATE
 _NAMED = re.compile(rb"# run ([0-9a-f]{16}), crc32 ([0-9a-f]{8}) of what follows\n")
+_FILES = (".yaml", ".json", ".jsonl", ".pt", ".safetensors", ".log")  # that a folder of a run has
 _SEALED = re.compile(rb'"seal": "[0-9a-f]{8}"\s*}\s*$', re.MULTILINE)
 
 
@@ -41,9 +42,16 @@ def run_name(path: str | Path) -> str | None:
     """The name of the run in a folder, from which its files' seals follow; None: it is from before them.
 
     Raises:
-        ConfigError: its configuration is damaged, or has lost the name that other files have seals of.
+        ConfigError: its configuration is damaged, or has lost the name that other files have seals of; or a
+            file of the run is no regular one.
     """
     file = Path(path) / CONFIG
+    for name in os.listdir(path) if os.path.isdir(path) else ():
+        if name.endswith(_FILES) and not os.path.isfile(file.with_name(name)):
+            raise ConfigError(
+                f"{file.with_name(name)} is no regular file but a folder, pipe, device, socket or a link to "
+                f"nothing; remove it, and put the file back as it was."
+            )
     content = file.read_bytes() if file.is_file() else b""
     if (line := _NAMED.match(content)) is None:
         if content and (other := _sealed_file(Path(path))) is not None:

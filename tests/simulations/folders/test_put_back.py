@@ -1,5 +1,6 @@
 """Files of a run that are lost, or put back from another moment, never pass in silence."""
 
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import fedpart
 from fedpart.training.files import completed
 from simulations.cli.commands import show
 from simulations.config.load import ConfigError
-from simulations.folders.run_directory import saved_config
+from simulations.folders.run_directory import RunDirectory, saved_config
 from simulations.results.report.page import write_report
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
@@ -53,6 +54,26 @@ def test_a_lost_name_turns_no_check_off(tmp_path: Path) -> None:
             for way, call in ways.items()
             if (way, left) != ("report", "summary.json")
         ]
+    refusals.check(rows)
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path / "run", tiny()).close()
+    rows: list[refusals.Row] = []
+    kinds = {
+        "pipe": os.mkfifo,
+        "folder": os.mkdir,
+        "link to nothing": lambda file: file.symlink_to("nothing"),
+        "device": lambda file: file.symlink_to("/dev/zero"),
+    }
+    for name in ("metrics.jsonl", "summary.json", "checkpoint.pt", "state.safetensors", "releases.jsonl"):
+        for kind, make in kinds.items():
+            folder = tmp_path / f"{name} {kind}"
+            shutil.copytree(tmp_path / "run", folder)
+            make(folder / name)
+            for way, call in {"show": show, "load": fedpart.load, "resume": resume}.items():
+                says = f"{name} is no regular file but .*{kind}"
+                rows.append((f"{way}, {name}, a {kind}", partial(call, folder), ConfigError, says))
     refusals.check(rows)
 
 
