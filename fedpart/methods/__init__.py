@@ -1,4 +1,4 @@
-"""Methods, one file each; a file in this folder that registers itself is known by its name everywhere."""
+"""Methods: who trains what, and what follows from it; a file each, known by the name that it registers."""
 
 import importlib
 import pkgutil

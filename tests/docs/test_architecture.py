@@ -53,6 +53,13 @@ def test_the_floors_of_simulations_are_those_of_the_imports():
     assert shown == [name.removeprefix("simulations.") for name in reversed(floors)]
 
 
+def test_the_picture_is_that_of_the_imports(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    import house
+
+    assert (DOCS / "house.svg").read_text() == house.picture(), "write it anew: python docs/house.py"
+
+
 def test_the_round_that_is_shown_is_the_engines():
     shown = re.findall(r"^(\w[\w.]*.*?) +# ", section("The road of a round"), re.M)
     assert len(shown) == 4
