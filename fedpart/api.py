@@ -19,9 +19,8 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
 from fedpart.loggers import logged
-from fedpart.task.given import as_task
 from fedpart.task.task import Task
-from fedpart.training.result import Result, check_shards, held_out
+from fedpart.training.result import Result, as_task, check_shards, held_out
 from fedpart.training.settings import check_names
 
 

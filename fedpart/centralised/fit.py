@@ -16,9 +16,8 @@ from fedpart.data.given import Examples
 from fedpart.data.splitting.chunks import given_chunks
 from fedpart.loggers import logged
 from fedpart.methods.partitioned import Partitioned
-from fedpart.task.given import as_task
 from fedpart.task.task import Task
-from fedpart.training.result import Result, held_out
+from fedpart.training.result import Result, as_task, held_out
 from fedpart.training.settings import check_names
 
 __all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "fit"]

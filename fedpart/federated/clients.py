@@ -26,13 +26,11 @@ class Assignment:
     Args:
         values: ``[N]``, of the clients that there are.
         shares: of all clients, by value.
-        suits: whether a later client may have a value.
+        least: what a later client's value is no smaller than; None: any value will do.
     """
 
-    def __init__(
-        self, values: Bytes, shares: Mapping[int, float], suits: Callable[[int, int], bool] | None = None
-    ) -> None:
-        self.shares, self._suits = dict(shares), suits
+    def __init__(self, values: Bytes, shares: Mapping[int, float], least: Assignment | None = None) -> None:
+        self.shares, self._least = dict(shares), least
         self._values = bytearray(values.tobytes())  # a byte per client
         counts = np.bincount(values, minlength=max(shares) + 1).tolist()
         self._counts = {value: counts[value] for value in shares}
@@ -46,7 +44,8 @@ class Assignment:
             raise IndexError(f"Client numbers start at 0, got {client}.")
         while len(self._values) <= client:
             late = len(self._values)
-            suitable = [value for value in self.shares if self._suits is None or self._suits(late, value)]
+            least = 0 if self._least is None else self._least[late]
+            suitable = [value for value in self.shares if value >= least]
             value = max(suitable, key=lambda each: (late + 1) * self.shares[each] - self._counts[each])
             self._counts[value] += 1
             self._values.append(value)
@@ -110,7 +109,7 @@ def assigned_caps(
             order = order[np.argsort(chunks.first(clients)[order], kind="stable")]
     caps = np.empty_like(ascending)
     caps[order] = ascending
-    return Assignment(caps, whole, lambda client, cap: cap >= chunks[client])
+    return Assignment(caps, whole, chunks)
 
 
 def assigned_architectures(

@@ -62,8 +62,8 @@ class _Distilled:
     def __call__(
         self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
     ) -> Tensor:
-        logits = task.outputs(w, psi, batch.inputs, noise)
-        loss = task.likelihood(logits, batch.targets, psi).mean()
+        predicted = task.predict(w, psi, batch, noise, True)
+        loss = predicted.nll.mean()
         size = self._client.parts[int(self._rng.integers(len(self._client.parts)))]
         if size == self._client.parts[0]:
             return loss
@@ -71,7 +71,7 @@ class _Distilled:
         shapes = {name: parameter.shape for name, parameter in part.module.named_parameters()}
         corners = {name: w[name][tuple(map(slice, shape))] for name, shape in shapes.items() if name in w}
         learned = part.outputs(corners, psi, batch.inputs, noise)
-        return loss + F.cross_entropy(learned, logits.detach().softmax(1))
+        return loss + F.cross_entropy(learned, predicted.outputs.detach().softmax(1))
 
 
 def _rng(client: ClientView) -> np.random.Generator:

@@ -106,13 +106,15 @@ class _Masked:
     def __call__(
         self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
     ) -> Tensor:
-        logits, rows = task.outputs(w, psi, batch.inputs, noise), len(self._absent)
-        if logits.shape[1:] != (rows,):
+        return task.predict(w, psi, batch, noise, True, self._masked).nll.mean()
+
+    def _masked(self, logits: Tensor) -> Tensor:
+        if logits.shape[1:] != self._absent.shape:
             raise ValueError(
-                f"mask_classes takes the rows of the last layer for classes, but it has {rows} for outputs "
-                f"{list(logits.shape)}; let the network end with the layer of its logits"
+                f"mask_classes takes the rows of the last layer for classes, but it has {len(self._absent)} "
+                f"for outputs {list(logits.shape)}; let the network end with the layer of its logits"
             )
-        return task.likelihood(logits.masked_fill(self._absent, 0.0), batch.targets, psi).mean()
+        return logits.masked_fill(self._absent, 0.0)
 
 
 def _rows(space: ParameterSpace) -> Tensor:

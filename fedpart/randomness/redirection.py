@@ -20,6 +20,8 @@ Found = TypeVar("Found")
 REPEATS = 8  # passes that must agree, where a generator may have been moved by another thread
 WAITS = 10  # looks at whether it moves while this thread does nothing
 Drawing = Callable[[], AbstractContextManager[object]]
+Kind = tuple[bool, bool, str]
+"""Of passes: whether stochastic layers are on, whether gradients are taken, and what follows the network."""
 
 
 class Redirection:
@@ -34,11 +36,11 @@ class Redirection:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._draws: dict[tuple[bool, bool], bool] = {}
+        self._draws: dict[Kind, bool] = {}
 
     def __call__(
         self,
-        training: bool,
+        kind: Kind,
         drawing: Drawing | None,
         compute: Callable[[], Found],
         like: Tensor,
@@ -46,7 +48,7 @@ class Redirection:
         """What one pass through the network returns.
 
         Args:
-            training: whether its stochastic layers are on.
+            kind: of the pass.
             drawing: :meth:`.Noise.active`, with which a pass that is computed again draws from the beginning;
                 None: the pass draws from torch's own generator, and nobody looks.
             compute: the pass.
@@ -58,7 +60,6 @@ class Redirection:
         """
         if drawing is None:
             return compute()
-        kind = (training, torch.is_grad_enabled())
         draws = self._draws.get(kind)
         if draws is None:
             mode = TorchDraws()
@@ -79,7 +80,7 @@ class Redirection:
 
     def _again(
         self,
-        kind: tuple[bool, bool],
+        kind: Kind,
         drawing: Drawing,
         compute: Callable[[], Found],
         generators: list[torch.Generator],

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart.nn.layers.copying import DERIVED
+from fedpart.randomness.redirection import Kind
 from fedpart.randomness.watching import unwatched
 from fedpart.task.attributes import Attributes
 from fedpart.trees import Tree, leaves, map_leaves, memory_of, same_numbers, span_of, tensors_in, version_of
@@ -33,12 +34,12 @@ class FirstLook:
         self._model = model
         self._own = {name: own for name, own in model.named_parameters() if own.requires_grad}
         self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        self._looked_at: set[tuple[bool, bool, bool]] = set()
+        self._looked_at: set[tuple[Kind, bool]] = set()
         self._writes = False
 
     def __call__(
         self,
-        training: bool,
+        kind: Kind,
         tensors: Mapping[str, Tensor],
         given: tuple[Tree, Tree],
         compute: Compute,
@@ -47,7 +48,7 @@ class FirstLook:
         """What a pass returns.
 
         Args:
-            training: whether stochastic layers are on.
+            kind: of the pass, see :class:`.Redirection`.
             tensors: what the model computes with in place of its own, by name.
             given: inputs, and targets or None.
             compute: the pass, of inputs and targets.
@@ -57,10 +58,9 @@ class FirstLook:
             ValueError: the network reaches a weight by another way than its layer's, replaces one, or keeps
                 what changes its next pass; the message says what to do.
         """
-        kind = training, torch.is_grad_enabled(), drawing is None
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(_copies(given) if self._writes else given))
-        if kind in self._looked_at:
+        if (kind, drawing is None) in self._looked_at:
             return self._later(tensors, given, compute)
         with unwatched():
             inputs, attributes = _copies(given), Attributes(self._model)
@@ -77,6 +77,12 @@ class FirstLook:
             self._writes |= any(name.startswith(_INPUTS) for name in reads.written)
             self._writes |= not same_numbers(inputs, given)  # through an array that shares their memory
             for name in reads.found:
+                if name.startswith("ends."):
+                    raise ValueError(
+                        f"The loss has a weight {name.rpartition('.')[2]!r} of its own, which nobody would "
+                        f"train; leave it out, or make it a parameter of a Likelihood of yours, where it is a "
+                        f"hyperparameter."
+                    )
                 raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
             self._check_held(held, before, reads.written)
 
@@ -96,7 +102,7 @@ class FirstLook:
                     raise _unreached(self._named(leaf))
             if drawing is not None:
                 attributes.check(outputs, given, again)
-        self._looked_at.add(kind)
+        self._looked_at.add((kind, drawing is None))
         return outputs
 
     def _later(self, tensors: Mapping[str, Tensor], given: tuple[Tree, Tree], compute: Compute) -> Any:

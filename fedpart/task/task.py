@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +15,13 @@ from fedpart.nn.likelihoods import FromModel, Likelihood
 from fedpart.nn.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.partition.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
-from fedpart.randomness.redirection import Redirection
 from fedpart.task.adapting import adapt, dtype_of, to_dtype
 from fedpart.task.attributes import check_memory
 from fedpart.task.calling import has_logits, loss_of
-from fedpart.task.looking import FirstLook
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
+from fedpart.task.passes import Passes, frozen_of, share_frozen
 from fedpart.task.psi_names import checked_transforms, physical_values, psi_name, psi_paths, short_name
-from fedpart.task.substitution import Substitution, frozen_of, share_frozen
 from fedpart.trees import Tree, first_leaf, with_floats
 
 Tensors = Mapping[str, Tensor]  # a module's, by name
@@ -100,8 +97,7 @@ class Task:
         self.psi_names = tuple(psi_name(self._model, entry.name) for entry in self.psi_space.entries)
         self.transform_psi = tuple(map(short_name, self._paths_of("transforms")))
         self._of_likelihood = self._paths_of("ends")
-        self._with = Substitution(self._model)
-        self._redirected, self._look = Redirection(self._model), FirstLook(self._model)
+        self._passes = Passes(self._model, self.dtype)
         self._sampled: dict[int, Task] = {}
         self._computes_loss = isinstance(ends, FromModel)
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
@@ -176,7 +172,7 @@ class Task:
             yield self._model.likelihood
         else:
             named = self.psi_space.tensors(psi)
-            with self._with({path: named[path] for path in self._of_likelihood}):
+            with self._passes.holding({path: named[path] for path in self._of_likelihood}):
                 yield self._model.likelihood
 
     def likelihood(self, outputs: Tensor, targets: Tree, psi: Tensor | None = None) -> Tensor:
@@ -204,24 +200,22 @@ class Task:
             return self._model.averaged(found, len(first_leaf(inputs)), self.dtype)
 
     def _run(
-        self, w: Tensors, psi: Tensor, inputs: Tree, noise: Noise | None, dropout: bool, targets: Tree = None
+        self,
+        w: Tensors,
+        psi: Tensor,
+        inputs: Tree,
+        noise: Noise | None,
+        dropout: bool,
+        targets: Tree = None,
+        finish: Callable[[Tensor, Tree], Any] | None = None,
     ) -> Any:
-        """What the network returns for all rows; given targets, it computes its loss itself."""
-        tensors = {**self._with.constants(first_leaf(inputs).device), **self.psi_space.tensors(psi)}
+        """See :class:`.Passes`."""
+        tensors = dict(self.psi_space.tensors(psi))
         for name, value in w.items():
             tensors[f"module.{name}"] = channels_last_of(value) if self.channels_last else value
-        if self._model.training != dropout:
-            self._model.switch(dropout)
-        x = with_floats(inputs, self.dtype)
-        share = noise if self.share_dropout_mask and self.samples > 1 else None
-        drawing = None if noise is None else partial(noise.active, self.channels_last)
-
-        def compute(x: Tree, targets: Tree) -> Any:
-            return self._model(x, share, targets)
-
-        with self._with(tensors):
-            looked = partial(self._look, dropout, tensors, (x, targets), compute, drawing)
-            return self._redirected(dropout, drawing, looked, first_leaf(x))
+        share = self.share_dropout_mask and self.samples > 1
+        given = with_floats(inputs, self.dtype), targets
+        return self._passes(tensors, given, noise, dropout, share, finish)
 
     def loss(
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, *, dropout: bool = True
@@ -230,9 +224,8 @@ class Task:
         if self._computes_loss:
             _, nll = self._own(w, psi, batch, noise, dropout)
         else:
-            outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
-            with self.likelihood_at(psi) as likelihood:
-                nll = likelihood.loss_of_each(outputs, batch.targets)
+            finish = self._model.likelihood.loss_of_each
+            nll = self._run(w, psi, batch.inputs, noise, dropout, batch.targets, finish)
         if batch.weights is None:
             return nll.mean()
         if not nll.ndim:
@@ -251,9 +244,21 @@ class Task:
         return found, loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
 
     def predict(
-        self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool = False
+        self,
+        w: Tensors,
+        psi: Tensor,
+        batch: Batch,
+        noise: Noise | None,
+        dropout: bool = False,
+        change: Callable[[Tensor], Tensor] | None = None,
     ) -> Prediction:
-        """Outputs, and how good they are; of a network that has none without targets, its losses."""
+        """Outputs, and how good they are; of a network that has none without targets, its losses.
+
+        Args:
+            w, psi, noise, dropout: see :meth:`outputs`.
+            batch: whose weights do not count here.
+            change: what is made of averaged outputs first.
+        """
         if self._computes_loss:
             found, loss = self._own(w, psi, batch, noise, dropout)
             nll = outputs = loss.expand(batch.examples)
@@ -262,17 +267,22 @@ class Task:
             else:
                 with suppress(Exception):  # it cannot do without targets
                     outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
-        else:
-            outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)
-            nll = self.likelihood(outputs, batch.targets, psi)
-        with self.likelihood_at(psi) as likelihood:
-            return Prediction(outputs, nll, likelihood.hits(outputs, batch.targets))
+            with self.likelihood_at(psi) as likelihood:
+                return Prediction(outputs, nll, likelihood.hits(outputs, batch.targets))
+
+        def predicted(outputs: Tensor, targets: Tree) -> Prediction:
+            outputs, likelihood = outputs if change is None else change(outputs), self._model.likelihood
+            return Prediction(
+                outputs, likelihood.of_each(outputs, targets), likelihood.hits(outputs, targets)
+            )
+
+        return cast(Prediction, self._run(w, psi, batch.inputs, noise, dropout, batch.targets, predicted))
 
     def transformed(self, psi: Tensor, inputs: Tree, noise: Noise | None = None) -> Tree:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""
         x = with_floats(inputs, self.dtype)
         drawing = noise.active() if noise is not None else nullcontext()
-        with drawing, self._with(self.psi_space.tensors(psi)):
+        with drawing, self._passes.holding(self.psi_space.tensors(psi)):
             return self._model.augmented(x)
 
     def physical(self, psi: Tensor) -> dict[str, float]:
@@ -288,7 +298,7 @@ class Task:
         Raises:
             ValueError: no transform has widths.
         """
-        with self._with(self.psi_space.tensors(psi)):
+        with self._passes.holding(self.psi_space.tensors(psi)):
             return self._model.widths()
 
     @property

@@ -52,7 +52,7 @@ def passing(module):
     """A call of a pass through the network; the same network at every call."""
     model = Model(module)
     redirection, noise, x = Redirection(model), Noise(NoiseKey(0, "test")), torch.ones(3, 4)
-    return lambda: redirection(True, noise.active, lambda: model.train()(x), x)
+    return lambda: redirection((True, True, ""), noise.active, lambda: model.train()(x), x)
 
 
 def nested(call):

@@ -39,7 +39,9 @@ class Calls(nn.Module):
 def passed(model, redirection, training=True, x=None):
     x = torch.ones(3, 4) if x is None else x
     noise = Noise(NoiseKey(0, "test"))
-    return redirection(training, noise.active, lambda: model.train(training)(x), x)
+    return redirection(
+        (training, torch.is_grad_enabled(), ""), noise.active, lambda: model.train(training)(x), x
+    )
 
 
 def nested(call):

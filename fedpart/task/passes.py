@@ -1,12 +1,20 @@
-"""Substitution: a module computes with other tensors than its own, for a while."""
+"""Passes: a task's model computes with tensors that are not its own, draws reproducibly, and is looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from fedpart.randomness.noise import Noise
+from fedpart.randomness.redirection import Redirection
+from fedpart.task.looking import FirstLook
+from fedpart.task.model import Model
+from fedpart.trees import Tree, first_leaf
 
 
 class Substitution:
@@ -83,3 +91,54 @@ def share_frozen(copied: nn.Module, module: nn.Module) -> None:
     for name, parameter in frozen_of(copied).items():
         if name in own:
             parameter.data = own[name].data
+
+
+class Passes:
+    """Passes through a model: with other tensors, draws from the noise, and the first of each kind looked at.
+
+    Args:
+        model: transforms, network and likelihood.
+        dtype: of its outputs.
+
+    Attributes:
+        holding: puts other tensors into the model for a while.
+    """
+
+    def __init__(self, model: Model, dtype: torch.dtype) -> None:
+        self._model, self._dtype, self.holding = model, dtype, Substitution(model)
+        self._redirected, self._look = Redirection(model), FirstLook(model)
+
+    def __call__(
+        self,
+        tensors: Mapping[str, Tensor],
+        given: tuple[Tree, Tree],
+        noise: Noise | None,
+        dropout: bool,
+        share: bool,
+        finish: Callable[[Tensor, Tree], Any] | None,
+    ) -> Any:
+        """What ``finish`` makes of averaged outputs and targets; without it what the network returns for all
+        rows, which computes its loss itself if there are targets.
+
+        Args:
+            tensors: by name.
+            given: inputs of the task's precision, and targets or None.
+            noise: None: draws come from torch's generator.
+            dropout: whether stochastic layers are on.
+            share: whether the samples of an example share their dropout noise.
+            finish: see above.
+        """
+        model, shared = self._model, noise if share else None
+        if model.training != dropout:
+            model.switch(dropout)
+        drawing = None if noise is None else partial(noise.active, model.channels_last)
+
+        def compute(x: Tree, targets: Tree) -> Any:
+            if finish is None:
+                return model(x, shared, targets)
+            return finish(model.averaged(model(x, shared), len(first_leaf(x)), self._dtype), targets)
+
+        kind = dropout, torch.is_grad_enabled(), getattr(finish, "__name__", "")
+        with self.holding({**self.holding.constants(first_leaf(given[0]).device), **tensors}):
+            looked = partial(self._look, kind, tensors, given, compute, drawing)
+            return self._redirected(kind, drawing, looked, first_leaf(given[0]))

@@ -1,0 +1,112 @@
+"""A loss of one's own is part of the pass: what it keeps, draws, reaches and writes to is looked at too."""
+
+import random
+
+import numpy as np
+import pytest
+import refusals
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import fedpart
+from fedpart.nn.likelihoods import Likelihood
+
+RNG, COUNTS, WEIGHT = np.random.default_rng(0), {"n": 0}, nn.Parameter(torch.ones(3))
+
+
+def data():
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(12, 6, generator=generator), torch.arange(12) % 3
+
+
+def nll(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def counts(outputs, targets):
+    COUNTS["n"] += 1
+    return nll(outputs, targets) / COUNTS["n"]
+
+
+def clamps(outputs, targets):
+    return nll(outputs, targets.clamp_(0, 1))
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, outputs, targets):
+        return nll(outputs * self.scale, targets)
+
+
+class Counting(Likelihood):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def forward(self, outputs, targets):
+        self.n += 1
+        return nll(outputs, targets) / self.n
+
+
+def ours(loss, shards=None, execution="loop", **more):
+    torch.manual_seed(0)
+    task = fedpart.Task(nn.Linear(6, 3), likelihood=loss, samples=1)
+    local = fedpart.LocalSettings(0.5, 64)
+    options = {"rounds": 3, "chunks": (1.0,), "method": "fedavg", "local": local, "execution": execution}
+    return fedpart.federate(task, shards or [data()] * 2, **{**options, **more})
+
+
+def test_what_a_loss_may_not_do():
+    kept, generator = "is changed in forward", "draws from a generator of its own"
+    rows = [
+        (
+            "a generator",
+            lambda o, t: nll(o, t) * RNG.random(),
+            f"'RNG' of OwnLikelihood at 'likelihood' {generator}",
+        ),
+        ("random", lambda o, t: nll(o, t) * random.random(), "draws from Python's random module"),
+        ("numpy", lambda o, t: nll(o, t) * np.random.rand(), "draws from NumPy's global generator"),
+        ("a counter", counts, f"'COUNTS' of OwnLikelihood .* {kept}"),
+        ("a likelihood", Counting(), f"'n' of Counting at 'likelihood' {kept}"),
+        (
+            "weights",
+            Scaled(),
+            "The loss has a weight 'scale' of its own, which nobody would train; leave it out",
+        ),
+        ("a weight", lambda o, t: nll(o * WEIGHT, t), r"reaches a weight \[3\] that is no parameter"),
+        (
+            "a new generator",
+            lambda o, t: nll(o, t) * np.random.default_rng().random(),
+            "returns other numbers",
+        ),
+    ]
+    refusals.check(
+        (name, lambda loss=loss: ours(loss), (ValueError, fedpart.ClientError), says)
+        for name, loss, says in rows
+    )
+
+
+def test_draws_of_a_loss_follow_from_the_seed():
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)  # the process's own generator, which elsewhere stands elsewhere
+        state = torch.get_rng_state()
+        results.append(ours(lambda o, t: nll(F.dropout(o, 0.5), t) * torch.rand(()), seed=5))
+        torch.set_rng_state(state)
+    first, second = (result.module().weight for result in results)
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
+def test_targets_that_a_loss_writes_to_stay_as_they_are(execution):
+    shards, held_out = [data() for _ in range(2)], data()
+    written = ours(clamps, shards, execution, validation=held_out, evaluate_every=1)
+    for _, targets in (*shards, held_out):
+        assert torch.equal(targets, torch.arange(12) % 3)
+    expected = ours(lambda o, t: nll(o, t.clamp(0, 1)), execution="loop", validation=data(), evaluate_every=1)
+    torch.testing.assert_close(written.module().weight, expected.module().weight)
+    assert [m.val_nll for m in written.metrics] == pytest.approx([m.val_nll for m in expected.metrics])
