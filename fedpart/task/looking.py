@@ -80,7 +80,7 @@ class FirstLook:
                 if name.startswith("ends."):
                     raise ValueError(
                         f"The loss has a weight {name.rpartition('.')[2]!r} of its own, which nobody would "
-                        f"train; leave it out, or make it a parameter of a Likelihood of yours, where it is a "
+                        f"train; leave it out, or make it a parameter of a Likelihood, where it is a "
                         f"hyperparameter."
                     )
                 raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)

@@ -142,7 +142,8 @@ def test_every_part_of_the_mathematics_has_one_place():
     assert users("torch.optim.adam.adam", "torch.optim.adamw.adamw", "torch.optim.sgd.sgd") == optimisers
     assert users("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD") == set()
     assert users("torch.func.functional_call") == set()
-    assert users("fedpart.task.passes.Substitution") == {"fedpart.task.task"}
+    assert users("fedpart.task.passes.Substitution") == set()
+    assert users("fedpart.task.passes.Passes") == {"fedpart.task.task"}
     assert users("fedpart.nn.likelihoods.base.average_samples") == {"fedpart.nn.likelihoods.classification"}
     assert users("fedpart.training.optimisers.DECAY_POWERS") == set()
     checkpoints = {"fedpart.training.state", "fedpart.training.files"}
