@@ -16,19 +16,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from benchmarks.checks.crash_case import Case, fedpart, go_on
-from benchmarks.checks.crash_deployed import (
-    kill_deployed,
-    kill_executor,
-    kill_serverapp,
-    kill_superlink,
-    kill_supernode,
-    kill_worker,
-    nodes,
-)
-from benchmarks.script import parser
+from benchmarks.checks.crash_deployed import VICTIMS, kill_deployed, nodes
 from simulations.folders.run_directory import CHECKPOINT, read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -79,33 +74,27 @@ def disk(folder: Path, kills: int, moments: random.Random) -> int:
 
 CASES: dict[str, Callable[[Path, int, random.Random], int]] = {
     "local": local,
-    "serverapp": lambda *case: kill_deployed(*case, "ServerApp", kill_serverapp),
-    "superlink": lambda *case: kill_deployed(*case, "SuperLink", kill_superlink),
-    "executor": lambda *case: kill_deployed(*case, "executor", kill_executor),
-    "worker": lambda *case: kill_deployed(*case, "worker", kill_worker),
-    "supernode": lambda *case: kill_deployed(*case, "SuperNode", kill_supernode, on_client_error="fail"),
+    **{name.lower(): partial(kill_deployed, victim=name) for name in VICTIMS},
     "nodes": nodes,
     "disk": disk,
 }
 
 
-def main() -> None:
-    """Run the cases that are asked for."""
-    asked = parser(__doc__)
-    asked.add_argument("case", choices=[*CASES, "all"], nargs="+")
-    asked.add_argument("--kills", type=int, default=5, help="of each kind (nodes and disk: 1)")
-    asked.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the moments")
-    given = asked.parse_args()
+def main(case: list[str], kills: int = 5, seed: Annotated[int | None, typer.Option()] = None) -> None:
+    """Run the cases that are asked for, or all; so many kills of each kind, at moments of that seed."""
+    if unknown := {*case} - {*CASES, "all"}:
+        raise typer.BadParameter(f"There is no case {', '.join(unknown)}; known: all, {', '.join(CASES)}.")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    print(f"seed {given.seed}", flush=True)
+    seed = random.randrange(10**6) if seed is None else seed
+    print(f"seed {seed}", flush=True)
     failures = 0
-    for name in CASES if "all" in given.case else given.case:
+    for name in CASES if "all" in case else case:
         print(f"{name}:", flush=True)
-        kills = 1 if name in ("nodes", "disk") else given.kills
         with tempfile.TemporaryDirectory(prefix="crash-") as folder:
-            failures += CASES[name](Path(folder), kills, random.Random(given.seed))
+            once = name in ("nodes", "disk")
+            failures += CASES[name](Path(folder), 1 if once else kills, random.Random(seed))
     raise SystemExit(bool(failures))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

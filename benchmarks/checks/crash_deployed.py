@@ -50,25 +50,23 @@ def kill_deployed(
     kills: int,
     moments: random.Random,
     victim: str,
-    kill_one: Callable[[Deployment], bool],
-    **changes: Any,
 ) -> int:
     """Kill a process of a deployed run, which goes on by itself or is resumed."""
-    case = Case(folder, 3, **changes)
+    case = Case(folder, 3, **({"on_client_error": "fail"} if victim == "SuperNode" else {}))
     with CheckedDeployment(case.config, folder) as federation:
         start = time.monotonic()
         federation.run(folder / "timed")
         seconds = time.monotonic() - start
         case.check(folder / "timed", f"deployed run left alone for {seconds:.0f} s")
-        for kill in range(kills):
-            out, moment = folder / f"run-{kill}", moments.uniform(0.0, 0.9) * seconds
-            ended, reached, another = _struck(federation, out, moment, kill_one)
+        for number in range(kills):
+            out, moment = folder / f"run-{number}", moments.uniform(0.0, 0.9) * seconds
+            ended, reached, another = _struck(federation, out, moment, victim)
             while not reached and moment > 1.0:  # the run was quicker than the first: strike the next sooner
                 out, moment = out.with_name(f"{out.name}-again"), moment / 2
-                ended, reached, another = _struck(federation, out, moment, kill_one)
+                ended, reached, another = _struck(federation, out, moment, victim)
             how, fits = "went on by itself", bool(reached)
             if ended.completed:
-                if kill_one is kill_serverapp:  # before it took the run, which is given to another one then
+                if victim == "ServerApp":  # before it took the run, which is given to another then
                     fits &= another and reached == [1]
             else:
                 saved = case.saved(out)
@@ -81,12 +79,12 @@ def kill_deployed(
 
 
 def _struck(
-    federation: CheckedDeployment, out: Path, moment: float, kill_one: Callable[[Deployment], bool]
+    federation: CheckedDeployment, out: Path, moment: float, victim: str
 ) -> tuple[SubmittedRun, list[int], bool]:
     """A run with a kill after so many seconds; the round that this was in, none if it had ended; and whether
     a ServerApp has been started since."""
     reached, before, since = list[int](), set[int](), set[int]()
-    kill_serverapp(federation)  # that of the run before may be on its way out, and would be hit instead
+    kill(federation, "ServerApp")  # that of the run before may be on its way out, and would be hit instead
 
     def strike(over: threading.Event) -> None:
         over.wait(moment)
@@ -94,7 +92,7 @@ def _struck(
             now = serverapps(federation)
             if reached:
                 since.update(now - before)
-            elif kill_one(federation):
+            elif kill(federation, victim):
                 before.update(now | serverapps(federation))
                 reached.append(len(read_metrics(out)) + 1)
             over.wait(0.05)
@@ -113,39 +111,22 @@ def _apps(federation: Deployment, name: str) -> set[int]:
     return {app for executor in executors for app in children(executor)}
 
 
-def kill_serverapp(federation: Deployment) -> bool:
-    """Kill the process that Flower has started for the run, if there is one yet."""
-    return _kill_any(serverapps(federation))
+VICTIMS: dict[str, Callable[[Deployment], Iterable[int]]] = {
+    "ServerApp": serverapps,  # the process that Flower has started for the run, if there is one yet
+    "SuperLink": lambda federation: [federation.processes.pid("superlink")],  # started again, as the others
+    "executor": lambda federation: children(federation.processes.pid("clientapp-0")),  # forks its workers
+    "worker": lambda federation: _apps(federation, "clientapp-0"),  # if the client has one yet
+    "SuperNode": lambda federation: [federation.processes.pid("supernode-0")],
+}
 
 
-def kill_superlink(federation: Deployment) -> bool:
-    """Kill the SuperLink, which is started again."""
-    os.kill(federation.processes.pid("superlink"), signal.SIGKILL)
-    return True
-
-
-def kill_supernode(federation: Deployment) -> bool:
-    """Kill client 0's SuperNode, which is started again."""
-    os.kill(federation.processes.pid("supernode-0"), signal.SIGKILL)
-    return True
-
-
-def kill_executor(federation: Deployment) -> bool:
-    """Kill the process that forks client 0's workers, which is started again."""
-    return _kill_any(children(federation.processes.pid("clientapp-0")))
-
-
-def kill_worker(federation: Deployment) -> bool:
-    """Kill client 0's worker, if it has one yet."""
-    return _kill_any(_apps(federation, "clientapp-0"))
-
-
-def _kill_any(processes: Iterable[int]) -> bool:
-    found = list(processes)
-    for process in found:
+def kill(federation: Deployment, victim: str) -> bool:
+    """Kill processes of client 0 or of the server; whether there were any."""
+    victims = list(VICTIMS[victim](federation))
+    for process in victims:
         with suppress(ProcessLookupError):  # it has just ended
             os.kill(process, signal.SIGKILL)
-    return bool(found)
+    return bool(victims)
 
 
 def nodes(folder: Path, kills: int, moments: random.Random) -> int:
@@ -153,8 +134,8 @@ def nodes(folder: Path, kills: int, moments: random.Random) -> int:
     case = Case(folder, 8, round_timeout=ROUND_TIMEOUT, on_client_error="skip")
     victims = range(case.config.clients // 2)
     with CheckedDeployment(case.config, folder) as federation:
-        for kill in range(kills):
-            out, struck = folder / f"run-{kill}", list[int]()
+        for number in range(kills):
+            out, struck = folder / f"run-{number}", list[int]()
 
             def strike(over: threading.Event, out: Path = out, struck: list[int] = struck) -> None:
                 while not read_metrics(out) and not over.wait(0.1):
@@ -180,11 +161,11 @@ def survived(lines: list[dict[str, Any]], victims: Iterable[int], rounds: int) -
     fits &= refused <= {"client_error", "no_answer"}  # 'chunk' would be another chunk than before
     what = f"the longest of {len(lines)} rounds took {longest:.0f} s, refused for {sorted(refused)}"
     for client in victims:
-        there = [
+        took_part = [
             client in line["cohort"] and client not in {skip["client"] for skip in line["skipped"]}
             for line in lines
         ]
-        back = False in there and True in there[there.index(False) :]
+        back = False in took_part and True in took_part[took_part.index(False) :]
         fits &= back
-        what += f", {there.count(False)} without client {client}, which {'was' if back else 'NEVER'} back"
+        what += f", {took_part.count(False)} without client {client}, which {'was' if back else 'NEVER'} back"
     return fits, what

@@ -1,174 +1,158 @@
-"""What a hostile SuperNode does to its SuperLink."""
+"""A registered SuperNode that speaks with its SuperLink as it likes, in a loop, and trees of any shape."""
 
 from __future__ import annotations
 
-import os
+import itertools
 import socket
-import ssl
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import httpx
-from flwr.app import ConfigRecord
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
-from benchmarks.checks.object_trees import broad, deep
-from benchmarks.checks.unruly_node import HEADS, Unruly
-from fedpart.flower.workarounds.protocol import message
+from fedpart.flower.workarounds.protocol import NODE_KEY as NODE_KEY_HEAD
+from fedpart.flower.workarounds.protocol import ApiCalls, message
+from simulations.deployment.keys import NODE_KEY
+
+HEADS = {"content-type": "application/protobuf"}
+TOP, ObjectTree = "a" * 64, message("ObjectTree")
 
 
-class Hostile(Unruly):
-    """Abuses a SuperLink until it is told to stop; see :class:`.Unruly`."""
+def names(count: int) -> list[str]:
+    """So many names of objects."""
+    return [f"{number:064x}" for number in range(1, count + 1)]
 
-    def abuse_children(self) -> None:
-        self._push(broad(10_000))
 
-    def abuse_depth(self) -> None:
-        self._push(deep(90))
+def broad(parts: int) -> Any:
+    """A tree of a message's parts, so many, side by side."""
+    return ObjectTree(object_id=TOP, children=[ObjectTree(object_id=name) for name in names(parts - 1)])
 
-    def abuse_no_type(self) -> None:
-        self._push(message_type="")
 
-    def abuse_unknown_type(self) -> None:
-        self._push(message_type="unknown")
+def deep(parts: int) -> Any:
+    """A tree of so many parts, each within the other."""
+    tree: list[Any] = []
+    for name in [TOP, *names(parts - 1)][::-1]:
+        tree = [ObjectTree(object_id=name, children=tree)]
+    return tree[0]
 
-    def abuse_another_run(self) -> None:
-        self._push(run_id=self._run + 1)
 
-    def abuse_another_node(self) -> None:
-        self._push(src_node_id=self.node.node_id + 1)
+class Hostile(threading.Thread):
+    """A registered SuperNode that abuses its SuperLink until it is told to stop.
 
-    def abuse_not_a_number(self) -> None:
-        self._push(created_at=float("nan"))
+    Args:
+        abuses: what it does, by kind.
+        address: of the SuperLink.
+        authority: certificate of its authority.
+        keys: folder of the node's.
+        pause: seconds before the first turn of each abuse, for its requests to be taken for what they are: a
+            node that has been refused a lot is refused everything for a while.
 
-    def abuse_no_answer(self) -> None:
-        self._push(reply_to_message_id="")
+    Attributes:
+        answers: how often a status came, by the kind of abuse; 0: the connection was cut, or took too long.
+        failed: what has ended it before it was told to stop.
+    """
 
-    def abuse_answers_to_nothing(self) -> None:
-        for number in range(5):
-            with self._noted("answers_to_nothing"):
-                self._push(reply_to_message_id=f"{number:064x}")
+    def __init__(
+        self,
+        abuses: Mapping[str, Callable[[Hostile], None]],
+        address: str,
+        authority: Path,
+        keys: Path,
+        pause: float = 0.0,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.abuses = abuses
+        self.failed: Exception | None = None
+        self.pause = pause
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self.over, self.number, self.asked = threading.Event(), 0, message("Metadata")()  # number of the run
+        self.address, self.authority = address, authority
+        self.connections: list[socket.socket] = []
+        self._private: Any = load_ssh_private_key((keys / NODE_KEY).read_bytes(), None)
+        form = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        self._public: bytes = self._private.public_key().public_bytes(*form)
+        self.call = ApiCalls("fleet", address, authority.read_bytes(), self._signature)
+        self.anyone = httpx.Client(base_url=f"https://{address}", verify=str(authority), timeout=60)
 
-    def abuse_names(self) -> None:
-        self._push(message("ObjectTree")(object_id="no hash"))
+    def run(self) -> None:
+        """Until ``over``: each abuse in turn, and now and then a look for a message to answer."""
+        try:
+            self.node = message("Node")(node_id=self.activate())
+            for turn, (kind, abuse) in enumerate(itertools.cycle(self.abuses.items())):
+                if self.over.wait(self.pause if turn < len(self.abuses) else 0.0):
+                    break
+                if turn % 5 == 0:
+                    with suppress(httpx.HTTPError):  # it takes some seconds, if there is no message
+                        self.ask()
+                with self.noted(kind):
+                    abuse(self)
+        except Exception as error:
+            self.failed = error
+        finally:
+            self.call.close()
 
-    def abuse_content(self) -> None:
-        kind = message("RecordDict")
-        self._push(content=kind(items=[kind.Item(key=str(number)) for number in range(9000)]))
+    def activate(self) -> int:
+        return int(self.call("ActivateNode", public_key=self._public, heartbeat_interval=1800).node_id)
 
-    def abuse_large_object(self) -> None:
-        self._push_object(bytes(2**24))
+    def _signature(self) -> dict[str, str]:
+        """Heads by which the node proves who it is."""
+        when = datetime.now(UTC).isoformat()
+        signed: bytes = self._private.sign(when.encode(), ECDSA(SHA256()))
+        proof = {NODE_KEY_HEAD: self._public, "flwr-signature": signed}
+        return {"flwr-timestamp": when, **{name: b64encode(value).decode() for name, value in proof.items()}}
 
-    def abuse_false_name(self) -> None:
-        self._push_object(ConfigRecord({"a": 1}).deflate(), object_id="a" * 64)
+    def ask(self) -> None:
+        """Look for a message to answer."""
+        for came in self.call("PullMessages", node=self.node).messages_list:
+            self.asked = came.metadata
+            self.number = self.asked.run_id
 
-    def abuse_many_names(self) -> None:
-        self._push_object(ConfigRecord({str(number): 1 for number in range(10_000)}).deflate())
+    @contextmanager
+    def noted(self, kind: str) -> Iterator[None]:
+        """Counts how what is done here is answered, and goes on."""
+        status = 200
+        try:
+            yield
+        except httpx.HTTPStatusError as error:
+            status = error.response.status_code
+        except (httpx.TransportError, OSError):
+            status = 0
+        self.answers[kind, status] += 1
 
-    def abuse_unknown_run(self) -> None:
-        id = "a" * 64
-        self._call("PullObject", node=self.node, run_id=5, object_id=id)
+    def push(self, tree: Any = None, content: Any = None, error: Any = None, **changes: Any) -> None:
+        """Answer the last message, with other content or metadata."""
+        tree = tree or ObjectTree(object_id=f"{time.monotonic_ns():064x}")
+        about = {
+            "run_id": self.number,
+            "message_id": tree.object_id,
+            "src_node_id": self.node.node_id,
+            "dst_node_id": 1,
+            "reply_to_message_id": self.asked.message_id,
+            "message_type": self.asked.message_type,
+            "created_at": time.time(),
+            "ttl": 30.0,
+            **changes,
+        }
+        metadata, content = message("Metadata")(**about), content or message("RecordDict")()
+        answer = message("Message")(metadata=metadata, content=content, error=error)
+        more = {"messages_list": [answer], "message_object_trees": [tree], "clientapp_runtime_list": [1.0]}
+        self.call("PushMessages", node=self.node, **more)
 
-    def abuse_confirming(self) -> None:
-        self._call("ConfirmMessageReceived", node=self.node, run_id=5, message_object_id="a" * 64)
+    def push_object(self, content: bytes, **changes: Any) -> None:
+        about = {"run_id": self.number, "object_id": sha256(content).hexdigest(), **changes}
+        self.call("PushObject", node=self.node, object_content=content, **about)
 
-    def abuse_asking(self) -> None:
-        for _ in range(300):
-            self._call("GetRun", node=self.node, run_id=self._run)
-
-    def abuse_being_refused(self) -> None:
-        for _ in range(60):
-            try:
-                self.abuse_unknown_run()
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code != 400:
-                    raise
-
-    def abuse_as_a_stranger(self) -> None:
-        self._post("/v1/fleet/push-object", bytes(2**24), signed=False)
-
-    def abuse_without_a_length(self) -> None:
-        self._post("/v1/fleet/push-messages", (bytes(2**20) for _ in range(64)))
-
-    def abuse_no_protobuf(self) -> None:
-        self._post("/v1/fleet/push-messages", os.urandom(2**16))
-
-    def abuse_nothing(self) -> None:
-        self._post("/v1/fleet/push-messages", b"")
-
-    def abuse_unknown_path(self) -> None:
-        self._post("/v1/fleet/..%2fcontrol/start-run", b"")
-
-    def abuse_operators_calls(self) -> None:
-        self._post("/v1/control/start-run", os.urandom(2**16))
-
-    def abuse_serverapps_calls(self) -> None:
-        self._post("/v1/runtime/push-app-messages", bytes(2**24))
-
-    def abuse_false_signature(self) -> None:
-        heads = {"flwr-public-key": "AAAA", "flwr-timestamp": "never", "flwr-signature": "x" * 4000}
-        answer = self._anyone.post("/v1/fleet/pull-messages", content=b"", headers=HEADS | heads)
-        answer.raise_for_status()
-
-    def abuse_large_heads(self) -> None:
-        heads = {f"x-{number}": "y" * 4000 for number in range(90)}
-        self._anyone.post("/v1/fleet/pull-messages", content=b"", headers=heads).raise_for_status()
-
-    def abuse_slowly(self) -> None:
-        """Leaves eight requests half sent until its next turn."""
-        for connection in self._open:
-            connection.close()
-        host, port = self._address.rsplit(":", 1)
-        context = ssl.create_default_context(cafile=str(self._authority))
-        self._open = []
-        for _ in range(8):
-            raw = socket.create_connection((host, int(port)), timeout=10)
-            self._open.append(context.wrap_socket(raw, server_hostname=host))
-            heads = b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n."
-            self._open[-1].sendall(heads)
-
-    def abuse_pushing_again(self) -> None:
-        tree = message("ObjectTree")(object_id=f"{time.monotonic_ns():064x}")
-        for _ in range(30):
-            self._push(tree)
-
-    def abuse_from_the_future(self) -> None:
-        self._push(created_at=time.time() + 1e9, ttl=1e15)
-
-    def abuse_no_time(self) -> None:
-        self._push(ttl=-1.0)
-
-    def abuse_error_text(self) -> None:
-        self._push(error=message("Error")(code=2**31 - 1, reason="x" * 900_000))
-
-    def abuse_coming_and_going(self) -> None:
-        for _ in range(20):
-            self._call("DeactivateNode", node_id=self.node.node_id)
-            self._activate()
-
-    def abuse_heartbeat(self) -> None:
-        for interval in (1e300, -1.0, float("nan")):
-            with self._noted("heartbeat"):
-                self._call("SendNodeHeartbeat", node=self.node, heartbeat_interval=interval)
-
-    def abuse_another_nodes_heartbeat(self) -> None:
-        other = message("Node")(node_id=self.node.node_id - 1)
-        self._call("SendNodeHeartbeat", node=other, heartbeat_interval=1.0)
-
-    def abuse_another_nodes_end(self) -> None:
-        request = message("UnregisterNodeFleetRequest")(node_id=self.node.node_id - 1)
-        self._call("UnregisterNode", request)
-
-    def abuse_registering(self) -> None:
-        request = message("RegisterNodeFleetRequest")(public_key=os.urandom(120))
-        self._call("RegisterNode", request)
-
-    def abuse_another_app(self) -> None:
-        self._call("GetFab", node=self.node, run_id=self._run, hash_str="../" * 1000)
-
-    def abuse_asking_at_once(self) -> None:
-        def ask(_: int) -> None:
-            with self._noted("asking_at_once"):
-                self._ask()
-
-        with ThreadPoolExecutor(40) as pool:
-            list(pool.map(ask, range(40)))
+    def post(self, path: str, content: bytes | Iterator[bytes], signed: bool = True, **heads: str) -> None:
+        """A request of any content, which carries the node's signature, or nobody's."""
+        heads = {**HEADS, **(self._signature() if signed else {}), **heads}
+        self.anyone.post(f"/v1/{path}", content=content, headers=heads).raise_for_status()

@@ -9,6 +9,7 @@ of the time, one of the ResNet-9 the same.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -21,7 +22,7 @@ from benchmarks.rounds.local_work import ClientJob, Cohort, LocalWork
 from benchmarks.rounds.networks import NETWORKS, Model
 from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
-from benchmarks.script import parser, seconds
+from benchmarks.script import seconds
 
 
 class BareFedAvg:
@@ -169,6 +170,6 @@ def _start(contiguous: bool, arguments: Mapping[str, Any]) -> TimedBareLoop:
 
 
 if __name__ == "__main__":
-    asked = parser(__doc__)
+    asked = argparse.ArgumentParser()
     asked.add_argument("--contiguous", action="store_true", help="images in PyTorch's default layout")
     serve(partial(_start, asked.parse_args().contiguous))

@@ -98,11 +98,7 @@ def fit(
 
 
 def check_psi(training: Training) -> None:
-    """Refuse settings under which a method that learns psi would never step it.
-
-    Raises:
-        ValueError: partitioned networks with one chunk, or fewer iterations than ``psi_every``.
-    """
+    """Refuse settings under which a method that learns psi would never step it."""
     settings = training.settings
     if not training.learns_psi:
         return

@@ -31,12 +31,7 @@ def laplace_evidence(training: Training) -> float:
 
 
 def check_laplace(training: Training) -> None:
-    """Refuse what has no Laplace evidence, whatever it learns: tried on a few examples.
-
-    Raises:
-        ImportError: laplace-torch is not installed.
-        ValueError: see :func:`laplace_evidence`.
-    """
+    """Refuse what has no Laplace evidence, whatever it learns: tried on a few examples."""
     data = training.examples(1, len(training.shares))
     _of_training(training, data.subset(range(min(_TRIED, len(data)))), 1.0)
 

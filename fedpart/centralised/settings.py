@@ -34,8 +34,7 @@ class TrainingSettings(RunSettings, DecaySettings):
         "iterations of training, a step on weights and one on psi each, finetuning apart",
         ge=1,
     )
-    batch_size: int = setting(200, "examples per step on weights, drawn with replacement (I.1)", ge=1)
-    psi_batch_size: int | None = setting(None, "examples per step on psi; null: as batch_size", ge=1)
+    batch_size: int = setting(200, "examples per step on weights or psi, drawn with replacement (I.1)", ge=1)
     psi_every: int = setting(
         1,
         "iterations from one step on psi to the next, more is cheaper (I.1); augerino steps it in every one",
@@ -90,7 +89,6 @@ class TrainingOptions(RunOptions, total=False):
     decay_scaling: Literal["reciprocal", "square_root", "none"]
     iterations: int
     batch_size: int
-    psi_batch_size: int | None
     psi_every: int
     optimiser: OptimiserSettings | Mapping[str, Any]
     scalars: float

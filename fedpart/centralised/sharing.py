@@ -1,19 +1,16 @@
 """Which layers of an ensemble share, learned from gradients (SuperWeight Networks, Teterwak et al. 2024).
 
-Both stages follow the authors' text. The gradients are those of a whole data set, where their code takes one
-batch for the first stage.
+This follows the authors' text. The gradients are those of a whole data set, where their code takes one batch.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.nn.models.ensembles import Ensemble
 from fedpart.partition.sharing import Composed
-from fedpart.partition.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
+from fedpart.partition.sharing.learned import Layer, clusters_of, recipes_of
 from fedpart.training.state import ModelState
 from fedpart.training.weight_gradients import gradients_of_weights
 
@@ -21,7 +18,7 @@ from fedpart.training.weight_gradients import gradients_of_weights
 def learned_clusters(
     state: ModelState, dataset: Dataset, tau: float = 0.1, budget: int | None = None, *, k: int = 1
 ) -> list[list[str]]:
-    """The first stage, see :func:`.clusters_of`.
+    """Groups of layers that share, see :func:`.clusters_of`.
 
     Args:
         state: a trained ensemble, composed by :class:`.Bank`; ``clusters: depth`` and ``coupled: true`` are
@@ -37,27 +34,6 @@ def learned_clusters(
     return clusters_of(weight_gradients(state, dataset, k), recipes_of(_members(state, k)), tau, budget)
 
 
-def learned_coupling(
-    state: ModelState, dataset: Dataset, beta: float = 0.9, *, k: int = 1
-) -> list[list[str]]:
-    """The second stage, see :func:`.coupling_of`.
-
-    Args:
-        state: a trained ensemble, composed by :class:`.Bank` with ``coupled``.
-        dataset, k: see :func:`learned_clusters`.
-        beta: see :func:`.coupling_of`.
-
-    Raises:
-        TypeError: the members are not composed by a bank.
-    """
-    members = _members(state, k)
-    recipes, templates = recipes_of(members), dict[str, Tensor]()
-    for (index, _), recipe in recipes.items():
-        shared: Any = members[index].shared
-        templates |= {bank: shared[bank].values.detach() for bank in recipe.banks}
-    return coupling_of(weight_gradients(state, dataset, k), recipes, templates, beta)
-
-
 def weight_gradients(state: ModelState, dataset: Dataset, k: int = 1) -> dict[Layer, Tensor]:
     """Gradients of the composed weights, by member and layer: of the sum of cross-entropies, in inference.
 
@@ -67,22 +43,19 @@ def weight_gradients(state: ModelState, dataset: Dataset, k: int = 1) -> dict[La
         state: whose network is an :class:`.Ensemble` of :class:`.Composed` members.
         dataset: at least one example.
         k: subnetwork.
-
-    Raises:
-        TypeError: it is another network.
     """
-    found: dict[Layer, Tensor] = {}
+    gradients: dict[Layer, Tensor] = {}
     for index, member in enumerate(_members(state, k)):
         layers, precision = [*member.recipes], state.task.precision
         each = gradients_of_weights(member.plain(), layers, dataset, precision=precision)
-        found |= {(index, name): gradient for name, gradient in each.items()}
-    return found
+        gradients |= {(index, name): gradient for name, gradient in each.items()}
+    return gradients
 
 
 def _members(state: ModelState, k: int) -> list[Composed]:
     module = state.module(state.tensors(k))
     members = [*module.members] if isinstance(module, Ensemble) else []
-    composed = [one for one in members if isinstance(one, Composed)]
+    composed = [member for member in members if isinstance(member, Composed)]
     if not members or len(composed) < len(members):
         raise TypeError(
             f"The network is a {type(module).__name__} whose members are not composed; build it with model: "

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedpart.centralised.prequential import prequential
 from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport, one_sentence
 from fedpart.centralised.settings import TrainingSettings
 from fedpart.data.dataset import Dataset
@@ -136,8 +135,7 @@ class Training(ModelState):
         loss = math.nan
         for step in self.method.steps(self.schedule, iteration, rng):
             psi_only = step.job.partition is None
-            size = self.settings.psi_batch_size if psi_only else None
-            drawn = self._chunks.draw(step.first, step.last, size or self.settings.batch_size, rng)
+            drawn = self._chunks.draw(step.first, step.last, self.settings.batch_size, rng)
             found = self._run(step, Batch(*drawn), iteration)
             loss = loss if psi_only else found
         self._complete(iteration)
@@ -186,14 +184,22 @@ class Training(ModelState):
         return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._given(batch), self.completed)
 
     def log_marginal_likelihood(self) -> float:
-        """The method's own estimate of log p(D), or L_ML (:func:`.prequential`), in nats.
+        """The method's own estimate of log p(D), or L_ML under training's noise, in nats.
+
+        ``L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi)`` (Eq. 2).
 
         Raises:
             ValueError: no chunk is scored by a network that has not seen it.
         """
         if self.method.estimates:
             return self.method.evidence(self, self._chunks.data)
-        return prequential(self, self.chunks)
+        if not self.scores_chunks:
+            raise ValueError("L_ML needs partitions trained on two chunks or more; there is one network.")
+        total = 0.0
+        for k, unseen in enumerate(self.chunks[1:], start=2):
+            scores = self.evaluate(unseen, k - 1, dropout=True, purpose=f"L_ML {k}")
+            total -= scores["nll"] * len(unseen)
+        return total
 
     def run(
         self,
@@ -280,11 +286,7 @@ class Training(ModelState):
             self.method.finish(self, self._chunks.data)
 
     def _apply(self, step: Step, found: Gradients, iteration: int) -> None:
-        """Step w_j and psi.
-
-        Raises:
-            ValueError: a number is not finite, or the method has diverged.
-        """
+        """Step w_j and psi."""
         if not math.isfinite(found.loss) or (found.psi is not None and not found.psi.isfinite().all()):
             self.method.watch(self.task, self.psi)
             raise ValueError(f"the loss or its gradient is not finite; {self.method.remedy}")

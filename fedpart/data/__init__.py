@@ -5,9 +5,9 @@ from fedpart.data.dataset import Splits as Splits
 from fedpart.data.dataset import check_labels as check_labels
 from fedpart.data.dataset import has_labels as has_labels
 from fedpart.data.given import as_dataset as as_dataset
+from fedpart.data.images.files import image_listing as image_listing
+from fedpart.data.images.files import listing_digest as listing_digest
 from fedpart.data.images.image_dataset import ImageDataset as ImageDataset
-from fedpart.data.images.listing import image_listing as image_listing
-from fedpart.data.images.listing import listing_digest as listing_digest
 from fedpart.data.loading import DATASETS as DATASETS
 from fedpart.data.loading import FROM_HUB as FROM_HUB
 from fedpart.data.loading import OWN_FILES as OWN_FILES
@@ -29,8 +29,6 @@ from fedpart.data.sets.mnist import load_mnist as load_mnist
 from fedpart.data.sets.torchvision_sets import load_torchvision as load_torchvision
 from fedpart.data.splitting.hold_out import divide as divide
 from fedpart.data.splitting.hold_out import divide_clients as divide_clients
-from fedpart.data.splitting.natural import by_client as by_client
-from fedpart.data.splitting.natural import clients_of as clients_of
 from fedpart.data.splitting.recipes import SPLITS as SPLITS
 from fedpart.data.splitting.recipes import Split as Split
 from fedpart.data.splitting.recipes import angle_bins as angle_bins
@@ -38,7 +36,9 @@ from fedpart.data.splitting.recipes import dirichlet_per_client as dirichlet_per
 from fedpart.data.splitting.recipes import dirichlet_per_client_total as dirichlet_per_client_total
 from fedpart.data.splitting.recipes import dirichlet_per_label as dirichlet_per_label
 from fedpart.data.splitting.recipes import iid as iid
-from fedpart.data.splitting.shards import check_shards as check_shards
+from fedpart.data.splitting.subset import by_client as by_client
+from fedpart.data.splitting.subset import check_shards as check_shards
+from fedpart.data.splitting.subset import clients_of as clients_of
 from fedpart.data.splitting.subset import random_places as random_places
 from fedpart.data.splitting.subset import random_subset as random_subset
 from fedpart.data.tables.files import table_files as table_files

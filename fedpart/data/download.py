@@ -13,15 +13,7 @@ TIMEOUT = 30.0  # seconds without an answer
 
 
 def refuse_outside(folder: Path, absence: str) -> None:
-    """Refuse to create a folder that is not there and lies outside of the current one: nobody looks there.
-
-    Args:
-        folder: that files would be downloaded into.
-        absence: what is missing, the beginning of a sentence.
-
-    Raises:
-        FileNotFoundError: it would be created elsewhere.
-    """
+    """Refuse to create a folder that lies outside of the current one; ``absence`` begins the sentence."""
     if not folder.exists() and not folder.resolve().is_relative_to(Path.cwd().resolve()):
         raise FileNotFoundError(
             f"{absence}, and there is no folder {folder} to download into: none is created outside of the "
@@ -41,10 +33,6 @@ def download_files(
             stay empty are removed if it fails.
         absence: what is missing, the beginning of a sentence.
         remedy: what to do about it, its end.
-
-    Raises:
-        FileNotFoundError: it failed, or the last folder is not there and may not be created, see
-            :func:`refuse_outside`.
     """
     refuse_outside(folders[-1], absence)
     print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)

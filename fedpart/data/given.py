@@ -124,11 +124,7 @@ def _collected(
 
 
 def _places(loader: DataLoader[Any]) -> Sequence[int]:
-    """The examples that a loader visits in an epoch: all, or those of its ``SubsetRandomSampler``.
-
-    Raises:
-        ValueError: another sampler decides, or draws with replacement.
-    """
+    """The examples that a loader visits in an epoch: all, or those of its ``SubsetRandomSampler``."""
     sampler: Any = loader.sampler
     if loader.batch_size is None and loader.batch_sampler is not None:
         sampler = loader.batch_sampler  # the user's own

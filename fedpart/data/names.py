@@ -47,11 +47,7 @@ def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, 
         name: of the column, for messages.
 
     Returns:
-        [n] int64 for each file, and the K names.
-
-    Raises:
-        ValueError: names a row that is empty or holds what stands for that, such as NA; or two names that
-            mean the same, such as true and 1.
+        [n] int64 for each file, and the K names; two that mean the same, such as true and 1, are refused.
     """
     texts = {file: texts_of(column, name, file) for file, column in values.items()}
     known = sorted(set().union(*texts.values()), key=_ascending(texts))
@@ -68,11 +64,7 @@ def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, 
 
 
 def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
-    """Cells as names, a whole number without its decimals.
-
-    Raises:
-        ValueError: names a row that is empty, or holds what stands for that.
-    """
+    """Cells as names, a whole number without its decimals."""
     found = []
     for row, value in enumerate(column, start=1):
         if is_empty(value):

@@ -53,11 +53,7 @@ class Limits:
 
     @classmethod
     def of(cls, raised: Mapping[str, int] | None, file: int = 2**30) -> Limits:
-        """The usual ones but for those that are named, and for ``file``, which is of images less.
-
-        Raises:
-            ValueError: an unknown name, or a limit that is no number of 1 or more.
-        """
+        """The usual ones but for those that are ``raised``, and for ``file``, which is of images less."""
         known = [each.name for each in fields(cls)]
         if raised is not None and not isinstance(raised, Mapping):
             raise ValueError(
@@ -88,12 +84,7 @@ class Limits:
             )
 
     def file_size(self, path: str | Path) -> int:
-        """Bytes of a regular file.
-
-        Raises:
-            OSError: it is not there.
-            ValueError: a pipe, a device, a socket or a folder; or it is too large.
-        """
+        """Bytes of a regular file; a ValueError for what is none, and for too many."""
         size = regular(path)
         self.check("file", size, str(path))
         return size
@@ -116,12 +107,7 @@ class Limits:
         return content
 
     def image(self, source: bytes | str, name: str = "it") -> Any:
-        """The PIL image in a file, or its bytes, in one of :data:`FORMATS`, not yet decoded.
-
-        Raises:
-            OSError: it is damaged.
-            ValueError: it is none of these, or has too many pixels; ``name`` is what it is called.
-        """
+        """The PIL image in a file, or its bytes, in one of :data:`FORMATS`; ``name`` is for messages."""
         from PIL import Image, UnidentifiedImageError
 
         formats = sorted({*FORMATS.values()})
@@ -145,15 +131,8 @@ USUAL, IMAGE_BYTES = Limits(), 2**28
 def walk(root: str | Path, once: bool = True) -> Iterator[tuple[str, str, list[str], list[str]]]:
     """Every folder below one, through links, without what is hidden.
 
-    Args:
-        root: the folder to begin with.
-        once: whether a folder that two paths lead to is refused; else the second is left out.
-
-    Yields:
-        Its path, where that really is, the names of its folders, and of its files.
-
-    Raises:
-        ValueError: a folder that two paths lead to.
+    Of each its path, where that really is, the names of its folders, and of its files. A folder that two
+    paths lead to is refused; without ``once`` the second is left out.
     """
     seen = {str(folder): str(folder) for folder in Path(root).resolve().parents}
     for above, below, names in os.walk(root, followlinks=True):
@@ -175,11 +154,7 @@ def regular(path: str | Path) -> int:
 
 
 def regular_files(root: Path, once: bool = True) -> list[str]:
-    """All files that a package finds which reads a whole folder, see :func:`walk`.
-
-    Raises:
-        ValueError: one is no regular file, or a folder leads back.
-    """
+    """All files that a package finds which reads a whole folder, see :func:`walk`."""
     paths = [os.path.join(above, name) for above, _, _, names in walk(root, once) for name in names]
     paths = [path for path in paths if os.path.exists(path)]  # links to nothing are nobody's
     for path in paths:
@@ -188,11 +163,7 @@ def regular_files(root: Path, once: bool = True) -> list[str]:
 
 
 def check_folder(root: Path, limits: Limits) -> None:
-    """Refuse a folder that would hang or overwhelm a package that reads it, and unpacks what is packed there.
-
-    Raises:
-        ValueError: see :func:`regular_files`; or something is too large.
-    """
+    """Refuse a folder that would hang or overwhelm a package that reads it; looks into what is packed."""
     check_files(regular_files(root), limits, str(root))
 
 
@@ -231,13 +202,7 @@ def is_hidden(path: str) -> bool:
 def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
     """Note where a path really leads, and refuse another that leads there: examples would count twice.
 
-    Args:
-        path: of a file or a folder.
-        real: the same without links.
-        seen: the paths so far, by where they lead; this one is added.
-
-    Raises:
-        ValueError: names both.
+    ``real`` is the path without links; ``seen`` the paths so far by where they lead, to which it is added.
     """
     if (other := seen.setdefault(real, str(path))) != str(path):
         raise ValueError(

@@ -14,8 +14,8 @@ from fedpart.randomness.streams import generator
 _BATCH = 4096  # images turned at a time, to bound memory
 
 
-def rotate(images: Tensor, angles: Tensor, padding: str = "zeros") -> Tensor:
-    """Turn every image about its centre, bilinearly.
+def rotate(images: Tensor, angles: Tensor) -> Tensor:
+    """Turn every image about its centre, bilinearly; what lies outside is 0.
 
     A positive angle turns counter-clockwise as the image is seen (rows downwards, columns to the right), as
     ``torch.rot90(image, 1, dims=(-2, -1))`` does for pi/2. Pixels are the areas between corners
@@ -25,7 +25,6 @@ def rotate(images: Tensor, angles: Tensor, padding: str = "zeros") -> Tensor:
     Args:
         images: [n, c, h, w] floating point.
         angles: [n] radians.
-        padding: what lies outside: ``zeros``, ``border`` or ``reflection``.
 
     Returns:
         [n, c, h, w], same dtype and device.
@@ -46,9 +45,7 @@ def rotate(images: Tensor, angles: Tensor, padding: str = "zeros") -> Tensor:
     turned = []
     for part, matrix in zip(torch.split(images, _BATCH), torch.split(matrices, _BATCH), strict=True):
         grid = functional.affine_grid(matrix, list(part.shape), align_corners=False)
-        turned.append(
-            functional.grid_sample(part, grid, mode="bilinear", padding_mode=padding, align_corners=False)
-        )
+        turned.append(functional.grid_sample(part, grid, mode="bilinear", align_corners=False))
     return torch.cat(turned)
 
 
@@ -58,7 +55,6 @@ def rotated(
     max_angle: float = math.pi,
     *,
     part: int = 0,
-    padding: str = "zeros",
     places: Indices | None = None,
 ) -> Dataset:
     """``dataset`` with every image turned by its own angle ~ U[-max_angle, max_angle], drawn once (App. J.2).
@@ -72,7 +68,6 @@ def rotated(
         max_angle: radians, above 0 and at most pi.
         part: number of the data set within its source; different parts draw different angles from the same
             seed.
-        padding: see :func:`rotate`.
         places: [m] the examples to turn; None: all n.
 
     Returns:
@@ -89,7 +84,7 @@ def rotated(
         index = torch.as_tensor(places, dtype=torch.int64)
         dataset, angles = dataset.subset(index), angles[index]
     angles = angles.to(dataset.inputs.device)
-    turned = rotate(dataset.inputs, angles, padding)
+    turned = rotate(dataset.inputs, angles)
     return Dataset(turned, dataset.targets, angles, clients=dataset.clients)
 
 

@@ -21,11 +21,7 @@ _SEEN: WeakSet[Dataset] = WeakSet()
 
 
 def check_examples(data: Dataset, dtype: torch.dtype) -> None:
-    """Refuse float64 inputs and targets of which ``dtype`` makes equal ones; each data set is looked at once.
-
-    Raises:
-        ValueError: names two such values.
-    """
+    """Refuse float64 inputs and targets of which ``dtype`` makes equal ones; a data set is looked at once."""
     if dtype == torch.float64 or data in _SEEN:
         return
     for kind in ("inputs", "targets"):
@@ -42,9 +38,6 @@ def check_positions(numbers: Floats, what: str, way_out: str) -> None:
     Args:
         numbers: [n, ...]; what is not finite is for others to refuse.
         what, way_out: of the message, which adds the position.
-
-    Raises:
-        ValueError: names two such values.
     """
     if np.array_equal(_float32(numbers), numbers) or not np.isfinite(numbers).all():
         return

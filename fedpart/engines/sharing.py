@@ -16,7 +16,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.federated.cohorts import state_bytes
 from fedpart.federated.federation import Federation
 from fedpart.partition.sharing import Composed
-from fedpart.partition.sharing.learned import Layer, clusters_of, coupling_of, recipes_of
+from fedpart.partition.sharing.learned import Layer, clusters_of, recipes_of
 from fedpart.training.weight_gradients import gradients_of_weights
 
 
@@ -25,7 +25,7 @@ class Learned:
     """What a search has found, and what it has cost besides the training before it.
 
     Attributes:
-        groups: what :class:`.Bank` takes as ``clusters``, or as ``coupled``.
+        groups: what :class:`.Bank` takes as ``clusters``.
         upload_bytes, download_bytes: without headers.
         clients: that answered.
     """
@@ -45,7 +45,7 @@ def learned_clusters(
     rounds: int = 5,
     data: Literal["first", "all"] = "first",
 ) -> Learned:
-    """The first stage, see :func:`.clusters_of`; the federation stays as it is.
+    """Groups of layers that share, see :func:`.clusters_of`; the federation stays as it is.
 
     Args:
         federation: trained for a while, with ``architectures`` and ``sharing`` of kind bank.
@@ -61,31 +61,6 @@ def learned_clusters(
     """
     gradients, costs = searched_gradients(federation, shards, rounds, data)
     return Learned(clusters_of(gradients, recipes_of(_networks(federation)), tau, budget), *costs)
-
-
-def learned_coupling(
-    federation: Federation,
-    shards: Sequence[Dataset],
-    beta: float = 0.9,
-    *,
-    rounds: int = 5,
-    data: Literal["first", "all"] = "first",
-) -> Learned:
-    """The second stage, see :func:`.coupling_of`, of a federation whose coefficients are ``coupled``.
-
-    Args:
-        federation, shards, rounds, data: see :func:`learned_clusters`.
-        beta: see :func:`.coupling_of`.
-
-    Raises:
-        ValueError: as :func:`learned_clusters`.
-    """
-    gradients, costs = searched_gradients(federation, shards, rounds, data)
-    recipes, templates = recipes_of(_networks(federation)), dict[str, Tensor]()
-    for (index, _), recipe in recipes.items():
-        named = federation.of_architecture(index).tensors(1 if data == "first" else None)
-        templates |= {bank: named[f"shared.{bank}.values"].cpu() for bank in recipe.banks}
-    return Learned(coupling_of(gradients, recipes, templates, beta), *costs)
 
 
 def searched_gradients(

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import Method
-from fedpart.partition.nested import nested
+from fedpart.partition.nested import has_private, nested, united
 from fedpart.partition.partition import Partition
 from fedpart.partition.sharing import sharing_of
-from fedpart.partition.united import has_private, united
 from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
 

@@ -11,21 +11,19 @@ it says otherwise. numba is imported when the first kernel is asked for.
 :func:`.pooling_kernel`             Max-pooling and ReLU, for any convolution: 22 ms of such a step's
                                     113; to the bit.
 :func:`.pooled_convolution_kernel`  Convolution, pooling and ReLU in one pass: 1.4 to 3.5 times as fast
-                                    as two steps on AVX-512 (AMD), 1.3 to 3.5 times on AMX (Intel).
-                                    Sums are of another order than torch's, and rounded once.
+                                    as two steps on AVX-512. Sums are of another order than torch's,
+                                    and rounded once.
 :func:`.keep_freed_memory`          No kernel: freed memory stays with the process, a twentieth of a
                                     round of the MNIST CNN.
 =================================== ===================================================================
 
-Commits, machines and tables stand in docs/measurements/kernels.md. AMX and AVX-512 have not been compared on
-one processor, so both stay; where there are both, AMX computes bfloat16.
+Commits, machines and tables stand in docs/measurements/kernels.md.
 
-Behind the door, ``convolution/`` holds what computes convolutions: ``on_tiles`` and ``on_vectors`` arrange
-tensors for the loops of ``tiles``, ``abreast`` (forward) and ``sparse`` (backward), which consist of the
-instructions in the other files.
+Behind the door, ``convolution/`` holds what computes convolutions: ``on_vectors`` arranges tensors for
+the loops of ``abreast`` (forward) and ``sparse`` (backward), which consist of the instructions in the other
+files.
 """
 
-from fedpart.kernels.door import PooledConvolution as PooledConvolution
 from fedpart.kernels.door import look_up_kernel as look_up_kernel
 from fedpart.kernels.door import pooled_convolution_kernel as pooled_convolution_kernel
 from fedpart.kernels.door import pooling_kernel as pooling_kernel

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -58,41 +59,14 @@ def pooling_kernel(x: Tensor) -> Pooling | None:
     return Pooling.of(x)
 
 
-class PooledConvolution(Protocol):
-    """``relu(max_pool2d(conv2d(x, weight, bias), 2))``, and its derivatives; sums are in float32.
-
-    Args of its methods:
-        x: ``[N, channels, height, width]``, channels-last.
-        weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
-        gradient: of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
-        where: which ``forward`` has returned.
-        shape: of what it is the derivative in, ``x`` or ``weight``.
-    """
-
-    def forward(self, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """The result, rounded once, and where its numbers come from.
-
-        Returns:
-            ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8,
-            ``[N * height / 2, width / 2 * filters]``.
-        """
-
-    def of_images(self, gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-        """The derivative in images, ``[N, channels, height, width]``, as is ``shape``; channels-last."""
-
-    def of_parameters(
-        self, gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size
-    ) -> tuple[Tensor, Tensor]:
-        """Derivatives in weights, of ``shape``, and in the bias, not rounded."""
-
-
 def pooled_convolution_kernel(
     kind: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor
-) -> PooledConvolution | None:
-    """What computes a convolution whose result is pooled by 2 x 2 and rectified, in one pass each way.
+) -> ModuleType | None:
+    """What computes ``relu(max_pool2d(conv2d(x, weight, bias), 2))`` and its derivatives, a pass each.
 
-    On matrix tiles (AMX), or else on vectors (AVX-512). There is none on several threads, for images that are
-    not in channels-last layout or of odd height or width, and for what a convolution refuses.
+    Its functions are ``forward``, ``of_images`` and ``of_parameters``. They need AVX-512. There is none on
+    several threads, for images that are not in channels-last layout or of odd height or width, and for what
+    a convolution refuses.
 
     Args:
         kind: in which type products are computed, bfloat16 or float32.
@@ -108,9 +82,9 @@ def pooled_convolution_kernel(
         return None
     if x.shape[1] != channels or x.stride(1) != 1 or x.shape[2] % 2 or x.shape[3] % 2 or not compiles():
         return None
-    from fedpart.kernels.convolution import on_tiles, on_vectors
+    from fedpart.kernels.convolution import on_vectors
 
-    return next((way for way in (on_tiles, on_vectors) if way.computes(kind, channels, high)), None)
+    return on_vectors if on_vectors.computes(kind, channels, high) else None
 
 
 def _plain(x: Tensor) -> bool:

@@ -61,9 +61,8 @@ def logged(
 class Logged:
     """Takes the reports of a run.
 
-    Attributes:
-        last: the last line of ``metrics.jsonl``, of which loggers make the summary; None before there is one.
-        scores: what the summary has besides, by name, such as ``test_accuracy``; empty until it is set.
+    ``last`` is the last line of ``metrics.jsonl``, of which loggers make the summary, and ``scores`` what the
+    summary has besides, by name, such as ``test_accuracy``.
     """
 
     def __init__(
@@ -96,11 +95,7 @@ def _place(folder: str | Path | None) -> Path:
 
 
 def _kept(place: Path, completed: int) -> list[Mapping[str, Any]]:
-    """The lines of what is done; later ones, and one that was torn, leave the file.
-
-    Raises:
-        ValueError: another one is damaged.
-    """
+    """The lines of what is done; later ones, and one that was torn, leave the file."""
     file, lines = place / "metrics.jsonl", []
     whole = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
     for number, text in enumerate(whole, start=1):

@@ -41,7 +41,6 @@ class Mlflow(Logger):
         self._run, self._step, self._finished = "", 0, False
 
     def start(self, run: RunInfo) -> None:
-        """See :meth:`.Logger.start`."""
         folder = run.folder.absolute()
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # tells of every table
         self._client = self._mlflow.MlflowClient(tracking_uri=self._uri or f"sqlite:///{folder}/mlflow.db")
@@ -64,12 +63,10 @@ class Mlflow(Logger):
             self._send("metrics", [metric for line in run.lines for metric in self._metrics(line).values()])
 
     def log(self, line: Line) -> None:
-        """See :meth:`.Logger.log`."""
         self._step = step_of(line)
         self._send("metrics", list(self._metrics(line).values()))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """See :meth:`.Logger.finish`."""
         table = {f"summary/{name}": value for name, value in scalars(summary).items()}
         self._send("metrics", [self._metric(name, value, self._step) for name, value in table.items()])
         self._client.log_dict(self._run, dict(summary), "summary.json")
@@ -77,12 +74,10 @@ class Mlflow(Logger):
         self._finished = True
 
     def show(self, pictures: Sequence[Path]) -> None:
-        """See :meth:`.Logger.show`."""
         for file in pictures:
             self._client.log_artifact(self._run, str(file))
 
     def close(self) -> None:
-        """See :meth:`.Logger.close`."""
         if self._run and not self._finished:
             self._client.set_terminated(self._run, "FAILED")
 

@@ -17,11 +17,6 @@ def worth_a_line(clock: str, count: int, total: int, every: int) -> bool:
 
     So are the first ten rounds, those that an evaluation is due in (whether or not there is one), the last
     one, and all reports of centralised training.
-
-    Args:
-        clock: ``round`` or ``iteration``.
-        count, total: which one it is, and the last.
-        every: rounds between evaluations.
     """
     return clock != "round" or count <= EACH or count % every == 0 or count == total
 
@@ -29,9 +24,7 @@ def worth_a_line(clock: str, count: int, total: int, every: int) -> bool:
 class Printed:
     """Prints lines of ``metrics.jsonl`` in words, see :func:`worth_a_line`; on a terminal the others flit by.
 
-    Args:
-        total: rounds or iterations of the run.
-        every: of them between evaluations.
+    Of a run of ``total`` rounds or iterations, ``every`` so many an evaluation.
     """
 
     def __init__(self, total: int, every: int) -> None:

@@ -41,11 +41,7 @@ class Loggers:
         return len(self._loggers)
 
     def start(self, run: RunInfo) -> None:
-        """See :meth:`.Logger.start`.
-
-        Raises:
-            ValueError: one of them cannot.
-        """
+        """See :meth:`.Logger.start`; a ValueError if one of them cannot."""
         if self._loggers and any(name.startswith("privacy.") for name in run.config):
             warnings.warn(
                 "Loggers get whole lines of metrics.jsonl, of which train_loss, cohort, replies, skipped and "
@@ -99,6 +95,7 @@ class _Function(Logger):
         self._function, self._options = function, options
 
     def log(self, line: Line) -> None:
+        """See :meth:`.Logger.log`."""
         self._function(line, **self._options)
 
 

@@ -33,7 +33,6 @@ class TensorBoard(Logger):
         self._step = 0
 
     def start(self, run: RunInfo) -> None:
-        """See :meth:`.Logger.start`."""
         folder = run.folder / "tensorboard"
         for file in folder.glob("events.out.tfevents.*"):
             file.unlink()
@@ -44,12 +43,10 @@ class TensorBoard(Logger):
         self._writer.flush()
 
     def log(self, line: Line) -> None:
-        """See :meth:`.Logger.log`."""
         self._add(line)
         self._writer.flush()
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """See :meth:`.Logger.finish`."""
         table = {f"summary/{name}": value for name, value in scalars(summary).items()}
         self._writer.add_hparams(dict(self._config), table, run_name=".", global_step=self._step)
         self._writer.add_text(
@@ -58,7 +55,6 @@ class TensorBoard(Logger):
         self._writer.flush()
 
     def show(self, pictures: Sequence[Path]) -> None:
-        """See :meth:`.Logger.show`."""
         from PIL import Image
 
         for file in pictures:
@@ -67,7 +63,6 @@ class TensorBoard(Logger):
             self._writer.add_image(file.stem, pixels, self._step, dataformats="HWC")
 
     def close(self) -> None:
-        """See :meth:`.Logger.close`."""
         if self._writer is not None:
             self._writer.close()
 

@@ -42,7 +42,6 @@ class Wandb(Logger):
         self._first = 0
 
     def start(self, run: RunInfo) -> None:
-        """See :meth:`.Logger.start`."""
         known = run.folder / "wandb.id"
         if not known.exists():
             known.write_text(uuid.uuid4().hex[:8])
@@ -68,21 +67,17 @@ class Wandb(Logger):
             self.log(line)
 
     def log(self, line: Line) -> None:
-        """See :meth:`.Logger.log`."""
         step = step_of(line)
         if step >= self._first:
             self._run.log(scalars(line), step=step, commit=True)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """See :meth:`.Logger.finish`."""
         self._run.summary.update({f"summary/{name}": value for name, value in scalars(summary).items()})
 
     def show(self, pictures: Sequence[Path]) -> None:
-        """See :meth:`.Logger.show`."""
         if pictures:
             self._run.log({f"pictures/{file.stem}": self._wandb.Image(str(file)) for file in pictures})
 
     def close(self) -> None:
-        """See :meth:`.Logger.close`."""
         if self._run is not None:
             self._run.finish()

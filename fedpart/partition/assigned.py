@@ -116,11 +116,7 @@ class RandomPartition(AssignedPartition):
 
 
 def proportions_of(space: ParameterSpace, proportions: Sequence[float]) -> tuple[float, ...]:
-    """Proportions of the parameters of ``space``, checked.
-
-    Raises:
-        ValueError: they are none, or not as many as the space was made for.
-    """
+    """Proportions of the parameters of ``space``, checked."""
     u = check_proportions(proportions, "parameter proportions")
     if space.chunks != len(u):
         raise ValueError(

@@ -11,18 +11,13 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.weight_norm import WeightNorm
 
 from fedpart.nn.layers import FrozenBatchNorm
-from fedpart.nn.layers.batchnorm import has_own_forward
-from fedpart.nn.layers.constant import is_constant, spectral_weights
+from fedpart.nn.layers.batchnorm import has_own_forward, is_constant, spectral_weights
 
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def check_supported(module: nn.Module, chunks: int = 1) -> None:
-    """Refuse layers that would let data leak between partitions.
-
-    Args:
-        module: the network.
-        chunks: C. A layer whose ``ties_examples`` is true is refused if there are several.
+    """Refuse layers that would let data leak between C partitions, or, of several, that tie examples.
 
     Raises:
         ValueError: names all of them, the reasons, and the code to use instead.

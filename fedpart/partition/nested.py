@@ -6,16 +6,16 @@ nested widths r_1 < r_2 < ... have blocks one around the other, as in HeteroFL (
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import Entry, ParameterSpace
-from fedpart.partition.united import labelled
 from fedpart.registry import nearest
 
 
@@ -42,11 +42,7 @@ class _Order:
 class NestedPartition(Partition):
     """How the numbers of one of the networks are divided; made by :func:`nested`.
 
-    Args:
-        whole: of the largest network.
-        space: of this one.
-        places: ``[space.size]``, where its numbers are among the largest one's, in their own orders.
-        order: of all of them.
+    ``places [space.size]`` is where its numbers are among the largest one's, both in their own orders.
     """
 
     def __init__(self, whole: Partition, space: ParameterSpace, places: Tensor, order: _Order) -> None:
@@ -131,14 +127,9 @@ class NestedPartition(Partition):
 
 
 def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPartition]:
-    """The partitions of several networks that share their numbers, in the order of ``spaces``.
+    """The partitions of several networks that share their numbers, in the order of ``spaces``, at most 50.
 
-    Args:
-        whole: of the largest network's numbers, or of all networks': see :func:`.united`.
-        spaces: of the networks.
-
-    Raises:
-        ValueError: a network is no leading part of the largest; or there are more than 50.
+    ``whole`` is of the largest network's numbers, or of all networks': see :func:`united`.
     """
     if len(spaces) > 50:  # a bit for each, beside the partition's number, in 64 bits
         raise ValueError(f"There are {len(spaces)} networks of different sizes; use 50 at most.")
@@ -168,11 +159,7 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
 def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
     """Where the numbers of ``part`` are among those of ``whole``: each tensor is a leading corner.
 
-    Returns:
-        ``[size of the part]`` int64; both are in their own orders.
-
-    Raises:
-        ValueError: ``part`` has a parameter that ``whole`` lacks, or a longer one.
+    ``[size of the part]`` int64; both are in their own orders.
     """
     entries, found = {entry.name: entry for entry in whole.entries}, []
     for entry in part:
@@ -193,3 +180,39 @@ def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
         at = torch.arange(large.offset, large.offset + large.size).view(large.copies, *large.shape)
         found.append(at[(slice(None), *map(slice, entry.shape))].reshape(-1))
     return torch.cat(found)
+
+
+def labelled(space: ParameterSpace, index: int) -> list[Entry]:
+    """The entries of a network under names that are different for every network, where they are private."""
+    return [
+        replace(entry, name=f"{index}:{entry.name}", layer=f"{index}:{entry.layer}")
+        if entry.private
+        else entry
+        for entry in space.entries
+    ]
+
+
+def has_private(spaces: Sequence[ParameterSpace]) -> bool:
+    """Whether some network has numbers that the others do not have."""
+    return any(entry.private for space in spaces for entry in space.entries)
+
+
+def united(spaces: Sequence[ParameterSpace]) -> ParameterSpace:
+    """All numbers of several networks, to be partitioned as one network's; it makes no tensors.
+
+    What two of them have under one name is there once, from the first of those that have most of it.
+    """
+    chosen: dict[str, tuple[Entry, Tensor]] = {}
+    for index, space in enumerate(spaces):
+        values = torch.split(space.initial(), [entry.size for entry in space.entries])
+        for entry, numbers in zip(labelled(space, index), values, strict=True):
+            if entry.name not in chosen or entry.size > chosen[entry.name][0].size:
+                chosen[entry.name] = entry, numbers
+    whole, entries, offset = copy.copy(spaces[0]), list[Entry](), 0
+    for entry, _ in chosen.values():
+        entries.append(replace(entry, offset=offset))
+        offset += entry.size
+    whole.entries, whole.size = tuple(entries), offset
+    whole._sizes = [entry.size for entry in entries]
+    whole._initial = torch.cat([numbers for _, numbers in chosen.values()])
+    return whole

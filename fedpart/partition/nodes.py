@@ -74,9 +74,6 @@ def unit_assignments(
     Returns:
         ``{layer name: (inputs [n_in], outputs [n_out])}`` with partitions 1..C as uint8. Network inputs and
         the outputs of the last layer belong to partition 1.
-
-    Raises:
-        ValueError: the order of layers is not known, or a layer's inputs do not fit the previous outputs.
     """
     layers = chain_of(module, chain)
     for name, layer in layers:
@@ -148,11 +145,7 @@ def narrower_spaces(
 
 
 def chain_of(module: nn.Module, chain: Sequence[str] | None = None) -> list[tuple[str, nn.Linear]]:
-    """Names and layers of a chain of Linear and Conv layers, in the order in which data flows through them.
-
-    Raises:
-        ValueError: that order is not known, or a name is no such layer's.
-    """
+    """A chain's Linear and Conv layers by name, in the order in which data flows through them."""
     return _sequence(module) if chain is None else _declared(module, chain)
 
 

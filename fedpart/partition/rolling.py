@@ -20,9 +20,6 @@ def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None
 
     Returns:
         ``[size]`` int64 in the module's own order: ``own[rolled(...)]`` is the network that has moved.
-
-    Raises:
-        ValueError: the order of layers is not known, or some parameters belong to no layer of the chain.
     """
     layers, sources = chain_of(module, chain), dict[str, tuple[Tensor, Tensor]]()
     before: Tensor | None = None

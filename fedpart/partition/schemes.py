@@ -18,16 +18,10 @@ SCHEMES: Registry[Callable[..., Partition]] = Registry(
 
 
 def divided(scheme: str, space: ParameterSpace, proportions: Sequence[float], **known: Any) -> Partition:
-    """The partition that a scheme makes of a network's parameters.
+    """The partition that a scheme, in :data:`SCHEMES` or ``package.module:callable``, makes of a space.
 
-    Args:
-        scheme: a name in :data:`SCHEMES`, or ``package.module:callable``.
-        space, proportions: its first two arguments; see :class:`.AssignedPartition`.
-        **known: further ones, of which it is given those that it names: ``module``, the network, and
-            ``defaults``, ``seed``, ``chain`` of :class:`.RunSettings`.
-
-    Raises:
-        ValueError: an unknown scheme, or see its own class.
+    It is given the space, the proportions, and what it names of ``module``, the network, and ``defaults``,
+    ``seed``, ``chain`` of :class:`.RunSettings`.
     """
     build = SCHEMES.resolve(scheme)
     names = inspect.signature(build).parameters

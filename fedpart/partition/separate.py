@@ -10,12 +10,7 @@ from fedpart.partition.space import ParameterSpace
 
 
 class SeparateNetworks(Partition):
-    """C networks: w_k is network k, and subnetwork k is that network alone (Section 5, Figure 3).
-
-    Args:
-        space: of one network; ``space.chunks`` must be 1.
-        count: C.
-    """
+    """C = ``count`` networks: w_k is network k, and subnetwork k that network alone (Section 5, Figure 3)."""
 
     def __init__(self, space: ParameterSpace, count: int = 1) -> None:
         bounds = tuple(k * space.size for k in range(count + 1))

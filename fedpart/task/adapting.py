@@ -14,9 +14,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from fedpart.nn.hyperparameters.dropout import LearnedDropout
 from fedpart.nn.layers import FrozenBatchNorm
-from fedpart.nn.layers.batchnorm import has_own_forward
-from fedpart.nn.layers.constant import is_constant
-from fedpart.nn.layers.replacing import replace_layers
+from fedpart.nn.layers.batchnorm import has_own_forward, is_constant
+from fedpart.nn.layers.copying import replace_layers
 
 
 def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]:

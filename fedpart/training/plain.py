@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters.dropout import LearnedDropout
-from fedpart.nn.layers.copying import copied
-from fedpart.nn.layers.replacing import replace_layers
+from fedpart.nn.layers.copying import copied, replace_layers
 from fedpart.partition.sharing import Composed
 
 

@@ -78,9 +78,7 @@ def _turned(config: Config, number: int, dataset: Dataset, points: int | None) -
     places = None if points is None else random_places(len(dataset), points, config.data_seed)
     if config.rotated:
         angle = math.radians(config.max_angle)
-        return rotated(
-            dataset, config.data_seed, angle, part=number, padding=config.rotated_padding, places=places
-        )
+        return rotated(dataset, config.data_seed, angle, part=number, places=places)
     chosen = dataset if places is None else dataset.subset(places)
     return Dataset(chosen.inputs, chosen.targets, chosen.groups, clients=chosen.clients)
 

@@ -26,7 +26,6 @@ from simulations.config.sections import (
     HyperparameterSection,
     LoggerSection,
     NormaliseSection,
-    Padding,
 )
 from simulations.errors import ConfigError
 
@@ -34,7 +33,7 @@ Kind = TypeVar("Kind", bound=RunSettings)
 # What the data and the model are made from; a kind of configuration need not have all of them.
 _BUILT = (
     *("data", "data_options", "data_seed", "clients", "training_points"),
-    *("rotated", "max_angle", "rotated_padding", "normalise", "split"),
+    *("rotated", "max_angle", "normalise", "split"),
     *("model", "model_options", "likelihood", "likelihood_options", "hyperparameters"),
 )
 
@@ -91,7 +90,6 @@ class Config(section_of(RunSettings)):
     )
     rotated: bool = entry(False, "turn every image once by an angle of its own")
     max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)
-    rotated_padding: Padding = entry("zeros", "what lies outside of a rotated image")
     normalise: NormaliseSection | None = entry(
         None,
         "subtract a mean from each channel of images and divide by a deviation, after they are rotated and "

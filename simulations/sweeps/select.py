@@ -16,7 +16,7 @@ from simulations.sweeps.cell_runner import CellRunner, summaries
 # Keys whose values have no evidences that can be compared, and why.
 _EXAMPLES = (
     *("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points"),
-    *("rotated", "max_angle", "rotated_padding", "normalise"),
+    *("rotated", "max_angle", "normalise"),
 )
 _INCOMPARABLE = {
     **dict.fromkeys(_EXAMPLES, "each is of other examples"),

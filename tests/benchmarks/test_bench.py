@@ -15,12 +15,11 @@ from command_line import fedpart, refused
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 
-from benchmarks.costs import mixed_widths, on_device
+from benchmarks.costs import rounds
 from benchmarks.memory import PeakMemory
-from benchmarks.rounds import bench, ours
+from benchmarks.rounds import bench, flower_fedavg, ours
 from benchmarks.rounds.deployed import stock
 from benchmarks.rounds.engines import ENGINES, left_out
-from benchmarks.rounds.flower_fedavg import app
 from benchmarks.rounds.process import engine_process
 from benchmarks.rounds.rows import Row, Timings, rows
 from benchmarks.rounds.workloads import WORKLOADS, Workload
@@ -248,9 +247,9 @@ def test_flower_engine_steps_as_the_local_one():
 def test_the_stock_flower_app_trains_a_cohort_a_round(monkeypatch):
     workload = replace(WORKLOADS["W1"], clients=12, cohort=3)
     monkeypatch.setenv("FEDPART_BENCH_WORKLOAD", json.dumps(asdict(workload)))
-    grid, ends = InProcessGrid(app.client_app, workload.clients), []
+    grid, ends = InProcessGrid(flower_fedavg.client_app, workload.clients), []
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
-    app.make_server_app(2, ends)(grid, context)
+    flower_fedavg.make_server_app(2, ends)(grid, context)
     assert len(grid.sent) == 2 * 3
     assert ends == sorted(ends)
     assert len(ends) == 2
@@ -277,30 +276,28 @@ def test_the_passes_alone_change_nothing(workload):
 def test_what_mixed_widths_cost_beside_single_ones(monkeypatch, capsys):
     # each width's round takes as long as it is wide, and a round of both half as long again as their mean
     monkeypatch.setitem(WORKLOADS, "W5", replace(MIXED, clients=8, cohort=8))
-    monkeypatch.setattr(mixed_widths, "WIDTHS", {"widths": (1.0, 0.5), "width_shares": (0.5, 0.5)})
+    monkeypatch.setattr(rounds, "MIXED", {"widths": (1.0, 0.5), "width_shares": (0.5, 0.5)})
     took = {"mixed": 1.125, "width 1": 1.0, "width 0.5": 0.5}
-    monkeypatch.setattr(mixed_widths, "in_turn", lambda ways, n: {way: [took[way]] * n for way in ways})
-    monkeypatch.setattr(sys, "argv", ["mixed_widths", "--workload", "W5", "--rounds", "3"])
-    mixed_widths.main()
-    *rows, total, versions = map(json.loads, capsys.readouterr().out.splitlines())
-    assert rows == [{"clients": name, "seconds": seconds} for name, seconds in took.items()]
+    monkeypatch.setattr(rounds, "in_turn", lambda ways, n: {way: [took[way]] * n for way in ways})
+    rounds.widths("W5", 3)
+    *told, total, versions = map(json.loads, capsys.readouterr().out.splitlines())
+    assert told == [{"clients": name, "seconds": seconds} for name, seconds in took.items()]
     assert (total["of_mean"], total["quartiles"]) == (1.5, [1.5, 1.5])
     assert (versions["workload"], versions["rounds"]) == ("W5", 3)
 
 
 def test_a_device_is_compared_in_every_execution_and_what_it_cannot_compute_is_told(monkeypatch, capsys):
     small = replace(MIXED, widths=(1.0,), width_shares=(1.0,), clients=8, cohort=4, examples=6, batch_size=6)
-    monkeypatch.setattr(on_device, "SMALL", small)
+    monkeypatch.setattr(rounds, "SMALL", small)
     monkeypatch.setitem(WORKLOADS, "W1", small)
     monkeypatch.setitem(WORKLOADS, "W2", replace(small, batch_size=3))
-    monkeypatch.setattr(sys, "argv", ["on_device", "--device", "cpu", "--workload", "W1,W2", "--rounds", "1"])
-    on_device.main()
-    rows = list(map(json.loads, capsys.readouterr().out.splitlines()))[:-1]
-    far = {row["execution"]: row["distance_w"] for row in rows if "distance_w" in row}
+    rounds.device("cpu", "W1,W2", 1)
+    told = list(map(json.loads, capsys.readouterr().out.splitlines()))[:-1]
+    far = {row["execution"]: row["distance_w"] for row in told if "distance_w" in row}
     assert far.pop("loop") == 0.0
     assert far.keys() == {"fused", "vectorised"} and max(far.values()) < 1e-3
-    timed = [(row["workload"], row["execution"]) for row in rows if row.get("seconds", 0) > 0]
-    refused = [(row["workload"], row["execution"]) for row in rows if "take one" in row.get("refused", "")]
+    timed = [(row["workload"], row["execution"]) for row in told if row.get("seconds", 0) > 0]
+    refused = [(row["workload"], row["execution"]) for row in told if "take one" in row.get("refused", "")]
     assert refused == 2 * [("W2", "fused")]
     assert len(timed) == 10 and set(timed).isdisjoint(refused)
 

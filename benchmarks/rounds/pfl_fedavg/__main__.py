@@ -5,13 +5,13 @@ With ``--kernels ours`` images are channels-last and Adam is fused, which pfl le
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
-from benchmarks.script import parser
 
 
 def _start(kernels: str, arguments: Mapping[str, Any]) -> TimedEngine:
@@ -33,6 +33,6 @@ def _start(kernels: str, arguments: Mapping[str, Any]) -> TimedEngine:
 
 
 if __name__ == "__main__":
-    asked = parser(__doc__)
+    asked = argparse.ArgumentParser()
     asked.add_argument("--kernels", choices=("stock", "ours"), default="stock")
     serve(partial(_start, asked.parse_args().kernels), "pfl")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import os
 import sys
 import threading
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedpart.data.names import plain
@@ -61,11 +64,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def read(self, path: str, limits: Limits) -> bytes:
-        """The content of an image.
-
-        Raises:
-            OSError, ValueError: it cannot be read, or is larger than a file may be.
-        """
+        """The content of an image."""
 
     @abstractmethod
     def size(self, path: str) -> int:
@@ -79,12 +78,8 @@ class ImageSource(ABC):
     def parts(self, by_client: bool = False) -> dict[str, list[tuple[str, str]]]:
         """(class, path) of the images of the parts train, validation and test, sorted by both.
 
-        Args:
-            by_client: whether each class's folder lies in a client's, see :meth:`client`.
-
-        Raises:
-            ValueError: another layout than LAYOUT, or CLIENT_LAYOUT; fewer than two classes; or the folder of
-                a part, a class or a client has no images.
+        With ``by_client`` each class's folder lies in a client's, see :meth:`client`. Another layout, fewer
+        than two classes, and folders without images are refused.
         """
         layout = CLIENT_LAYOUT if by_client else LAYOUT
         found: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
@@ -211,6 +206,32 @@ def open_source(data_dir: str | Path) -> ImageSource:
         raise ValueError(
             f"{root} is neither a folder nor a complete zip file; set data_dir to one of them."
         ) from None
+
+
+def image_listing(data_dir: str | Path) -> dict[str, dict[str, int]]:
+    """Bytes of the images in a folder or zip file, by folder and name: ``{"train/owl": {"3.png": 612}}``.
+
+    The folder is the class's, the name is what lies below it. Nothing is decoded. A folder and a zip file of
+    it have the same listing, wherever they lie.
+
+    Args:
+        data_dir: as :func:`.load_image_folder` takes it.
+
+    Raises:
+        FileNotFoundError, ValueError: as ``load_image_folder``.
+    """
+    source = open_source(data_dir)
+    listing: dict[str, dict[str, int]] = {}
+    for _, path in itertools.chain.from_iterable(source.parts().values()):
+        names = path.split("/")
+        folder, name = ("/".join(part) for part in (names[: source.level + 1], names[source.level + 1 :]))
+        listing.setdefault(folder, {})[name] = source.size(path)
+    return listing
+
+
+def listing_digest(files: Mapping[str, int]) -> str:
+    """Short hash of names and sizes, in whatever order: 16 hex digits."""
+    return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()[:16]
 
 
 def _above(path: str) -> set[str]:

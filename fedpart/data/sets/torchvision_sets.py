@@ -87,12 +87,7 @@ for _name, _class in NAMES.items():
 
 
 def torchvision_class(name: str) -> Any:
-    """A data set of torchvision by its name.
-
-    Raises:
-        ImportError: torchvision is not installed.
-        ValueError: an unknown name.
-    """
+    """A data set of torchvision by its name."""
     try:
         from torchvision import datasets  # whose import takes longer than a client's round
     except ImportError as error:

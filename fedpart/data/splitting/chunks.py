@@ -37,11 +37,7 @@ class Chunks:
     shares: tuple[float, ...]
 
     def examples(self, first: int, last: int) -> Dataset:
-        """The examples of chunks ``first..last``.
-
-        Raises:
-            ValueError: there are no such chunks.
-        """
+        """The examples of chunks ``first..last``."""
         if not 1 <= first <= last < len(self.bounds):
             raise ValueError(f"Chunks are numbered 1 to {len(self.bounds) - 1}, got {first} to {last}.")
         places = slice(self.bounds[first - 1], self.bounds[last])

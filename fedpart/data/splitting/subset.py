@@ -1,12 +1,14 @@
-"""Parts of data sets: a fixed random choice of points, and the examples of some classes."""
+"""Parts of data sets: a fixed random choice of points, some classes, and what each client has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedpart.data.dataset import Dataset, Splits, has_labels
 from fedpart.randomness.streams import generator
@@ -32,11 +34,7 @@ def random_subset(dataset: Dataset, points: int | None, seed: int) -> Dataset:
 
 
 def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
-    """The examples of some classes, in all three parts; class ``classes[i]`` becomes class i.
-
-    Raises:
-        ValueError: the targets are not labels; or fewer than two classes, one twice, or an unknown one.
-    """
+    """The examples of some classes, in all three parts; class ``classes[i]`` becomes class i."""
     if not all(map(has_labels, splits.parts().values())):
         raise ValueError("Only data whose targets are labels can be reduced to some classes; leave it out.")
     whole = all(type(c) is int and 0 <= c < splits.num_classes for c in classes)
@@ -60,3 +58,101 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
         num_classes=len(classes),
         classes=names,
     )
+
+
+def by_client(dataset: Dataset, numbers: Tensor | None = None) -> list[Dataset]:
+    """The examples of each client, for instance for ``federate``.
+
+    Args:
+        dataset: that knows its clients.
+        numbers: [N] int64 of the clients that are wanted, ascending; None: all that have examples.
+
+    Returns:
+        N data sets in the order of the numbers, which know no clients themselves.
+
+    Raises:
+        ValueError: the data set does not know its clients, or one that is wanted has no examples.
+    """
+    owners = clients_of(dataset)
+    wanted = torch.unique(owners) if numbers is None else numbers
+    places = _places(owners.numpy(), wanted.numpy())
+    if empty := [int(number) for number, held in zip(wanted, places, strict=True) if not len(held)]:
+        raise ValueError(
+            f"Client {empty[0]} has none of these {len(dataset)} examples, and {len(empty) - 1} others have "
+            f"none; give every client at least one, or take the clients that have some."
+        )
+    plain = Dataset(dataset.inputs, dataset.targets, dataset.groups)
+    return [plain.subset(torch.from_numpy(held)) for held in places]
+
+
+def clients_of(dataset: Dataset) -> Tensor:
+    """The number of each example's client, [n] int64.
+
+    Raises:
+        ValueError: the data set does not know its clients.
+    """
+    if dataset.clients is None:
+        raise ValueError(
+            "The split natural leaves every example with its client, but the data set does not know its "
+            "clients; say so (data_options: {client: COLUMN}), or use another split.recipe."
+        )
+    return dataset.clients
+
+
+def _places(owners: NDArray[np.int64], wanted: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The places of the examples of each of the wanted clients, both ascending."""
+    order = np.argsort(owners, kind="stable")
+    sides = (np.searchsorted(owners[order], wanted, side) for side in ("left", "right"))
+    return [order[start:end] for start, end in zip(*sides, strict=True)]
+
+
+def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[NDArray[np.int64]]:
+    """The example indices of every client, ``[n_i]`` int64 in the order given.
+
+    An example that two clients held could lie in two chunks, and what scores hyperparameters would have been
+    trained on. Examples without a client are left out of the experiment.
+
+    Args:
+        shards: what the recipe returned.
+        examples: n.
+        clients: N.
+        recipe: its name, for messages.
+
+    Raises:
+        ValueError: there are not N non-empty, disjoint arrays of integers in 0..n-1.
+    """
+    if not isinstance(shards, Sequence | np.ndarray) or isinstance(shards, str):
+        raise ValueError(
+            f"The split {recipe!r} returned {type(shards).__name__}; it must return a list of example "
+            f"indices for every client."
+        )
+    if len(shards) != clients:
+        raise ValueError(f"The split {recipe!r} made {len(shards)} shards for {clients} clients.")
+    arrays, owner = [], np.full(examples, -1)
+    for client, shard in enumerate(shards):
+        indices = np.asarray(shard)
+        has = f"The split {recipe!r} gives client {client}"
+        if not indices.size:
+            raise ValueError(f"{has} no examples; give every client at least one.")
+        if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
+            raise ValueError(
+                f"{has} {indices.dtype} {list(indices.shape)}; it must give [n] integers, the indices of the "
+                f"client's examples."
+            )
+        outside = indices[(indices < 0) | (indices >= examples)]
+        if len(outside):
+            raise ValueError(
+                f"{has} the example {outside[0]}, but there are {examples}, numbered 0 to {examples - 1}."
+            )
+        indices = indices.astype(np.int64)
+        taken = indices[owner[indices] >= 0]
+        if len(taken):
+            raise ValueError(
+                f"{has} the example {taken[0]}, which client {owner[taken[0]]} has; give every example to "
+                f"one client at most."
+            )
+        if len(np.unique(indices)) < len(indices):
+            raise ValueError(f"{has} an example twice; give every example at most once.")
+        owner[indices] = client
+        arrays.append(indices)
+    return arrays

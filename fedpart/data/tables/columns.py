@@ -24,17 +24,10 @@ _UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+_
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what; all others are inputs, in the file's order.
+    """Which column is what, and which are left out; all others are inputs, in the file's order.
 
-    Names are compared as text, as they look, see ``plain``: YAML may have made numbers of them.
-
-    Attributes:
-        target: the column to predict.
-        client: the column that says whose an example is; None: nobody knows.
-        ignore: columns that are left out.
-
-    Raises:
-        ValueError: ``ignore`` is no list.
+    Names are compared as text, as they look, see ``plain``: YAML may have made numbers of them. Without a
+    ``client`` nobody knows whose an example is.
     """
 
     target: str
@@ -55,11 +48,7 @@ class Roles:
             object.__setattr__(self, name, value)
 
     def inputs(self, columns: Columns, file: str) -> list[str]:
-        """The names of the inputs.
-
-        Raises:
-            ValueError: a column is missing, or there is none for the inputs.
-        """
+        """The names of the inputs."""
         own = [self.target, *([] if self.client is None else [self.client])]
         for name in (*own, *self.ignore):
             if name not in columns:
@@ -81,8 +70,7 @@ class Part:
 
     Attributes:
         name: of the file, for messages; each part has its own.
-        targets: [n] values.
-        clients: [n] names; None: nobody knows them.
+        targets: [n] values; clients: [n] names, None: nobody knows them.
         dataset: makes the data set of targets [n] and clients [n] or None.
     """
 
@@ -108,9 +96,6 @@ def splits_of(
         target, client: what the columns are called, for messages.
         real: see :func:`targets_of`.
         shares, hold_out, data_seed: of what is missing, see :func:`.with_held_out`.
-
-    Raises:
-        ValueError: see :func:`targets_of`, :func:`.numbered` and ``with_held_out``.
     """
     targets, outputs, classes = targets_of({part.name: part.targets for part in parts.values()}, target, real)
     owners: dict[str, Tensor] = {}
@@ -123,12 +108,7 @@ def splits_of(
 
 
 def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool = False) -> Tensor:
-    """Columns of numbers as inputs, [n, columns]: float32, or float64 for :func:`standardised`.
-
-    Raises:
-        ValueError: names a column and a row whose value is no finite number; a column that is missing, has no
-            name, or has values that are one in float32.
-    """
+    """Columns of numbers as inputs, [n, columns]: float32, or float64 for :func:`standardised`."""
     found = []
     for name in names:
         if name not in columns:
@@ -206,9 +186,6 @@ def standardised(splits: Splits) -> Splits:
 
     Args:
         splits: of inputs [n, features] floating point.
-
-    Raises:
-        ValueError: the inputs are no such tensor.
     """
     train = splits.train.inputs
     if not isinstance(train, Tensor) or train.ndim != 2 or not train.is_floating_point():

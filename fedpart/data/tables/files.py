@@ -66,11 +66,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
 
 
 def read_table(file: Path, delimiter: str = ",", limits: Limits = USUAL) -> Columns:
-    """The columns of a table, see :func:`read_csv` (``delimiter`` is its) and :func:`read_parquet`.
-
-    Raises:
-        ValueError: as they; or more than ``limits``.
-    """
+    """The columns of a table, see :func:`read_csv` (``delimiter`` is its) and :func:`read_parquet`."""
     limits.file_size(file)
     return read_csv(file, delimiter) if _kind(file) == "csv" else read_parquet(file, limits)
 
@@ -131,11 +127,7 @@ def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
 
 
 def column_names(given: Sequence[str], file: str) -> list[str]:
-    """Names as they look, see ``plain``.
-
-    Raises:
-        ValueError: two look the same.
-    """
+    """Names as they look, see ``plain``."""
     names = [plain(name) for name in given]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

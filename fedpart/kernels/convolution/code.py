@@ -118,17 +118,17 @@ class Code:
         no_number = self.fcmp_unordered("uno", lanes, lanes)
         return self.trunc(self.select(no_number, constant(BITS32, 0x7FC0), bits), BITS16S)
 
-    def pooled(self, four: list[Any], bias: Any, kind: Any) -> tuple[Any, Any]:
+    def pooled(self, four: list[Any], bias: Any) -> tuple[Any, Any]:
         """The maximum of float32 lanes of four pixels, biased, rectified; which was the first, or NOWHERE."""
-        largest, spot = four[0], constant(kind, 0)
+        largest, spot = four[0], constant(BITS32, 0)
         for n, lanes in enumerate(four[1:], start=1):
             no_number = self.fcmp_unordered("uno", lanes, lanes)
             larger = self.or_(self.fcmp_ordered(">", lanes, largest), no_number)
             largest = self.select(larger, lanes, largest)
-            spot = self.select(larger, constant(kind, n), spot)
+            spot = self.select(larger, constant(BITS32, n), spot)
         largest = self.fadd(largest, bias)
         nowhere = self.fcmp_ordered("<=", largest, constant(FLOAT, 0.0))
-        zero, none = constant(FLOAT, 0.0), constant(kind, int(NOWHERE))
+        zero, none = constant(FLOAT, 0.0), constant(BITS32, int(NOWHERE))
         return self.select(nowhere, zero, largest), self.select(nowhere, none, spot)
 
     def transposed(self, rows: list[Any]) -> list[Any]:

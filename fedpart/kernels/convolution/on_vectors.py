@@ -34,10 +34,18 @@ def computes(kind: torch.dtype, channels: int, size: int) -> bool:
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """See :class:`.PooledConvolution`; the result is rounded once.
+    """The result, rounded once, and where its numbers come from; sums are in float32.
 
     What is not finite makes the pixel to its left not a number, too, as far as a pair of bfloat16 reaches,
     and an infinite weight those at the border.
+
+    Args:
+        x: ``[N, channels, height, width]``, channels-last.
+        weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
+
+    Returns:
+        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8,
+        ``[N * height / 2, width / 2 * filters]``.
     """
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
@@ -62,7 +70,12 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-    """The derivative in images of that ``shape``."""
+    """The derivative in images of that ``shape``, channels-last.
+
+    Args:
+        gradient: of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
+        where: which ``forward`` has returned.
+    """
     n, channels, height, width = shape
     layout = _layout(gradient.dtype, channels, weight.shape[-1], whole=True)
     assert layout is not None

@@ -114,7 +114,7 @@ def pool_products(
     _, _, *sums = code.loop(rows, row, start, weight, *zeros)
     for n in range(filters):
         added = code.bitcast(code.everywhere(code.word(code.at(bias, 4 * n))), FLOATS)
-        largest, spot = code.pooled(sums[4 * n : 4 * n + 4], added, BITS32)
+        largest, spot = code.pooled(sums[4 * n : 4 * n + 4], added)
         bits = code.zext(code.rounded(largest), WORDS) if halves else code.bitcast(largest, WORDS)
         code.put(bits, code.at(out, 4 * LANES * n))
         code.put(spot, code.at(where, 4 * LANES * n))

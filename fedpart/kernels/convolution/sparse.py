@@ -7,15 +7,79 @@ begin with a vector, of 64 bytes. Elsewhere vectors run over into the next pixel
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from fedpart.kernels.compiling import Kernel, jit
 from fedpart.kernels.convolution.instructions import add, copy, list_by_filter, list_by_pixel, round16
-from fedpart.kernels.convolution.padding import aligned, lay_out, lists_for, take
 from fedpart.kernels.convolution.products import add_products, products_at_once, slide_products
+
+
+@jit
+def _aligned(size: int) -> Any:
+    """``[size]`` zeros, int16, from where a line of the cache begins."""
+    room = np.zeros(size + 32, np.int16)
+    first = -room.ctypes.data % 64 // 2
+    return room[first : first + size]
+
+
+@partial(jit, inline="always")  # numbers that it is given may be known where it is called
+def _lay_out(
+    x: Any,
+    top: int,
+    height: int,
+    width: int,
+    channels: int,
+    itemsize: int,
+    stacked: int,
+    depth: int,
+    reach: int,
+    out: Any,
+) -> None:
+    """Write an image where there are zeros around it.
+
+    Args:
+        x: bits of images, ``[N * height, width * channels]``; top: the image's first row.
+        height, width, channels: of the image.
+        itemsize: bytes of a number, which the compiler has to know for short copies.
+        stacked: rows of pixels that are laid beside each other, as channels of one; 1 for none.
+        depth: numbers from such a pixel to the next.
+        reach: pixels of padding at the left and above.
+        out: like ``x``, ``[rows, (width + reach) * depth or more]``, written where pixels are.
+    """
+    pixel, length = itemsize * channels, itemsize * width * channels
+    for y in range(out.shape[0]):
+        for i in range(max(0, reach - y), min(stacked, height + reach - y)):
+            source = x.ctypes.data + (top + y + i - reach) * length
+            target = out.ctypes.data + itemsize * (y * out.shape[1] + reach * depth + i * channels)
+            if depth == channels:
+                copy(source, target, length)
+            else:
+                for k in range(width):
+                    copy(source + k * pixel, target + k * itemsize * depth, pixel)
+
+
+@jit
+def _take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
+    """Copy so many gradients, which begin in that row, to where there is room behind them."""
+    first = row * gradient.shape[1]
+    copy(gradient.ctypes.data + gradient.itemsize * first, values.ctypes.data, gradient.itemsize * size)
+    copy(where.ctypes.data + first, spots.ctypes.data, size)
+
+
+@jit
+def _lists_for(gradient: Any, size: int, number: int, length: int) -> Any:
+    """Zeros for ``size`` gradients of an image, and for ``number`` lists of what is kept of them.
+
+    Returns:
+        Gradients, and where they go to, with room behind them; places, and factors, ``[number, length]``; how
+        many entries each list has.
+    """
+    values, spots = np.zeros(size, gradient.dtype), np.zeros(size, np.uint8)
+    places, factors = np.zeros((number, length), np.int32), np.zeros((number, length), gradient.dtype)
+    return values, spots, places, factors, np.zeros(number, np.int64)
 
 
 @cache
@@ -47,7 +111,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         """
         filters, cells = 2 * gradient.shape[1] // width, height // 2 * (width // 2)
         high, down = height + (groups - 1) * stacked, -(-((width - 1) * depth + numbers) // lanes) * lanes
-        padded = aligned(high * down * itemsize // 2).view(x.dtype).reshape((high, down))
+        padded = _aligned(high * down * itemsize // 2).view(x.dtype).reshape((high, down))
         length, lists = -(-(cells + step - 1) // 16) * 16, -(-filters // 16) * 16
         begins, moved = np.full(length, -1, np.int32), np.zeros(16, np.int32)
         for cell in range(cells):
@@ -55,11 +119,11 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
             begins[cell] = 2 * itemsize * (y * down + k * depth)
         for place in range(4):
             moved[place] = itemsize * (place // 2 * down + place % 2 * depth)
-        values, spots, places, factors, counts = lists_for(gradient, length * filters + 16, lists, length)
+        values, spots, places, factors, counts = _lists_for(gradient, length * filters + 16, lists, length)
         totals = np.zeros((lists, 16), np.float32)
         for top in range(0, x.shape[0], height):
-            lay_out(x, top, height, width, channels, itemsize, stacked, depth, reach, padded)
-            take(gradient, where, top // 2, cells * filters, values, spots)
+            _lay_out(x, top, height, width, channels, itemsize, stacked, depth, reach, padded)
+            _take(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for d in range(0, filters, 16):
                 for cell in range(0, length, 16):
@@ -112,12 +176,12 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
         for d in range(filters):
             begins[d] = itemsize * d * size * depth
         length, lists = len(begins), 4 * cells
-        values, spots, places, factors, counts = lists_for(gradient, cells * filters + length, lists, length)
+        values, spots, places, factors, counts = _lists_for(gradient, cells * filters + length, lists, length)
         found = np.zeros((height, wide + 16), np.float32)
-        sums = aligned(2 * (width + size - 1) * depth).view(np.float32)
+        sums = _aligned(2 * (width + size - 1) * depth).view(np.float32)
         bits = np.zeros(wide + 16, np.int16)
         for top in range(0, out.shape[0], height):
-            take(gradient, where, top // 2, cells * filters, values, spots)
+            _take(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for cell in range(cells):
                 y, k = divmod(cell, width // 2)

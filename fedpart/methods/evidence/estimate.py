@@ -92,9 +92,6 @@ class Estimate(ABC):
         Args:
             w, psi: in any precision.
             batches: gives them with the keys of their noise, the same each time.
-
-        Raises:
-            ValueError: there is none.
         """
         sums: Sums = ()
         examples, w = 0, _double(w)

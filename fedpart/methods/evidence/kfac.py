@@ -50,11 +50,7 @@ class Kfac(Estimate):
         self.own = {f"precision[{layer}]": 1.0 for layer in self.layers}
 
     def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
-        """A_l and G_l of every layer, one after another, in double precision; then the likelihood.
-
-        Raises:
-            ValueError: a layer is used twice in a pass, or not by itself, or a convolution has groups.
-        """
+        """A_l and G_l of every layer, one after another, in double precision; then the likelihood."""
         weights = {layer: parts_of(w, layer)[0] for layer in self.layers}
         with Calls(weights) as calls:
             outputs = self.outputs(w, psi, batch, key)

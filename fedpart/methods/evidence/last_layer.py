@@ -40,11 +40,7 @@ class LastLayer(Estimate):
         self.own = {"alpha": 1.0, "beta": 20.0}  # a variance of 0.05, as Schwobel et al. start from
 
     def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
-        """``F'F [M, M]``, ``F'Y [M, K]`` and ``|Y|^2``, in double precision.
-
-        Raises:
-            ValueError: the last layer is none, or reads several places.
-        """
+        """``F'F [M, M]``, ``F'Y [M, K]`` and ``|Y|^2``, in double precision."""
         weights = {layer: parts_of(w, layer)[0] for layer in self.layers}
         with torch.set_grad_enabled(graph), Calls(weights) as calls:
             outputs = self.outputs(w, psi, batch, key)

@@ -75,11 +75,7 @@ def mean_inputs(rows: Tensor, examples: int, bias: bool) -> Tensor:
 
 
 def layers_of(task: Task) -> list[str]:
-    """Names of the Linear and Conv2d layers whose weights are trained, in the order of the network.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Names of the Linear and Conv2d layers whose weights are trained, in the order of the network."""
     trained = {entry.name for entry in task.parameter_space(1).entries}
     kinds = (nn.Linear, nn.Conv2d)
     named = [name for name, layer in task.module.named_modules() if isinstance(layer, kinds)]

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule, check_images
 from fedpart.randomness.noise import uniform
 from fedpart.registry import nearest
 
@@ -142,6 +142,7 @@ class AffineAugmentation(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
+    fixed = ("family", "align_corners", "padding")
     components: ClassVar[dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("minmax", "centred", "schwobel", "symmetric"), _SEVEN),
         "augerino": ("shift_x", "shift_y", "angle", "scale", "stretch", "shear"),
@@ -200,10 +201,7 @@ class AffineAugmentation(HyperModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row gets its own map."""
-        if x.ndim != 4:
-            raise ValueError(
-                f"Affine augmentation takes images [rows, channels, height, width], got {tuple(x.shape)}."
-            )
+        check_images(x, "Affine augmentation")
         matrices = self.sample(len(x)).to(x.dtype)
         return warp(x, matrices, align_corners=self.align_corners, padding=self.padding)
 
@@ -270,9 +268,6 @@ class AffineAugmentation(HyperModule):
             return _around(self.range)
         first, second = self.range
         return (first - second, first + second) if self.family == "centred" else (first, second)
-
-    def extra_repr(self) -> str:
-        return f"family={self.family}, align_corners={self.align_corners}, padding={self.padding}"
 
 
 def _around(half: Tensor) -> tuple[Tensor, Tensor]:

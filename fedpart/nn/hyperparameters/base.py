@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
 from fedpart.registry import Registry
@@ -37,6 +38,8 @@ class HyperModule(nn.Module):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Names of attributes that are no hyperparameters, on which server, clients and checkpoints agree."""
     part: str | int | None = None
 
     def on(self, part: str | int) -> Self:
@@ -75,6 +78,22 @@ class HyperModule(nn.Module):
     def widths(self) -> Tensor | None:
         """Widths of the distributions that psi spans, for regularisers that reward them (Augerino)."""
         return None
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self.fixed)
+
+
+def check_images(x: Tensor, who: str) -> None:
+    """Refuse what are no images."""
+    if x.ndim != 4:
+        raise ValueError(f"{who} takes images [rows, channels, height, width], got {tuple(x.shape)}.")
+
+
+def started(value: float, what: str) -> nn.Parameter:
+    """A hyperparameter that starts from a finite number, or from a ValueError about ``what``."""
+    if not math.isfinite(value):
+        raise ValueError(f"The {what}, got {value}.")
+    return nn.Parameter(torch.tensor(float(value)))
 
 
 TRANSFORMS: Registry[Any] = Registry("transform", makes=(HyperModule,))

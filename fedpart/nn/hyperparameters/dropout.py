@@ -29,6 +29,7 @@ class ConcreteDropout(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
+    fixed = ("temperature",)
 
     def __init__(self, rate: float = 0.1, temperature: float = 0.1) -> None:
         super().__init__()
@@ -63,9 +64,6 @@ class ConcreteDropout(HyperModule):
 
     def physical(self) -> dict[str, float]:
         return {"rate [%]": 100 * torch.sigmoid(self.logit.detach()).item()}
-
-    def extra_repr(self) -> str:
-        return f"temperature={self.temperature}"
 
 
 class LearnedDropout(ConcreteDropout):

@@ -65,6 +65,7 @@ class ConcreteMask(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
+    fixed = ("features", "temperature")
 
     def __init__(self, features: int, probability: float = 0.5, temperature: float = 0.1) -> None:
         super().__init__()
@@ -94,9 +95,6 @@ class ConcreteMask(HyperModule):
         """Probability of keeping each feature, ``{"keep[0] [%]": 50.0, ...}``."""
         keep = 100 * torch.sigmoid(self.logit.detach())
         return {f"keep[{i}] [%]": value for i, value in enumerate(keep.tolist())}
-
-    def extra_repr(self) -> str:
-        return f"features={self.features}, temperature={self.temperature}"
 
 
 def _entries(features: int, kept: int | Sequence[int | bool]) -> list[float]:

@@ -1,4 +1,4 @@
-"""BatchNorm in a network that is partitioned: with statistics that are constants, or as GroupNorm."""
+"""BatchNorm in a network that is partitioned: with constant statistics, or as GroupNorm; other constants."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
-from fedpart.nn.layers.copying import copied
-from fedpart.nn.layers.replacing import replace_layers
+from fedpart.nn.layers.copying import copied, replace_layers
 
 _GROUPS, _CHANNELS_PER_GROUP = 32, 16  # Wu & He 2018: at most 32 groups; at least 16 channels in each
 
@@ -76,6 +78,34 @@ def replace_batchnorm(module: nn.Module, by: Literal["group", "frozen"]) -> nn.M
 def has_own_forward(layer: _BatchNorm) -> bool:
     """Whether the layer's class does something else than BatchNorm, or more."""
     return type(layer).forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+
+
+def is_constant(layer: nn.Module) -> bool:
+    """Whether the layer's own state is a constant, since it is in evaluation mode.
+
+    This holds for InstanceNorm with running statistics, for BatchNorm of a class with a ``forward()`` of its
+    own, and for spectral normalisation of frozen weights, whose vectors belong to these weights.
+    """
+    if isinstance(layer, _NormBase):
+        replaced = isinstance(layer, _BatchNorm) and not has_own_forward(layer)
+        return not replaced and not layer.training and layer.running_mean is not None
+    weights = spectral_weights(layer)
+    at_rest = not any(part.training for part in layer.modules())
+    return bool(weights) and at_rest and not any(weight.requires_grad for weight in weights)
+
+
+def spectral_weights(layer: nn.Module) -> list[Tensor]:
+    """The weights of the layer itself that ``spectral_norm`` divides by their norm, of the new kind and of
+    the old."""
+    weights: list[Tensor] = []
+    if parametrize.is_parametrized(layer):
+        for steps in layer.parametrizations.values():  # type: ignore[operator]
+            if any(isinstance(step, _SpectralNorm) for step in steps):
+                weights.append(steps.original)
+    for hook in layer._forward_pre_hooks.values():
+        if isinstance(hook, SpectralNorm):
+            weights.append(getattr(layer, f"{hook.name}_orig"))
+    return weights
 
 
 def _check_forward(layer: _BatchNorm) -> None:

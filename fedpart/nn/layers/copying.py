@@ -1,8 +1,9 @@
-"""Copies of modules."""
+"""Copies of modules, and layers put in the place of others."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -49,3 +50,38 @@ class _WithoutGradients(TorchFunctionMode):
         """Whether it has a weight's gradient or memory, and is none."""
         shares = not isinstance(tensor, nn.Parameter) and memory_of(tensor) in self._weights
         return shares or not tensor.is_leaf
+
+
+def replace_layers(module: nn.Module, replaced: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
+    """``module`` with layers replaced in place; one that occurs in several places stays one layer.
+
+    Args:
+        module: changed, unless it is itself replaced.
+        replaced: what takes the place of the layer of that name; None: it stays, and its parts are asked for.
+    """
+    new_of: dict[int, nn.Module | None] = {}
+    seen: set[int] = set()
+
+    def visit(name: str, layer: nn.Module) -> nn.Module:
+        if id(layer) not in new_of:
+            new_of[id(layer)] = replaced(name, layer)
+        new = new_of[id(layer)]
+        if new is not None:
+            _take_hooks(new, layer)
+            return new
+        if id(layer) not in seen:
+            seen.add(id(layer))
+            for part, child in layer._modules.items():
+                if child is not None:
+                    layer._modules[part] = visit(f"{name}.{part}" if name else part, child)
+        return layer
+
+    return visit("", module)
+
+
+def _take_hooks(new: nn.Module, layer: nn.Module) -> None:
+    """Hooks that were registered on a layer, also on the one in its place."""
+    for name, hooks in vars(layer).items():
+        if name.startswith(("_forward_", "_backward_")) and "hooks" in name:
+            getattr(new, name).update(hooks)
+    new._is_full_backward_hook = layer._is_full_backward_hook

@@ -38,7 +38,7 @@ class PooledConv2d(nn.Conv2d):
 
 
 class _Pooled(torch.autograd.Function):
-    """What a :class:`.PooledConvolution` computes; differentiable once."""
+    """What a kernel computes; differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, kernel: Any) -> Tensor:

@@ -47,11 +47,7 @@ class Likelihood(HyperModule):
         raise TypeError(f"{type(self).__name__} does not define forward().")
 
     def of_each(self, outputs: Tensor, targets: Any) -> Tensor:
-        """:meth:`forward`, checked.
-
-        Raises:
-            ValueError: a likelihood of one's own returns another shape.
-        """
+        """:meth:`forward`, checked: a likelihood of one's own may return another shape."""
         return self._checked(self(outputs, targets), outputs)
 
     def loss(self, outputs: Tensor, targets: Any) -> Tensor:
@@ -80,15 +76,12 @@ class Likelihood(HyperModule):
         return ()
 
     def check(self, targets: Any, classes: int | None = None, of: str = "") -> None:
-        """Look at the values of all targets of a data set, once, before they are computed with.
+        """Look at the values of all targets ``[n, ...]`` of a data set, once, before they are computed with.
 
         Args:
-            targets: ``[n, ...]``; a tree of such is not looked at.
+            targets: a tree of tensors is not looked at.
             classes: outputs for each prediction, where these are known.
             of: what the examples are of, for the message: ``" of the validation data"``.
-
-        Raises:
-            ValueError: some do not fit; how many, and what to do.
         """
         if not isinstance(targets, Tensor) or not len(targets):
             return
@@ -174,11 +167,7 @@ def resolve_likelihood(
 
 
 def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse options among which one is missing that the likelihood called ``name`` cannot do without.
-
-    Raises:
-        ValueError: it says which, and how it is given.
-    """
+    """Refuse options among which one is missing that the likelihood called ``name`` cannot do without."""
     parameters = inspect.signature(kind).parameters.values()
     needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     missing = [option for option in needed if option not in options]
@@ -210,11 +199,7 @@ def average_samples(outputs: Tensor, how: str) -> Tensor:
 
 
 def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
-    """``targets`` in the shape of ``outputs``, ``[B, ...]``; dimensions of 1 may be more or fewer.
-
-    Raises:
-        ValueError: their shapes differ otherwise.
-    """
+    """``targets`` in the shape of ``outputs``, ``[B, ...]``; dimensions of 1 may be more or fewer."""
     given, wanted = ([n for n in of.shape if n != 1] for of in (targets, outputs))
     if given != wanted:
         raise ValueError(
@@ -225,22 +210,14 @@ def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
 
 
 def positive(name: str, value: Any) -> float:
-    """``value``, if it is a number above 0.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """``value``, if it is a number above 0."""
     if isinstance(value, (int, float)) and value is not True and math.isfinite(value) and value > 0:
         return value
     raise ValueError(f"The option {name} of a likelihood is a number above 0, got {value!r}.")
 
 
 def whole(name: str, value: Any, least: int | None = None) -> int:
-    """``value``, if it is a whole number, and at least ``least``.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """``value``, if it is a whole number, and at least ``least``."""
     if type(value) is not int or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
         raise ValueError(f"The option {name} of a likelihood is a whole number{bound}, got {value!r}.")
@@ -248,11 +225,7 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
 
 
 def flag(name: str, value: Any) -> bool:
-    """``value``, if it is true or false.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """``value``, if it is true or false."""
     if type(value) is not bool:
         raise ValueError(f"The option {name} of a likelihood is true or false, got {value!r}.")
     return value

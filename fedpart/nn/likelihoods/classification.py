@@ -118,11 +118,7 @@ class Classification(Categorical):
 
 
 def check_classes(name: str, targets: Tensor) -> None:
-    """Refuse targets that are not one class per example.
-
-    Raises:
-        ValueError: says which likelihood takes them.
-    """
+    """Refuse targets that are not one class per example."""
     if targets.is_floating_point():
         raise ValueError(
             f"{name} takes integers, but the targets are real numbers; use likelihood='gaussian'"

@@ -28,14 +28,9 @@ class ScalarBias(nn.Module):
 class FixupBlock(nn.Module):
     """``relu(scale * conv2(relu(conv1(x + b1a) + b1b) + b2a) + b2b + skip)``, both convolutions 3x3.
 
-    The skip is ``x`` itself. Where the block halves the image it is every second pixel of ``x + b1a`` (an
-    average pool of kernel 1, App. I.3), and 0 in the channels that ``x`` has not.
-
-    Args:
-        inputs, outputs: channels.
-        stride: of the first convolution: 1, or 2 to halve the image.
-        blocks: L of the whole network; the first convolution starts as He's, times L^(-1/2). The second
-            starts at 0.
+    The skip is ``x`` itself. Where the block halves the image (``stride`` 2) it is every second pixel of
+    ``x + b1a`` (an average pool of kernel 1, App. I.3), and 0 in the channels that ``x`` has not. The first
+    convolution starts as He's, times L^(-1/2) for L ``blocks`` of the network, the second at 0.
     """
 
     stacked_parameters: ClassVar[Mapping[str, str]] = {

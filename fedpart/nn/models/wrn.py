@@ -15,14 +15,10 @@ Norm = Callable[[int], nn.Module]  # of so many channels
 
 
 class WideBlock(nn.Module):
-    """``shortcut + conv(relu(norm(conv(relu(norm(x))))))``, both convolutions 3x3.
+    """``shortcut + conv(relu(norm(conv(relu(norm(x))))))``, both convolutions 3x3, with dropout between them.
 
-    Args:
-        inputs, outputs: channels. The shortcut is a 1x1 convolution of the rectified input where they differ,
-            and the input itself elsewhere.
-        stride: of the first convolution and of the shortcut.
-        dropout: a layer between the convolutions, or None.
-        norm: makes a norm of so many channels.
+    The shortcut is a 1x1 convolution of the rectified input where channels differ, and the input itself
+    elsewhere; the first convolution and the shortcut have the stride.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: nn.Module | None, norm: Norm) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from fedpart.partition.sharing.base import SHARINGS, Sharing
 from fedpart.partition.sharing.blocks import Shape, assembled, chains, cut
-from fedpart.partition.sharing.budget import allocated
 from fedpart.partition.sharing.composed import Composed, Recipe
 from fedpart.partition.sharing.layers import (
     check_patterns,
@@ -55,8 +54,7 @@ class SuperWeight(Recipe):
 
     Attributes:
         chain: shapes of the cluster; this layer's is ``chain[len(banks) - 1]``.
-        banks: names of the blocks' banks in ``shared``.
-        alphas: names of the blocks' coefficients, in ``shared`` or ``own``.
+        banks, alphas: names of the blocks' banks in ``shared``, and of their coefficients.
     """
 
     chain: tuple[Shape, ...]
@@ -87,7 +85,7 @@ class Bank(Sharing):
             or lists of patterns of names (``conv*``; of the first network alone ``0:conv*``), where a layer
             in none of them is ``layer``.
         coefficients: whether they are ``trained`` or ``frozen``.
-        coupled: which layers of a cluster have the same coefficients: all, none, or lists of patterns.
+        coupled: whether the layers of a cluster have the same coefficients.
         keep: patterns of layers that are not composed.
     """
 
@@ -97,13 +95,13 @@ class Bank(Sharing):
         templates: int = 8,
         clusters: Literal["layer", "depth"] | Sequence[Sequence[str]] = "layer",
         coefficients: Literal["trained", "frozen"] = "trained",
-        coupled: bool | Sequence[Sequence[str]] = False,
+        coupled: bool = False,
         keep: Sequence[str] = (),
     ) -> None:
         if clusters not in ("layer", "depth") and not _is_groups(clusters):
             raise ValueError(f"clusters are layer, depth, or lists of lists of layers, got {clusters!r}.")
-        if not isinstance(coupled, bool) and not _is_groups(coupled):
-            raise ValueError(f"coupled is true, false, or lists of lists of layers, got {coupled!r}.")
+        if not isinstance(coupled, bool):
+            raise ValueError(f"coupled is true or false, got {coupled!r}.")
         if coefficients not in ("trained", "frozen"):
             raise ValueError(f"coefficients are trained or frozen, got {coefficients!r}.")
         for name, number in (("templates", templates), ("budget", budget)):
@@ -116,9 +114,8 @@ class Bank(Sharing):
         self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
     ) -> list[Composed]:
         layers = weight_layers(networks, self.keep, plain)
-        for option, groups in (("clusters", self.clusters), ("coupled", self.coupled)):
-            for group in () if isinstance(groups, (str, bool)) else groups:
-                check_patterns(option, group, layers)
+        for group in () if isinstance(self.clusters, str) else self.clusters:
+            check_patterns("clusters", group, layers)
         users: dict[str, list[Tensor]] = {}  # of each bank: blocks of the layers that use it
         alphas: dict[str, dict[str, None]] = {}  # of each bank: its coefficients' names
         recipes: list[dict[str, SuperWeight]] = [{} for _ in networks]
@@ -152,7 +149,7 @@ class Bank(Sharing):
         """Banks and coefficients by name."""
         sizes = [len(blocks[0]) for blocks in users.values()]
         budget = sum(sizes) if self.budget is None else self.budget
-        counts = allocated(sizes, [*map(len, users.values())], budget, self.templates)
+        counts = _allocated(sizes, [*map(len, users.values())], budget, self.templates)
         found: dict[str, nn.Module] = {}
         for index, (bank, count) in enumerate(zip(users, counts, strict=True)):
             found[bank] = Templates(_templates(users[bank], count, seed, index))
@@ -184,16 +181,13 @@ class Bank(Sharing):
         return found
 
     def _alpha(self, bank: str, index: int, layer: str) -> str:
-        """The name of the coefficients of a layer's block; those that others may have begin alike."""
-        if self.coupled is True:
-            return f"{_COUPLED}@{bank}"
-        number = None if self.coupled is False else _matching(self.coupled, index, layer)
-        return f"{index}/{key(layer)}@{bank}" if number is None else f"{_COUPLED}{number + 1}@{bank}"
+        """The name of the coefficients of a layer's block."""
+        return f"{_COUPLED}@{bank}" if self.coupled else f"{index}/{key(layer)}@{bank}"
 
 
-def _matching(groups: str | Sequence[Sequence[str]] | bool, index: int, name: str) -> int | None:
+def _matching(groups: str | Sequence[Sequence[str]], index: int, name: str) -> int | None:
     """The first of the groups that has a pattern for a network's layer."""
-    if isinstance(groups, (str, bool)):
+    if isinstance(groups, str):
         return None
     return next((n for n, group in enumerate(groups) if any(matches(p, index, name) for p in group)), None)
 
@@ -209,3 +203,27 @@ def _templates(initial: Sequence[Tensor], count: int, seed: int, index: int) -> 
         drawn = generator(seed, "templates", index).standard_normal((missing, own.shape[1]))
         own = torch.cat([own, torch.from_numpy(drawn).to(own.dtype) * own.square().mean().sqrt()])
     return own
+
+
+def _allocated(sizes: Sequence[int], uses: Sequence[int], budget: int, most: int) -> list[int]:
+    """Templates of each bank (SuperWeight Networks' code, ``_allocate_templates``), at most so many.
+
+    Each bank gets one; then, in turn, one more if it has fewer than layers use it; then one more in any case,
+    as long as the ``budget`` suffices for the numbers of a template, its size.
+    """
+    left = budget - sum(sizes)
+    if left < 0:
+        raise ValueError(
+            f"The budget is {budget:,} numbers, but one template for each bank takes {sum(sizes):,}; "
+            f"raise the budget, or let more layers share a bank (clusters: depth)."
+        )
+    counts = [1] * len(sizes)
+    for wants in (uses, [most] * len(sizes)):
+        before: list[int] = []
+        while counts != before:
+            before = list(counts)
+            for bank, size in enumerate(sizes):
+                if counts[bank] < min(wants[bank], most) and size <= left:
+                    counts[bank] += 1
+                    left -= size
+    return counts

@@ -45,9 +45,7 @@ class Combination(nn.Module):
 class OfBasis(Recipe):
     """``W[o, g R + q] = sum_m c[o, g M + m] B[m, q]``, cut off where R does not divide the inputs.
 
-    Attributes:
-        name: of basis and coefficients, in ``shared`` and in ``own``.
-        shape: of its weight.
+    Basis and coefficients have one ``name``, in ``shared`` and in ``own``.
     """
 
     name: str

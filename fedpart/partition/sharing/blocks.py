@@ -14,11 +14,7 @@ Shape = tuple[int, ...]
 
 
 def chains(shapes: Iterable[Shape]) -> list[list[Shape]]:
-    """Different shapes, ascending, in as few chains as a greedy pass finds, each inside of the next one.
-
-    Args:
-        shapes: with as many dimensions each.
-    """
+    """Different shapes, ascending, in as few chains as a greedy pass finds, each inside of the next one."""
     found: list[list[Shape]] = []
     for shape in sorted(set(shapes), key=lambda one: (prod(one), one)):
         fitting = (
@@ -39,13 +35,9 @@ def block_sizes(chain: Sequence[Shape]) -> list[int]:
 
 
 def assembled(blocks: Sequence[Tensor], chain: Sequence[Shape]) -> Tensor:
-    """The weight of the shape ``chain[len(blocks) - 1]``.
+    """The weight of the shape ``chain[len(blocks) - 1]``, from blocks ``[block_sizes(chain)[b]]``.
 
     A block has the further inputs of the units before, and then the further units.
-
-    Args:
-        blocks: ``[block_sizes(chain)[b]]`` for b = 0, 1, ...
-        chain: shapes, each inside of the next one.
     """
     weight = blocks[0].view(chain[0])
     for block, (before, shape) in zip(blocks[1:], pairwise(chain), strict=False):

@@ -18,16 +18,8 @@ def weight_layers(
 ) -> list[list[str]]:
     """Of each network the Linear and Conv layers whose weights are composed, as they are defined in it.
 
-    They have a trained weight of their own. The last one is taken for the classifier, and is none of them.
-
-    Args:
-        networks: whose layers they are.
-        keep: patterns of names of layers that are not composed.
-        plain: names of parameters that stay as they are.
-        first: whether the first one may be among them.
-
-    Raises:
-        ValueError: a pattern matches no layer.
+    They have a trained weight of their own. The last one is taken for the classifier, and is none of them,
+    nor is the ``first`` if that is False, what is to ``keep``, and what has a parameter that stays ``plain``.
     """
     every = [
         {name: layer for name, layer in network.named_modules() if isinstance(layer, _KINDS)}
@@ -56,16 +48,7 @@ def matches(pattern: str, index: int, layer: str) -> bool:
 
 
 def check_patterns(option: str, patterns: Any, networks: Sequence[Collection[str]]) -> None:
-    """Refuse what is no list of patterns, and a pattern that matches no layer.
-
-    Args:
-        option: whose patterns they are.
-        patterns: as given.
-        networks: names of each one's layers.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse what is no list of patterns, and a pattern of the ``option`` that matches no layer."""
     if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f"{option} has lists of names of layers, such as [conv1, fc*], got {patterns!r}.")
     for pattern in patterns:

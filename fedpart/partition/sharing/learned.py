@@ -1,17 +1,21 @@
-"""Which layers share, learned from the gradients of their weights: both stages of SuperWeight Networks."""
+"""Which layers share, learned from the gradients of their weights: the clusters of SuperWeight Networks.
+
+"SuperWeight Ensembles" (WACV 2024), its supplement's section 2. Its second stage, which layers of a cluster
+have their coefficients in common, is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
-from math import prod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain, combinations
+from math import isnan, prod
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fedpart.partition.sharing.bank import SuperWeight
-from fedpart.partition.sharing.blocks import Shape, chains, cut
-from fedpart.partition.sharing.clusters import crop_similarity, merged
+from fedpart.partition.sharing.blocks import Shape, chains
 from fedpart.partition.sharing.composed import Composed
 
 Layer = tuple[int, str]
@@ -20,13 +24,67 @@ Layer = tuple[int, str]
 Gradients = Mapping[Layer, Tensor]
 """Of composed weights, by network and layer."""
 
+Vertex = TypeVar("Vertex", bound=Hashable)
 _STEP = 0.05  # by which tau is lowered where a budget does not suffice
+
+
+def merged(
+    similarities: Mapping[tuple[Vertex, Vertex], float], epsilon: float, layers: Iterable[Vertex] = ()
+) -> list[list[Vertex]]:
+    """Algorithm 1, as its text means it: layers that a pair above ``epsilon`` joins are one group.
+
+    The authors' code leaves the rest of a group behind where two groups meet: with (a, b) 0.9, (c, d) 0.8,
+    (b, c) 0.7 and epsilon 0.5 it gives {a, b, c} and {d}; here they are one group.
+
+    Args:
+        similarities: of pairs of layers, in any order.
+        epsilon: the threshold tau.
+        layers: all of them, where some are in no pair; they come first in the order of the result.
+
+    Returns:
+        Groups of layers, disjoint, each in the order in which ``layers`` and then the pairs name them, and
+        ordered by their first one. A layer that is united with none is alone.
+    """
+    order = {layer: n for n, layer in enumerate(dict.fromkeys(chain(layers, *similarities)))}
+    group = {layer: [layer] for layer in order}
+    for (first, second), similarity in similarities.items():
+        if isnan(similarity):
+            raise ValueError(
+                f"The similarity of {first!r} and {second!r} is not a number; look for gradients that "
+                f"are not finite."
+            )
+        if similarity > epsilon and group[first] is not group[second]:
+            joining = group[second]
+            group[first] += joining
+            group |= dict.fromkeys(joining, group[first])
+    distinct = {id(members): members for members in group.values()}
+    return [sorted(members, key=order.__getitem__) for members in distinct.values()]
+
+
+def crop_similarity(first: Tensor, second: Tensor) -> float:
+    """Cosine of two layers' gradients on their overlapping leading crop, in [-1, 1].
+
+    Args:
+        first, second: gradients of generated weights ``[outputs, inputs, ...]``. Of each dimension the
+            leading entries that both have count, kernels included.
+
+    Returns:
+        The cosine; 0 where one of the crops is 0.
+    """
+    if first.ndim != second.ndim:
+        raise ValueError(
+            f"The gradients have {first.ndim} and {second.ndim} dimensions, {list(first.shape)} and "
+            f"{list(second.shape)}; compare convolutions with convolutions."
+        )
+    shared = tuple(slice(min(lengths)) for lengths in zip(first.shape, second.shape, strict=True))
+    a, b = (part[shared].double().flatten() for part in (first, second))
+    return torch.nn.functional.cosine_similarity(a, b, 0).clamp(-1, 1).item()
 
 
 def clusters_of(
     gradients: Gradients, recipes: Mapping[Layer, SuperWeight], tau: float = 0.1, budget: int | None = None
 ) -> list[list[str]]:
-    """The first stage: clusters of layers whose weights have similar gradients.
+    """Clusters of layers whose weights have similar gradients.
 
     Layers of the largest network that share a bank now are merged by :func:`.merged`. A layer of a network
     with the same layers joins its namesake, any other one the most similar layer that it shares a bank with;
@@ -53,16 +111,16 @@ def clusters_of(
     joined = {layer: _counterpart(layer, base, gradients, banks) for layer in gradients}
     base += [layer for layer, other in joined.items() if other == layer and layer not in base]
     similarities = {
-        (one, other): crop_similarity(gradients[one], gradients[other])
-        for one, other in combinations(base, 2)
-        if banks[one] == banks[other]
+        (first, second): crop_similarity(gradients[first], gradients[second])
+        for first, second in combinations(base, 2)
+        if banks[first] == banks[second]
     }
     while True:
         groups = merged(similarities, tau, base)
-        whole = [[layer for layer, one in joined.items() if one in group] for group in groups]
+        whole = [[layer for layer, other in joined.items() if other in group] for group in groups]
         needed = sum(_one_template(gradients[layer].shape for layer in group) for group in whole)
         if budget is None or needed <= budget:
-            return [_names(group) for group in whole]
+            return [[f"{index}:{name}" for index, name in group] for group in whole]
         if tau < -1:
             raise ValueError(
                 f"The budget is {budget:,} numbers, but one template for each bank takes {needed:,} even "
@@ -71,51 +129,17 @@ def clusters_of(
         tau -= _STEP
 
 
-def coupling_of(
-    gradients: Gradients,
-    recipes: Mapping[Layer, SuperWeight],
-    templates: Mapping[str, Tensor],
-    beta: float = 0.9,
-) -> list[list[str]]:
-    """The second stage: layers with the same coefficients keep them together where their gradients agree.
-
-    Args:
-        gradients: of the sum of losses.
-        recipes: how the weights are composed now, with coefficients that are ``coupled``.
-        templates: ``[T, s]`` of each bank.
-        beta: similarities of the coefficients' gradients above it unite.
-
-    Returns:
-        What :class:`.Bank` takes as ``coupled``, groups of two layers or more. Training then begins anew,
-        where the authors' goes on.
-    """
-    wanted: dict[Layer, Tensor] = {}
-    for layer, gradient in gradients.items():
-        blocks = zip(recipes[layer].banks, cut(gradient, recipes[layer].chain), strict=True)
-        wanted[layer] = torch.cat([templates[bank] @ block for bank, block in blocks])
-    similarities = {
-        (one, other): crop_similarity(wanted[one], wanted[other])
-        for one, other in combinations(wanted, 2)
-        if recipes[one].alphas[0] == recipes[other].alphas[0]
-    }
-    return [_names(group) for group in merged(similarities, beta, wanted) if len(group) > 1]
-
-
 def recipes_of(networks: Iterable[Composed]) -> dict[Layer, SuperWeight]:
-    """The recipes of all layers.
-
-    Raises:
-        TypeError: the networks are not composed by a bank.
-    """
-    found: dict[Layer, SuperWeight] = {}
+    """The recipes of all layers."""
+    recipes: dict[Layer, SuperWeight] = {}
     for index, network in enumerate(networks):
         for name, recipe in network.recipes.items():
             if not isinstance(recipe, SuperWeight):
                 raise TypeError(
                     f"{name!r} is composed by a {type(recipe).__name__}; use sharing of kind bank."
                 )
-            found[index, name] = recipe
-    return found
+            recipes[index, name] = recipe
+    return recipes
 
 
 def _counterpart(
@@ -125,18 +149,14 @@ def _counterpart(
     index, name = layer
     if layer in base:
         return layer
-    same = [one for one in base if banks[one] == banks[layer]]
+    same = [other for other in base if banks[other] == banks[layer]]
     names = {other for member, other in gradients if member == index}
     if names == {other for _, other in base}:
-        return next(one for one in base if one[1] == name)
-    similar = {one: crop_similarity(gradients[one], gradients[layer]) for one in same}
+        return next(other for other in base if other[1] == name)
+    similar = {other: crop_similarity(gradients[other], gradients[layer]) for other in same}
     return max(similar, key=similar.__getitem__, default=layer)
 
 
 def _one_template(shapes: Iterable[Shape]) -> int:
     """Numbers of a cluster's banks, one template each."""
     return sum(prod(chain[-1]) for chain in chains(tuple(shape) for shape in shapes))
-
-
-def _names(group: Iterable[Layer]) -> list[str]:
-    return [f"{index}:{name}" for index, name in group]

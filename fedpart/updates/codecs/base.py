@@ -73,15 +73,12 @@ class Narrow(Codec):
         self.dtype = dtype
 
     def size(self, numbers: int) -> int:
-        """See :meth:`.Codec.size`."""
         return numbers * self.dtype.itemsize
 
     def encode(self, values: Tensor, rng: np.random.Generator) -> Tensor:
-        """See :meth:`.Codec.encode`."""
         return values.to(self.dtype).view(torch.uint8)
 
     def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
-        """See :meth:`.Codec.decode`."""
         return read(data, self.dtype).to(dtype)
 
 

@@ -40,11 +40,9 @@ class Blocks(Codec):
         return data.view(torch.int8)
 
     def size(self, numbers: int) -> int:
-        """See :meth:`.Codec.size`."""
         return self._count(numbers) * _SCALE.itemsize + self.packed(numbers)
 
     def encode(self, values: Tensor, rng: np.random.Generator) -> Tensor:
-        """See :meth:`.Codec.encode`."""
         rows = self._rows(values)
         scales = (rows.abs().amax(1) / self.steps).to(_SCALE)
         # a scale of 0 and one that is not finite have any codes: those of 0
@@ -55,7 +53,6 @@ class Blocks(Codec):
         return torch.cat([scales.view(torch.uint8), self.pack(codes)])
 
     def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
-        """See :meth:`.Codec.decode`."""
         scales, packed = data.tensor_split([self._count(numbers) * _SCALE.itemsize])
         scales, codes = read(scales, _SCALE), self.unpack(packed, numbers)
         if (scales < 0).any():

@@ -23,16 +23,13 @@ class FourBits(Blocks):
         super().__init__(block=64, steps=7)
 
     def packed(self, numbers: int) -> int:
-        """See :meth:`.Blocks.packed`."""
         return -(-numbers // 2)
 
     def pack(self, codes: Tensor) -> Tensor:
-        """See :meth:`.Blocks.pack`."""
         pairs = F.pad((codes + _ZERO).view(torch.uint8), (0, len(codes) % 2)).view(-1, 2)
         return pairs[:, 0] | pairs[:, 1] << 4
 
     def unpack(self, data: Tensor, numbers: int) -> Tensor:
-        """See :meth:`.Blocks.unpack`."""
         pairs = torch.stack((data & 15, data >> 4), dim=1).view(-1)
         if pairs[numbers:].any():
             raise ValueError("bits behind the last code are not 0")

@@ -40,13 +40,11 @@ class TopK(Codec):
         return max(1, round(self.share * numbers))
 
     def size(self, numbers: int) -> int:
-        """See :meth:`.Codec.size`."""
         count = self.count(numbers)
         low, high = _widths(numbers, count)
         return self.values.size(count) + -(-(count * low + high) // 8)
 
     def encode(self, values: Tensor, rng: np.random.Generator) -> Tensor:
-        """See :meth:`.Codec.encode`."""
         count = self.count(len(values))
         places = values.abs().topk(count, sorted=False).indices.sort().values
         low, high = _widths(len(values), count)
@@ -57,7 +55,6 @@ class TopK(Codec):
         return torch.cat([self.values.encode(values[places], rng), packed])
 
     def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
-        """See :meth:`.Codec.decode`."""
         count = self.count(numbers)
         low, high = _widths(numbers, count)
         values, packed = data.tensor_split([self.values.size(count)])

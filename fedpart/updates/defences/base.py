@@ -93,11 +93,7 @@ def weighted_sum(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def check_share(share: float) -> float:
-    """Refuse a share of hostile clients that no defence bears.
-
-    Raises:
-        ValueError: it is not above 0 and below one half.
-    """
+    """Refuse a share of hostile clients that no defence bears."""
     if not 0 < share < 0.5:
         raise ValueError(f"A defence's share of hostile clients is above 0 and below 0.5, got {share}.")
     return share

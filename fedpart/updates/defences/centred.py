@@ -45,7 +45,6 @@ class Centred(Defence):
         return (clients - 1) // 2
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
-        """See :meth:`.Defence.combine`."""
         n, centre = len(values), torch.zeros_like(values[0]) if memory is None else memory
         far = [torch.linalg.vector_norm(one - centre, dtype=torch.float64).item() for one in values]
         radius = sorted(far)[(n - 1) // 2] if self.radius is None else self.radius

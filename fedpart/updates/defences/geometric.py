@@ -37,7 +37,6 @@ class Geometric(Defence):
         return (clients - 1) // 2
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
-        """See :meth:`.Defence.combine`."""
         return weighted_sum(values, self._weights(inner_products(values)).tolist())
 
     def _weights(self, products: Tensor) -> Tensor:

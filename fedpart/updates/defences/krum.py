@@ -43,7 +43,6 @@ class Krum(Defence):
         return math.ceil(self.share * clients) if self._enough(clients) else (clients - 1) // 2
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
-        """See :meth:`.Defence.combine`."""
         if not self._enough(n := len(values)):
             return median(values)
         count = n - math.ceil(self.share * n) - 2

@@ -20,5 +20,4 @@ class Median(Defence):
         return (clients - 1) // 2
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
-        """See :meth:`.Defence.combine`."""
         return median(values)

@@ -33,5 +33,4 @@ class Trim(Defence):
         return min(math.ceil(self.share * clients), (clients - 1) // 2)
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
-        """See :meth:`.Defence.combine`."""
         return without_extremes(values, self.bears(len(values)))

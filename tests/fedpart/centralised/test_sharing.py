@@ -1,15 +1,15 @@
-"""Clusters and coefficients learned from gradients, and that a bank can be made of what is found."""
+"""Clusters learned from gradients, and that a bank can be made of what is found."""
 
 import pytest
 import torch
 from torch import nn
 
 from fedpart import Dataset, Task, Training, TrainingSettings, fit
-from fedpart.centralised.sharing import learned_clusters, learned_coupling, weight_gradients
+from fedpart.centralised.sharing import learned_clusters, weight_gradients
 from fedpart.nn.models import wrn
 from fedpart.nn.models.ensembles import Ensemble
 from fedpart.partition.sharing.bank import Bank
-from fedpart.partition.sharing.clusters import crop_similarity
+from fedpart.partition.sharing.learned import crop_similarity
 
 DATA = Dataset(torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3)
 
@@ -82,36 +82,11 @@ def test_a_budget_lowers_the_threshold(mixed):
         learned_clusters(mixed, DATA, budget=numbers(least) - 1)
 
 
-def test_coefficients_stay_together_where_their_gradients_agree(mixed):
-    assert learned_coupling(mixed, DATA, 1.0) == []
-    together = learned_coupling(mixed, DATA, -1.01)
-    assert all(len(group) > 1 for group in together)
-    alphas = [recipe.alphas[0] for one in mixed.module().members for recipe in one.recipes.values()]
-    assert len(together) == sum(alphas.count(name) > 1 for name in set(alphas))
-    some = learned_coupling(mixed, DATA, 0.5)
-    clusters = learned_clusters(mixed, DATA)
-    members = Bank(clusters=clusters, coupled=some).compose(networks((10, 2), (10, 1), (16, 1)))
+def test_what_is_found_trains(mixed):
+    members = Bank(clusters=learned_clusters(mixed, DATA)).compose(networks((10, 2), (10, 1), (16, 1)))
     task = Task(Ensemble(members), likelihood="ensemble", samples=1)
     result = fit(task, DATA, method="none", chunks=(1.0,), iterations=1, batch_size=8)
     assert result.predict(DATA.inputs).shape == (24, 3, 3)
-
-
-def test_a_gradient_of_coefficients_is_autograds():
-    """Equal layers whose coefficients are their own: what is compared is dL/dalpha."""
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Flatten(), *(nn.Linear(64, 64) for _ in range(3)), nn.Linear(64, 3))
-    (one,) = Bank(clusters="depth", coupled=True, budget=3 * 64 * 64).compose([network])
-    state = state_of([one])
-    member = state.module().members[0]
-    nn.functional.cross_entropy(member(DATA.inputs), DATA.targets, reduction="sum").backward()
-    gradients = weight_gradients(state, DATA)
-    for name, module in member.shared.items():
-        if name.startswith("alpha"):
-            users = {layer: recipe for layer, recipe in member.recipes.items() if name in recipe.alphas}
-            parts = [
-                member.shared[r.banks[0]].values @ gradients[0, layer].flatten() for layer, r in users.items()
-            ]
-            torch.testing.assert_close(sum(parts), module.alpha.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_later_chunks_decide_nothing_about_what_is_shared():

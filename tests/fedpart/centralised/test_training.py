@@ -195,7 +195,7 @@ def test_partitions_and_chunks_are_drawn_by_their_proportions():
 
 def test_batches_come_with_replacement_from_the_chunks_of_the_step():
     data = Dataset(torch.arange(40.0).view(40, 1), torch.zeros(40, dtype=torch.int64))
-    seen = {}
+    seen = []
 
     class Spy(nn.Module):
         def __init__(self):
@@ -203,18 +203,18 @@ def test_batches_come_with_replacement_from_the_chunks_of_the_step():
             self.gain, self.layer = Gain(), nn.Linear(1, 2)
 
         def forward(self, x):
-            seen[len(x)] = x.detach().clone()
+            seen.append(x.detach().clone())
             return self.layer(self.gain(x / 40))
 
-    state = training(Task(Spy(), samples=1), data, batch_size=64, psi_batch_size=11)
+    state = training(Task(Spy(), samples=1), data, batch_size=64)
     numbers = [chunk.inputs.flatten().tolist() for chunk in state.chunks]
     assert sorted(itertools.chain(*numbers)) == list(range(40)) and [len(n) for n in numbers] == [20, 12, 8]
     for iteration in range(1, 20):
         seen.clear()
         first, second = state.method.steps(state.schedule, iteration, generator(3, "iteration", iteration))
         state.step()
-        assert [len(x) for x in seen.values()] == [64, 11]
-        drawn = [set(x.flatten().tolist()) for x in seen.values()]
+        drawn = [set(seen[place].flatten().tolist()) for place in (0, -1)]
+        assert all(len(x) == 64 for x in seen)
         assert drawn[0] <= set(itertools.chain(*numbers[: first.last]))
         assert drawn[1] <= set(numbers[second.last - 1])
         assert len(drawn[0]) < 64  # 64 draws from 40 at most

@@ -99,7 +99,4 @@ def test_some_images_turn_as_they_do_among_all(digits):
 
 def test_what_lies_outside_of_a_turned_image():
     images = torch.ones(1, 3, 12, 12)
-    angle = torch.tensor([math.pi / 4])
-    assert rotate(images, angle)[0, :, 0, 0].max() == 0
-    for padding in ("border", "reflection"):
-        assert torch.allclose(rotate(images, angle, padding), images)
+    assert rotate(images, torch.tensor([math.pi / 4]))[0, :, 0, 0].max() == 0

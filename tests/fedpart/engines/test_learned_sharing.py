@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import LocalSettings, Task, federate
-from fedpart.engines.sharing import learned_clusters, learned_coupling, searched_gradients
+from fedpart.engines.sharing import learned_clusters, searched_gradients
 from fedpart.federated.cohorts import state_bytes
 from fedpart.partition.sharing.bank import Bank
 
@@ -74,9 +74,7 @@ def test_what_is_found_is_what_a_bank_takes(state):
     before = state.w.clone(), state.round
     alone = learned_clusters(state, shards(EXAMPLES), tau=1.0)
     one = learned_clusters(state, shards(EXAMPLES), tau=-1.01)
-    coupled = learned_coupling(state, shards(EXAMPLES), beta=-1.01)
     assert len(alone.groups) == 4 > len(one.groups) and alone.upload_bytes == one.upload_bytes > 0
-    assert coupled.groups and all(len(group) > 1 for group in coupled.groups)
-    for options in ({"clusters": alone.groups}, {"clusters": one.groups, "coupled": coupled.groups}):
-        assert len(Bank(**options).compose([net(1.0), net(0.5)])) == 2
+    for clusters in (alone.groups, one.groups):
+        assert len(Bank(clusters=clusters).compose([net(1.0), net(0.5)])) == 2
     assert torch.equal(before[0], state.w) and before[1] == state.round

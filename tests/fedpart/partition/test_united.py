@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedpart import ParameterSpace, RandomPartition
-from fedpart.partition.united import has_private, labelled, united
+from fedpart.partition.nested import has_private, labelled, united
 
 
 class Net(nn.Module):

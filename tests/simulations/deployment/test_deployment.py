@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import simulations.running.server_app
 from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import kill_serverapp, kill_superlink, survived
+from benchmarks.checks.crash_deployed import kill, survived
 from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
@@ -98,7 +98,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         first = control.start(deployed_run_config(config, out, False))
         with pytest.raises(Reached):
             control.follow(first, until_round_1)
-        assert kill_serverapp(federation)
+        assert kill(federation, "ServerApp")
 
         # somebody who knows the authority, but not the operator's token
         (keys / "guest").mkdir()
@@ -115,7 +115,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         def kill_the_superlink_after_a_round(text):
             resumed.append(text)
             if re.search(r"round \d/3:", text) and kills.acquire(blocking=False):
-                kill_superlink(federation)
+                kill(federation, "SuperLink")
 
         run = watch(federation, second, kill_the_superlink_after_a_round)
         if "heartbeat" in run.details:  # a busy machine has taken a minute to start the SuperLink again

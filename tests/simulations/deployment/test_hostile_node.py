@@ -5,8 +5,9 @@ import threading
 import pytest
 from places import ROOT
 
+from benchmarks.checks.abuse import ABUSES
 from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import kill_serverapp
+from benchmarks.checks.crash_deployed import kill
 from benchmarks.checks.hostile_node import Hostile
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import CA, make_keys
@@ -27,7 +28,7 @@ def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(tmp_path, mon
         make_keys(federation.keys, 3)
         assert federation.control.register() == (3, 0)
         hostile = Hostile(
-            federation.address, federation.keys / "superlink" / CA, federation.keys / "supernode-2"
+            ABUSES, federation.address, federation.keys / "superlink" / CA, federation.keys / "supernode-2"
         )
         hostile.start()
         over = threading.Event()
@@ -37,7 +38,7 @@ def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(tmp_path, mon
                 while not over.wait(0.01):
                     if (out / CHECKPOINT).exists() and len(read_metrics(out)) >= rounds:
                         reached.append(len(read_metrics(out)))
-                        assert kill_serverapp(federation)
+                        assert kill(federation, "ServerApp")
                         break
 
         killer = threading.Thread(target=kill_between_rounds_0_and_1_and_after_round_1)

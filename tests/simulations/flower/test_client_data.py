@@ -75,7 +75,6 @@ def test_what_is_read_is_what_would_be_built(tmp_path, builds, split):
         {"training_points": 61},
         {"rotated": True},
         {"rotated": True, "max_angle": 90},
-        {"rotated": True, "rotated_padding": "border"},
         {"normalise": {"mean": [0.1], "std": [0.3]}},
         {"split": {"alpha": 2.0}},
         {"split": {"alpha": 1.0, "recipe": "iid"}},

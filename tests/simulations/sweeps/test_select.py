@@ -308,7 +308,7 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     refused(
         fedpart("select", with_section, *chunks), "chunks cannot be compared", "each is of other examples"
     )
-    for key, values in (("data_options", "{},{}"), ("rotated_padding", "zeros,border")):
+    for key, values in (("data_options", "{},{}"), ("rotated", "true,false")):
         other = fedpart("select", with_section, "--set", f"select.key={key}", "--values", values)
         refused(other, f"Values of {key} cannot be compared", "each is of other examples")
     for key, values in (("evidence", "lml,laplace"), ("method", "partitioned,separate")):

@@ -6,9 +6,9 @@ import math
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule, check_images, started
 from fedpart.randomness.noise import uniform
 
 
@@ -49,20 +49,18 @@ class GaussianBlur(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("sigma",)
+    fixed = ("kernel_size",)
 
     def __init__(self, sigma: float = 0.5, kernel_size: int = 9) -> None:
         super().__init__()
         if kernel_size < 3 or kernel_size % 2 == 0:
             raise ValueError(f"The kernel of a blur has an odd size of at least 3, got {kernel_size}.")
-        if not math.isfinite(sigma):
-            raise ValueError(f"The deviation of a blur starts from a finite number of pixels, got {sigma}.")
         self.kernel_size = kernel_size
-        self.sigma = nn.Parameter(torch.tensor(float(sigma)))
+        self.sigma = started(sigma, "deviation of a blur starts from a finite number of pixels")
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has its own deviation."""
-        if x.ndim != 4:
-            raise ValueError(f"A blur takes images [rows, channels, height, width], got {tuple(x.shape)}.")
+        check_images(x, "A blur")
         drawn = self.sigma * uniform((len(x), 1), like=self.sigma)
         kernel = discrete_gaussian(drawn.square(), self.kernel_size).to(x.dtype)
         return _along(_along(x, kernel, 2), kernel, 3)
@@ -78,9 +76,6 @@ class GaussianBlur(HyperModule):
 
     def physical(self) -> dict[str, float]:
         return {"largest sigma [pixels]": self.sigma.detach().abs().item()}
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}"
 
 
 def _along(x: Tensor, kernel: Tensor, dim: int) -> Tensor:

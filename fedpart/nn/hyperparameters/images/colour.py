@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule, check_images
 from fedpart.randomness.noise import uniform
 
 # RGB to YIQ (NTSC): luma, and the colour in two numbers, which are 0 for grey: those rows sum to 0.
@@ -68,10 +68,7 @@ class ColourJitter(HyperModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has its own amounts."""
-        if x.ndim != 4:
-            raise ValueError(
-                f"Colour jitter takes images [rows, channels, height, width], got {tuple(x.shape)}."
-            )
+        check_images(x, "Colour jitter")
         if x.shape[1] != 3 and {"saturation", "hue"} & set(self.parts):
             raise ValueError(
                 f"Saturation and hue are of images with 3 channels, not {x.shape[1]}; leave them out: "

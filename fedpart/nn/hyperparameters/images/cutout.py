@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule, check_images, started
 from fedpart.nn.hyperparameters.soft_edges import check_softness, soft_box
 from fedpart.randomness.noise import uniform
 
@@ -30,19 +28,17 @@ class Cutout(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("side",)
+    fixed = ("softness",)
 
     def __init__(self, side: float = 0.2, softness: float = 0.5) -> None:
         super().__init__()
         check_softness(softness)
-        if not math.isfinite(side):
-            raise ValueError(f"The side of a cutout starts from a finite fraction of the image, got {side}.")
         self.softness = softness
-        self.side = nn.Parameter(torch.tensor(float(side)))
+        self.side = started(side, "side of a cutout starts from a finite fraction of the image")
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has a square of its own."""
-        if x.ndim != 4:
-            raise ValueError(f"Cutout takes images [rows, channels, height, width], got {tuple(x.shape)}.")
+        check_images(x, "Cutout")
         height, width = x.shape[2:]
         centre = uniform((len(x), 2), like=self.side)
         pixels = self.side * min(height, width)
@@ -57,6 +53,3 @@ class Cutout(HyperModule):
 
     def physical(self) -> dict[str, float]:
         return {"side [%]": 100 * self.side.detach().abs().item()}
-
-    def extra_repr(self) -> str:
-        return f"softness={self.softness}"

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.hyperparameters.base import RARE, TRANSFORMS, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import RARE, TRANSFORMS, Bound, HyperModule, check_images
 from fedpart.randomness.noise import uniform
 
 _DIMENSIONS = {"horizontal": 3, "vertical": 2}
@@ -35,6 +35,7 @@ class RandomFlip(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
+    fixed = ("axis", "temperature")
 
     def __init__(
         self,
@@ -57,8 +58,7 @@ class RandomFlip(HyperModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has its own z."""
-        if x.ndim != 4:
-            raise ValueError(f"A flip takes images [rows, channels, height, width], got {tuple(x.shape)}.")
+        check_images(x, "A flip")
         u = uniform((len(x), 1, 1, 1), like=self.logit)
         z = torch.sigmoid((self.logit + torch.logit(u)) / self.temperature).to(x.dtype)
         return z * x.flip(_DIMENSIONS[self.axis]) + (1 - z) * x
@@ -69,6 +69,3 @@ class RandomFlip(HyperModule):
 
     def physical(self) -> dict[str, float]:
         return {f"{self.axis} [%]": 100 * torch.sigmoid(self.logit.detach()).item()}
-
-    def extra_repr(self) -> str:
-        return f"axis={self.axis}, temperature={self.temperature}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedpart.nn.hyperparameters.base import Bound, HyperModule
+from fedpart.nn.hyperparameters.base import Bound, HyperModule, started
 from fedpart.nn.hyperparameters.soft_edges import check_softness, soft_box
 from fedpart.randomness.noise import uniform
 
@@ -23,22 +21,18 @@ class AxisMask(HyperModule):
     Args:
         width: initial largest width as a fraction of the axis; psi and -psi are the same.
         softness: of the edges, in places of the axis, > 0; an edge goes from 10% to 90% within 4.4 of it.
-
-    Raises:
-        ValueError: a softness that is not positive, or a width that is not finite.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("width",)
+    fixed = ("softness",)
     axis: ClassVar[int] = -1
     """The axis that the stripe lies across, counted from the last."""
 
     def __init__(self, width: float = 0.1, softness: float = 0.5) -> None:
         super().__init__()
         check_softness(softness)
-        if not math.isfinite(width):
-            raise ValueError(f"The width of a mask starts from a finite fraction of its axis, got {width}.")
         self.softness = softness
-        self.width = nn.Parameter(torch.tensor(float(width)))
+        self.width = started(width, "width of a mask starts from a finite fraction of its axis")
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: ``[rows, ..., frequency, time]``; each row has its own stripe."""
@@ -65,6 +59,3 @@ class AxisMask(HyperModule):
 
     def physical(self) -> dict[str, float]:
         return {"largest width [%]": 100 * self.width.detach().abs().item()}
-
-    def extra_repr(self) -> str:
-        return f"softness={self.softness}"

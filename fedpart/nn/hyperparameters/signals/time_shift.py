@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule, started
 from fedpart.randomness.noise import uniform
 
 _OUTSIDE = ("zeros", "border", "circular")
@@ -30,6 +29,7 @@ class TimeShift(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("reach",)
+    fixed = ("outside",)
 
     def __init__(
         self, reach: float = 0.05, outside: Literal["zeros", "border", "circular"] = "zeros"
@@ -37,12 +37,8 @@ class TimeShift(HyperModule):
         super().__init__()
         if outside not in _OUTSIDE:
             raise ValueError(f"Unknown outside {outside!r} of a signal; choose one of {', '.join(_OUTSIDE)}.")
-        if not math.isfinite(reach):
-            raise ValueError(
-                f"The reach of a shift starts from a finite fraction of the signal, got {reach}."
-            )
         self.outside = outside
-        self.reach = nn.Parameter(torch.tensor(float(reach)))
+        self.reach = started(reach, "reach of a shift starts from a finite fraction of the signal")
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: signals ``[rows, channels, time]``; each row has its own shift."""
@@ -76,6 +72,3 @@ class TimeShift(HyperModule):
 
     def physical(self) -> dict[str, float]:
         return {"shift [+-%]": 100 * self.reach.detach().abs().item()}
-
-    def extra_repr(self) -> str:
-        return f"outside={self.outside}"

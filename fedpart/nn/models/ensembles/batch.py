@@ -9,15 +9,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from fedpart.nn.models.ensembles.ensemble import ENSEMBLES, BuildMember, Ensemble, Member, equal
-from fedpart.nn.models.ensembles.sharing import NORMS, layers_of, share
+from fedpart.nn.models.ensembles.ensemble import (
+    ENSEMBLES,
+    NORMS,
+    BuildMember,
+    Ensemble,
+    Member,
+    equal,
+    layers_of,
+    share,
+)
 
 
 class RankOne(nn.Module):
     """A weight ``[outputs, inputs, ...]`` times ``s r^T``: a layer's inputs times r, its outputs times s.
 
-    Args:
-        shape: of the weight. r and s start as random signs.
+    r and s start as random signs.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What an ensemble is, and the one whose members share nothing."""
+"""What an ensemble is, what its members may share, and the one whose members share nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.registry import Registry
+
+NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 
 
 class Member(NamedTuple):
@@ -60,14 +62,23 @@ def deep(build: BuildMember, members: Sequence[Member]) -> Ensemble:
 
 
 def equal(kind: str, members: Sequence[Member]) -> Member:
-    """The member that all of them are.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """The member that all of them are; refused if they differ."""
     if any(member != members[0] for member in members):
         raise ValueError(
             f"The members of a {kind} ensemble have one architecture, but two of them differ; give one "
             f"member with times: {len(members)}, or use kind: deep."
         )
     return members[0]
+
+
+def layers_of(member: nn.Module) -> dict[str, nn.Module]:
+    """The layers that have parameters of their own, by name."""
+    layers = dict(member.named_modules())
+    return {
+        name: layer for name, layer in layers.items() if any(True for _ in layer.parameters(recurse=False))
+    }
+
+
+def share(layer: nn.Module, name: str, parameter: Tensor) -> None:
+    """Tie a parameter: ``layer`` has another layer's in the place of its own."""
+    layer.register_parameter(name, parameter)  # type: ignore[arg-type]

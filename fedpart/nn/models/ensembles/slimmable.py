@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from fedpart.nn.models.ensembles.ensemble import ENSEMBLES, BuildMember, Ensemble, Member
-from fedpart.nn.models.ensembles.sharing import NORMS, layers_of, share
+from fedpart.nn.models.ensembles.ensemble import (
+    ENSEMBLES,
+    NORMS,
+    BuildMember,
+    Ensemble,
+    Member,
+    layers_of,
+    share,
+)
 from fedpart.registry import nearest
 
 
@@ -34,9 +41,6 @@ def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
 
     Returns:
         The number of the widest one.
-
-    Raises:
-        ValueError: a network is not a narrower one of the widest.
     """
     sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
     largest = sizes.index(max(sizes))

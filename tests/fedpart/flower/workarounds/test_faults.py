@@ -37,7 +37,7 @@ from private_names import PUBLIC
 from superlink_state import SuperLink
 from uvicorn.server import ServerState
 
-from benchmarks.checks.object_trees import broad
+from benchmarks.checks.hostile_node import broad
 from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.door import SERVER
 from fedpart.flower.workarounds.objects import RECORD_BYTES

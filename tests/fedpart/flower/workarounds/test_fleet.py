@@ -12,7 +12,7 @@ from flwr.superlink.routers.fleet.router import fleet_push_messages
 from flwr.superlink.servicer.fleet import fleet_handlers
 from superlink_state import SuperLink
 
-from benchmarks.checks.object_trees import broad, deep
+from benchmarks.checks.hostile_node import broad, deep
 from fedpart.flower.workarounds.fleet import DEPTH, MOST, PUSHES, Pushes, guard_pushes
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
 from fedpart.flower.workarounds.outside import claim_identity

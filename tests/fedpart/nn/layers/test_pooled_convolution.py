@@ -1,13 +1,11 @@
-"""A pooled convolution is a convolution, then pooling, however tiles or vectors compute it.
+"""A pooled convolution is a convolution, then pooling, however vectors compute it.
 
-Every test runs in all ways that this machine has; two say which these are.
+Every test runs in all ways that this machine has; one says which these are.
 """
 
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
-import numba
 import numpy as np
 import pytest
 import refusals
@@ -15,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from fedpart.kernels import door
-from fedpart.kernels.convolution import amx, on_tiles, on_vectors
+from fedpart.kernels.convolution import on_vectors
 from fedpart.nn.layers import PooledConv2d
 
 
@@ -47,9 +45,8 @@ def derivatives(function, x, parameters, gradient):
     return out, *torch.autograd.grad(out, (x, *parameters), gradient.to(out.dtype))
 
 
-MODULES = {"tiles": on_tiles, "sparse": on_vectors}
 WAYS = {
-    kind: ["two steps", *(name for name, module in MODULES.items() if module.computes(kind, 1, 3))]
+    kind: ["two steps", *(["sparse"] if on_vectors.computes(kind, 1, 3) else [])]
     for kind in (torch.bfloat16, torch.float32)
 }
 
@@ -59,18 +56,15 @@ class Way:
 
     def __init__(self, name, monkeypatch):
         self.name, self.calls = name, 0
-        for other, module in MODULES.items():
-            if other != name:
-                monkeypatch.setattr(module, "computes", lambda *_: False)
-        if name in MODULES:
-            module = MODULES[name]
-            forward = module.forward
+        forward = on_vectors.forward
 
-            def counted(*args):
-                self.calls += 1
-                return forward(*args)
+        def counted(*args):
+            self.calls += 1
+            return forward(*args)
 
-            monkeypatch.setattr(module, "forward", counted)
+        monkeypatch.setattr(on_vectors, "forward", counted)
+        if name == "two steps":
+            monkeypatch.setattr(on_vectors, "computes", lambda *_: False)
 
 
 @pytest.fixture(params=WAYS[torch.bfloat16])
@@ -85,17 +79,9 @@ def flags():
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
-def test_tiles_and_vectors_are_used_where_linux_names_them():
-    assert ("tiles" in WAYS[torch.bfloat16]) == ({"amx_tile", "amx_bf16"} <= flags())
+def test_vectors_are_used_where_linux_names_them():
     assert ("sparse" in WAYS[torch.bfloat16]) == ("avx512_bf16" in flags())
     assert ("sparse" in WAYS[torch.float32]) == ("avx512f" in flags())
-    assert "tiles" not in WAYS[torch.float32]
-
-
-def test_tiles_are_not_used_where_linux_refuses(monkeypatch):
-    """A filter of system calls may deny the request."""
-    monkeypatch.setattr(amx.ctypes, "CDLL", lambda name: SimpleNamespace(syscall=lambda *args: -1))
-    assert not amx.available.__wrapped__()
 
 
 SHAPES = [  # images, channels, height, width, filters, size
@@ -140,9 +126,9 @@ def test_values_ties_and_derivatives_are_those_of_two_steps(monkeypatch, shape, 
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         ours = derivatives(layer, channels_last(x).to(kind).requires_grad_(), layer.parameters(), gradient)
     precision = torch.bfloat16 if autocast else kind
-    assert way.calls == (name == "tiles" or (name == "sparse" and size * channels <= 256))
+    assert way.calls == (name == "sparse" and size * channels <= 256)
     assert ours[0].dtype == precision and all(found.dtype == kind for found in ours[1:])
-    tolerance = 0 if name == "tiles" or precision == torch.float32 else 1 / 128
+    tolerance = 0 if precision == torch.float32 else 1 / 128
     for found, expected in zip(ours, exact, strict=True):
         torch.testing.assert_close(found.to(precision), expected.to(precision), rtol=tolerance, atol=0)
 
@@ -278,11 +264,10 @@ def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits(way):
 
 def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     computed = []
-    module = MODULES.get(way.name, on_tiles)
     for name in ("of_images", "of_parameters"):
-        function = getattr(module, name)
+        function = getattr(on_vectors, name)
         monkeypatch.setattr(
-            module,
+            on_vectors,
             name,
             lambda *args, name=name, function=function: computed.append(name) or function(*args),
         )
@@ -293,37 +278,8 @@ def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     layer(x).sum().backward()
     of_parameters, computed[:] = list(computed), []
     layer.requires_grad_(False)(x.requires_grad_()).sum().backward()
-    expected = (["of_parameters"], ["of_images"]) if way.name in MODULES else ([], [])
+    expected = (["of_parameters"], ["of_images"]) if way.name == "sparse" else ([], [])
     assert (of_parameters, computed) == expected and layer.weight.grad.any() and x.grad.any()
-
-
-def test_tiles_are_given_back_as_they_were():
-    """oneDNN configures tiles once, and expects them to be so when it computes the same again."""
-    torch.manual_seed(0)
-    a, b = torch.randn(64, 96).to(torch.bfloat16), torch.randn(96, 80).to(torch.bfloat16)
-    x, layer = (
-        channels_last(torch.randn(2, 4, 6, 6)).to(torch.bfloat16),
-        PooledConv2d(4, 5, 3).to(torch.bfloat16),
-    )
-    before = a @ b
-    out = layer(x.requires_grad_())
-    between = a @ b
-    out.sum().backward()
-    assert torch.equal(before, between) and torch.equal(before, a @ b)
-    if amx.available():
-        theirs, found, nothing = amx.shapes(5), amx.shapes(1), np.zeros(64, np.uint8)
-        configure, configuration = (
-            numba.njit(lambda array, function=function: function(array.ctypes.data))
-            for function in (amx.configure, amx.configuration)
-        )
-        configure(theirs)
-        out = layer(x)
-        configuration(found)
-        assert np.array_equal(found, theirs)
-        out.sum().backward()
-        configuration(found)
-        configure(nothing)
-        assert np.array_equal(found, theirs)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +329,7 @@ def test_large_images_are_computed_in_two_steps(way, monkeypatch, height, width,
     assert way.calls == (fits and way.name != "two steps")
 
 
-def test_a_kernel_with_more_columns_than_a_tile_has_rows_is_computed_in_two_steps(way):
+def test_a_kernel_whose_sums_do_not_fit_into_registers_is_computed_in_two_steps(way):
     layer, x = PooledConv2d(1, 3, 17).to(torch.bfloat16), channels_last(integers((2, 1, 4, 6), 2))
     out = layer(x.to(torch.bfloat16))
     assert not way.calls

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from fedpart.partition.sharing.clusters import crop_similarity, merged
+from fedpart.partition.sharing.learned import crop_similarity, merged
 
 EXAMPLE = {("a", "b"): 0.9, ("c", "d"): 0.8, ("b", "c"): 0.7}
 

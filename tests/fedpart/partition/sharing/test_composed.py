@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from fedpart.nn.models import mnist_cnn, wrn
 from fedpart.partition.sharing import SHARINGS
+from fedpart.partition.sharing.bank import _allocated as allocated
 from fedpart.partition.sharing.blocks import assembled, block_sizes, chains, cut
-from fedpart.partition.sharing.budget import allocated
 from fedpart.partition.sharing.layers import weight_layers
 
 DOUBLE = torch.float64
@@ -75,7 +75,7 @@ def test_templates_that_one_layer_each_uses_are_independent_layers():
     torch.testing.assert_close(found[2], plain[2], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("coupled", [False, True, [["*"]]])
+@pytest.mark.parametrize("coupled", [False, True])
 def test_gradients_of_templates_are_sums_over_their_uses_in_closed_form(coupled):
     networks = compose("bank", [sized(1), sized(0.5)], budget=600, coupled=coupled)
     bank, large, small = networks[0].shared["1:0"], *(one.recipes["1"] for one in networks)

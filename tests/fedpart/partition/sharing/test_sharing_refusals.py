@@ -14,7 +14,7 @@ ROWS = [
     ("bank", {"budget": "400"}, "budget is a whole number, at least 1"),
     ("bank", {"clusters": ["0", "1"]}, "lists of lists of layers"),
     ("bank", {"clusters": 5}, "lists of lists of layers"),
-    ("bank", {"coupled": "yes"}, "coupled is true, false, or lists of lists"),
+    ("bank", {"coupled": "yes"}, "coupled is true or false"),
     ("bank", {"clusters": [["convx"]]}, "matches 'convx' of clusters; they are 0, 1, 2"),
     ("bank", {"keep": ["conv*"]}, "No Linear or Conv layer matches 'conv"),
     ("bank", {"keep": "0"}, "keep has lists of names of layers"),
