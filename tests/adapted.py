@@ -1,12 +1,11 @@
 """Networks as people bring them: with draws of torch's own, recurrent, with parts that are frozen."""
 
 import torch
-from problems import CLASSES, SIZE, settings, shards
+from problems import CLASSES, SIZE, after, settings, shards
 from torch import nn
 from torch.nn import functional as F
 
 from fedpart import Federation, LocalSettings, Protocol, Task
-from fedpart.engines import LocalEngine
 
 SIZES = (3, 7, 4, 9, 2, 6)
 
@@ -121,7 +120,4 @@ def trained(net, rounds=2, workers=1, execution="loop", data=None, of=None, **ch
     data = shards(SIZES) if data is None else data
     local = LocalSettings(learning_rate=0.3)
     chosen = settings(len(data), **{"chunks": (0.5, 0.3, 0.2), "local": local, **changes})
-    federation = Federation(Protocol(task, chosen))
-    with LocalEngine(federation, data, workers, execution) as engine:
-        engine.run(rounds)
-    return federation
+    return after(rounds, Federation(Protocol(task, chosen)), data, workers, execution)[0]

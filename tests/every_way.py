@@ -3,11 +3,10 @@
 import torch
 from finite_differences import assert_psi_gradient
 from parity import SIZES, assert_parity
-from problems import CLASSES, settings
+from problems import CLASSES, after, settings
 from torch import nn
 
 from fedpart import Dataset, Federation, LocalSettings, Protocol, Task
-from fedpart.engines import LocalEngine
 
 
 def classifier(shape, classes, *first):
@@ -56,15 +55,9 @@ def assert_learned_every_way(
     shape, first = torch.Size(shape), [] if layer is None else [layer]
 
     def task(classes):
-        transforms = [] if transform is None else [transform]
-        return Task(
-            network(shape, classes, *first),
-            transforms=transforms,
-            likelihood=likelihood(classes),
-            average=average,
-            samples=3,
-            precision="fp64",
-        )
+        options = {"transforms": [] if transform is None else [transform], "likelihood": likelihood(classes)}
+        net = network(shape, classes, *first)
+        return Task(net, average=average, samples=3, precision="fp64", **options)
 
     torch.manual_seed(0)
     assert_psi_gradient(task(5), inputs(3, shape, 0), targets=targets(3, 5, 0))
@@ -73,10 +66,7 @@ def assert_learned_every_way(
     found = []
     for execution in ("loop", "fused"):
         protocol = Protocol(task(CLASSES), settings(len(data), local=LocalSettings(0.2)))
-        federation = Federation(protocol)
-        engine = LocalEngine(federation, data, execution=execution)
-        for _ in range(2):
-            engine.run_round()
+        federation, _ = after(2, Federation(protocol), data, execution=execution)
         found.append((federation.w, federation.psi))
     start = protocol.task.psi_space.initial()
     assert not torch.equal(found[0][1], start)

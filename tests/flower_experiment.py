@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from flwr.serverapp import Grid
+from inprocess_grid import InProcessGrid
+from problems import after
 from torch import nn
 from torch.nn import functional as F
 
@@ -25,8 +28,8 @@ from fedpart import (
     RoundReport,
     Task,
 )
-from fedpart.engines import local_engine
 from fedpart.flower.client import make_client_app
+from fedpart.flower.strategy import FedPart
 from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
 
 CLIENTS = 12
@@ -172,17 +175,32 @@ def load() -> Any:
     return app
 
 
-def local(rounds: int, **config: Any) -> tuple[Federation, list[RoundReport]]:
-    """The same run on the in-process engine."""
+Run = tuple[Federation, list[RoundReport]]
+
+
+def local(rounds: int, workers: int = 1, execution: str = "loop", every: int = 10, **config: Any) -> Run:
+    """The same run on the local engine."""
     experiment = build(config)
-    federation, reports = Federation(experiment.protocol), []
-    local_engine(federation, experiment.shards).run(rounds, reports.append)
+    federation, shards = Federation(experiment.protocol), experiment.shards
+    return after(rounds, federation, shards, workers, execution, evaluate_every=every)
+
+
+def deployed(
+    rounds: int,
+    config: Mapping[str, Any] | None = None,
+    grid: Grid | None = None,
+    federation: Federation | None = None,
+    every: int = 10,
+    **options: Any,
+) -> Run:
+    """The same over Flower, on a grid that calls the app in this process; ``options`` are the grid's."""
+    federation, reports = federation or Federation(build(config or {}).protocol), []
+    grid = grid or InProcessGrid(app, CLIENTS, config, **options)
+    FedPart(federation, on_round=reports.append, evaluate_every=every).run(grid, rounds)
     return federation, reports
 
 
-def assert_equal_runs(
-    one: tuple[Federation, list[RoundReport]], other: tuple[Federation, list[RoundReport]]
-) -> None:
+def assert_equal_runs(one: Run, other: Run) -> None:
     """Bit-identical states, equal reports but for time and bytes."""
     assert one[0].round == other[0].round
     assert torch.equal(one[0].w, other[0].w)

@@ -75,10 +75,7 @@ def objects(data):
 
 def huge(data):
     """Declares far more numbers than it has."""
-    stream = io.BytesIO()
-    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12,)}
-    np.lib.format.write_array_header_1_0(stream, header)
-    return stream.getvalue() + data[-16:]
+    return declared(np.frombuffer(data[-16:], np.uint8), "<f4", (10**12,)).data
 
 
 def header(name, value):
@@ -160,7 +157,12 @@ def forged(name, body):
 
 def metadata(**changes):
     """Other values of what the object of an array says of it."""
-    return forged(("arrays", "w"), lambda body: json.dumps({**json.loads(body), **changes}).encode())
+    return forged(("arrays", "w"), in_json(lambda told: {**told, **changes}))
+
+
+def in_json(change):
+    """Changes of a body that is JSON."""
+    return lambda body: json.dumps(change(json.loads(body))).encode()
 
 
 def renamed(name):
@@ -199,13 +201,8 @@ FIXED = [
     metadata(arraychunk_ids=[1]),
     metadata(shape=[2**70]),
     metadata(dtype="\ud800"),
-    forged(
-        ("arrays",),
-        lambda body: json.dumps(
-            {str(i): one for i in range(99) for one in json.loads(body).values()}
-        ).encode(),
-    ),
-    forged((), lambda body: json.dumps({**json.loads(body), "more": "0" * 64}).encode()),
+    forged(("arrays",), in_json(lambda told: {str(i): one for i in range(99) for one in told.values()})),
+    forged((), in_json(lambda told: {**told, "more": "0" * 64})),
     Malformed("longer", with_data(lambda data: data + b"\0"), {"size"}),
     *map(recast, ["float64", "float16", ">f4", "int32", "uint8", "bool", "complex64"]),
 ]
@@ -213,7 +210,8 @@ TOO_LARGE = st.floats(2e15, 1e30) | st.sampled_from([np.nan, np.inf, -np.inf, -1
 WRONG_EXAMPLES = NUMBER.filter(lambda value: not (type(value) is int and 1 <= value <= 1000))
 WRONG_LOSS = NUMBER.filter(lambda value: not (type(value) is float and abs(value) <= 1e15))
 
-OBJECTS = [(), ("arrays",), ("arrays", "w"), ("config",), ("metrics",)]
+OBJECTS = st.sampled_from([(), ("arrays",), ("arrays", "w"), ("config",), ("metrics",)])
+RECORDS = st.sampled_from([ArrayRecord, ConfigRecord, MetricRecord])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
@@ -231,17 +229,9 @@ MALFORMED = st.one_of(
     st.builds(truncated, st.integers(0, 10**6)),
     st.builds(junk, st.binary(max_size=60)),
     st.builds(foreign, st.text(max_size=10).filter(lambda text: text != "numpy.ndarray")),
-    st.builds(
-        lambda name, body: forged(name, lambda _: body), st.sampled_from(OBJECTS), st.binary(max_size=60)
-    ),
-    st.builds(
-        lambda name, value: forged(name, lambda _: json.dumps(value).encode()), st.sampled_from(OBJECTS), JSON
-    ),
+    st.builds(lambda name, body: forged(name, lambda _: body), OBJECTS, st.binary(max_size=60)),
+    st.builds(lambda name, value: forged(name, in_json(lambda _: value)), OBJECTS, JSON),
     st.builds(renamed, st.text(max_size=10)),
     st.builds(extra, st.text(max_size=10)),
-    st.builds(
-        replaced,
-        st.sampled_from(["arrays", "config", "metrics"]),
-        st.sampled_from([ArrayRecord, ConfigRecord, MetricRecord]),
-    ),
+    st.builds(replaced, st.sampled_from(["arrays", "config", "metrics"]), RECORDS),
 )

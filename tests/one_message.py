@@ -70,9 +70,8 @@ class OneMessage:
 
 def clientapp(task):
     """What an executor is told of a ClientApp's task."""
-    return ExecutionSpec(
-        TaskType.CLIENT_APP, "127.0.0.1:1", f"token-{task}", True, None, False, None, False, task
-    )
+    token = f"token-{task}"
+    return ExecutionSpec(TaskType.CLIENT_APP, "127.0.0.1:1", token, True, None, False, None, False, task)
 
 
 def receive_until_the_run_ends(node):

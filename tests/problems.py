@@ -6,7 +6,17 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fedpart import AffineAugmentation, ConcreteDropout, Dataset, Federation, HyperModule, Protocol, uniform
+from fedpart import (
+    AffineAugmentation,
+    ConcreteDropout,
+    Dataset,
+    Federation,
+    HyperModule,
+    Protocol,
+    Task,
+    uniform,
+)
+from fedpart.engines import local_engine
 from fedpart.federated.settings import FederationSettings
 from fedpart.updates.round import Round
 
@@ -90,12 +100,50 @@ def shards(sizes, seed=0):
     return [shard(n, 1000 * seed + i) for i, n in enumerate(sizes)]
 
 
+class Lazy:
+    """Clients that are read when they are needed, each by a call.
+
+    Attributes:
+        asked: the clients that have been read, in order.
+    """
+
+    def __init__(self, read, clients=8):
+        self.read, self.clients, self.asked = read, clients, []
+
+    def __len__(self):
+        return self.clients
+
+    def __getitem__(self, client):
+        self.asked.append(client)
+        return self.read(client)
+
+
 def augmentation():
     return AffineAugmentation(initial=0.1)
 
 
+def initial(task):
+    """Weights by name, and psi."""
+    space = task.parameter_space(1)
+    return space.tensors(space.initial()), task.psi_space.initial()
+
+
+def outputs(task, inputs, noise=None, **options):
+    """Of a task, or of a network as the task of one sample, at its first weights."""
+    task = task if isinstance(task, Task) else Task(task, samples=1)
+    return task.outputs(*initial(task), inputs, noise, **options)
+
+
 def settings(clients, **changes):
     return FederationSettings(clients=clients, **{"cohort": clients, "seed": 3, **changes})
+
+
+def after(rounds, federation, data, workers=1, execution="loop", **options):
+    """A federation when so many rounds are complete, and their reports; options of the engine."""
+    reports = []
+    with local_engine(federation, data, workers, execution, **options) as engine:
+        engine.run(rounds, reports.append)
+    return federation, reports
 
 
 class Recorder(Federation):

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
-Row = tuple[str, Callable[[], object], type[BaseException], str]
-"""What is tried, in words; a call of it; the error; a regular expression that its sentence must match."""
+Row = tuple[str, Callable[[], object], type[BaseException], str] | tuple[str, Callable[[], object], str]
+"""What is tried, in words; a call of it; the error, if it is no ValueError; a regular expression that its
+sentence must match."""
 
 
 def check(rows: Iterable[Row]) -> None:
@@ -15,10 +18,21 @@ def check(rows: Iterable[Row]) -> None:
     rows = list(rows)
     assert rows, "the table is empty"
     assert len({what for what, *_ in rows}) == len(rows), "two rows have the same name"
-    wrong = [
-        f"{what}: {fault}" for what, call, error, pattern in rows if (fault := _fault(call, error, pattern))
-    ]
+    faults = ((what, _fault(call, *(error or [ValueError]), pattern)) for what, call, *error, pattern in rows)
+    wrong = [f"{what}: {fault}" for what, fault in faults if fault]
     assert not wrong, f"{len(wrong)} of {len(rows)} refusals are not as told:\n" + "\n".join(wrong)
+
+
+def check_keywords(
+    make: Callable[..., object],
+    rows: Iterable[tuple[dict[str, Any], str]],
+    error: type[BaseException] = ValueError,
+) -> None:
+    """As :func:`check`, of calls of ``make``: a row is its keywords, and the sentence."""
+    check(
+        (f"{number}, {', '.join(keywords)}: {says}", partial(make, **keywords), error, says)
+        for number, (keywords, says) in enumerate(rows)
+    )
 
 
 def _fault(call: Callable[[], object], error: type[BaseException], pattern: str) -> str:

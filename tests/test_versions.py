@@ -17,9 +17,8 @@ from places import ROOT
 
 FILE = tomllib.loads((ROOT / "pyproject.toml").read_text())
 REQUIRED = [Requirement(line) for line in FILE["project"]["dependencies"]]
-EXTRAS = {
-    Requirement(line).name for lines in FILE["project"]["optional-dependencies"].values() for line in lines
-} - {"fedpart"}
+OPTIONAL = [line for lines in FILE["project"]["optional-dependencies"].values() for line in lines]
+EXTRAS = {Requirement(line).name for line in OPTIONAL} - {"fedpart"}
 PINS = FILE["tool"]["uv"]["constraint-dependencies"]
 TOOLS = [line for line in FILE["dependency-groups"]["dev"] if line.startswith(("pytest", "hypothesis"))]
 OLDEST = {r.name: s.version for r in REQUIRED for s in r.specifier if s.operator == ">="}
@@ -27,13 +26,7 @@ OLDEST = {r.name: s.version for r in REQUIRED for s in r.specifier if s.operator
 FOLLOWING = (
     "cuda-", "llvmlite", "nvidia-", "onnx-ir", "pydantic-core", "setuptools", "sympy", "tokenizers", "triton",
 )  # fmt: skip
-CORE = (
-    "engines/test_federate.py",
-    "randomness",
-    "task/test_psi_gradient.py",
-    "task/test_task.py",
-    "training",
-)
+CORE = "engines/test_federate.py", "randomness", "task/test_psi_gradient.py", "task/test_task.py", "training"
 RUN = """
 import sys, torch
 import fedpart
@@ -70,17 +63,14 @@ def environment(folder, *options):
 
 
 def install(python, *what):
-    done = subprocess.run(
-        [UV, "pip", "install", "--no-config", "-q", "-p", python, *what], capture_output=True, text=True
-    )
+    command = [UV, "pip", "install", "--no-config", "-q", "-p", python, *what]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def versions(python):
-    listed = subprocess.run(
-        [UV, "pip", "list", "-q", "-p", python, "--format", "json"], check=True, capture_output=True
-    )
-    return {package["name"]: Version(package["version"]) for package in json.loads(listed.stdout)}
+    listed = subprocess.check_output([UV, "pip", "list", "-q", "-p", python, "--format", "json"])
+    return {package["name"]: Version(package["version"]) for package in json.loads(listed)}
 
 
 def runs(python, folder):
@@ -99,11 +89,8 @@ def test_it_runs_on_the_oldest_versions_and_passes_tests_there(wheel, free, tmp_
     install(python, *oldest, "-r", ROOT / "pyproject.toml", *TOOLS)
     install(python, "--no-deps", wheel)
     installed = versions(python)
-    newer = [
-        name
-        for name, bound in OLDEST.items()
-        if installed[name].release[:2] != (*Version(bound).release, 0)[:2]
-    ]
+    lowest = {name: (*Version(bound).release, 0)[:2] for name, bound in OLDEST.items()}
+    newer = [name for name, bound in lowest.items() if installed[name].release[:2] != bound]
     assert not newer, "lower bounds that nobody has tried"
     runs(python, tmp_path)
     tests = [ROOT / "tests" / "fedpart" / name for name in CORE]

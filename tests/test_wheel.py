@@ -17,9 +17,8 @@ from tiny import TINY
 
 import fedpart
 
-STRIPES = re.search(
-    r"# file: stripes\.py\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL
-)
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+STRIPES = re.search(r"# file: stripes\.py\n(.*?)```", GUIDE, re.DOTALL)
 PYPROJECT = """
 [project]
 name = "mine"
@@ -130,9 +129,8 @@ def test_fedpart_runs_a_configuration_with_a_loader_beside_it_from_anywhere(pyth
     shipped = ["run", "quickstart", "--set", "engine=local", "rounds=1", "beside=null", "--out", "named"]
     call(tmp_path / "there", command, *shipped)
     assert json.loads((tmp_path / "there" / "named" / "summary.json").read_text())["rounds"] == 1
-    where = call(
-        tmp_path, python, "-c", "import fedpart, simulations; print(fedpart.__file__, simulations.__file__)"
-    )
+    code = "import fedpart, simulations; print(fedpart.__file__, simulations.__file__)"
+    where = call(tmp_path, python, "-c", code)
     assert all(str(python.parents[1]) in file for file in where.split())
 
 

@@ -10,7 +10,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,63 +48,34 @@ class Timings:
         return statistics.median(shares) if shares else None
 
 
-@dataclass(frozen=True)
-class Row:
-    """One engine on one workload: docs/guides/benchmarks.md says what each number is.
-
-    There is no ratio and no GFLOP/s without the bare loop, whose operations are counted.
-    """
-
-    workload: str
-    engine: str
-    seconds_per_round: float
-    spread: float
-    ratio_to_bare: float | None
-    clients_per_second: float
-    overhead_share: float | None
-    peak_mb: float | None
-    gflop_per_second: float | None
-    first_round_seconds: float
-    rounds: int
-    commit: str | None
-    torch: str
-    peer: str | None
-    machine: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, to four significant digits."""
-        return {
-            name: float(f"{value:.4g}") if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-        }
+Row = dict[str, Any]
+"""One engine on one workload, to four significant digits; docs/guides/benchmarks.md says what each is."""
 
 
 def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
-    """The rows of one workload's engines, in their order."""
-    bare, found = measured.get("bare"), []
-    commit, machine = git_commit(), _machine()
+    """The rows of one workload's engines, in their order; only the bare loop's operations are counted."""
+    bare, told, commit, machine = measured.get("bare"), [], git_commit(), _machine()
     for engine, timings in measured.items():
         median = statistics.median(timings.seconds)
-        found.append(
-            Row(
-                workload=workload.name,
-                engine=engine,
-                seconds_per_round=median,
-                spread=_spread(timings.seconds),
-                ratio_to_bare=median / statistics.median(bare.seconds) if bare else None,
-                clients_per_second=workload.cohort / median,
-                overhead_share=timings.overhead_share(),
-                peak_mb=timings.peak_mb,
-                gflop_per_second=statistics.median(bare.flops) / median / 1e9 if bare else None,
-                first_round_seconds=timings.first_round,
-                rounds=len(timings.seconds),
-                commit=commit,
-                torch=torch.__version__,
-                peer=timings.peer,
-                machine=machine,
-            )
-        )
-    return found
+        row = {
+            "workload": workload.name,
+            "engine": engine,
+            "seconds_per_round": median,
+            "spread": _spread(timings.seconds),
+            "ratio_to_bare": median / statistics.median(bare.seconds) if bare else None,
+            "clients_per_second": workload.cohort / median,
+            "overhead_share": timings.overhead_share(),
+            "peak_mb": timings.peak_mb,
+            "gflop_per_second": statistics.median(bare.flops) / median / 1e9 if bare else None,
+            "first_round_seconds": timings.first_round,
+            "rounds": len(timings.seconds),
+            "commit": commit,
+            "torch": torch.__version__,
+            "peer": timings.peer,
+            "machine": machine,
+        }
+        told.append({key: float(f"{v:.4g}") if isinstance(v, float) else v for key, v in row.items()})
+    return told
 
 
 def check_file(file: Path) -> None:
@@ -125,7 +96,7 @@ def write(found: Sequence[Row], file: Path) -> None:
     Raises:
         ConfigError: it cannot be written, and is as it was; one sentence.
     """
-    lines = "".join(json.dumps(row.to_dict()) + "\n" for row in found)
+    lines = "".join(json.dumps(row) + "\n" for row in found)
     with _writing(file):
         replace(file.resolve(), lambda opened: opened.write(lines.encode()))
 
@@ -152,14 +123,14 @@ def table(found: Sequence[Row]) -> Table:
         "GFLOP\n/s": ("gflop_per_second", "{:.1f}"),
         "start": ("first_round_seconds", "{:.1f} s"),
     }
-    title = f"{found[0].workload}: medians of {found[0].rounds} rounds, interleaved"
+    title = f"{found[0]['workload']}: medians of {found[0]['rounds']} rounds, interleaved"
     caption = "start: until the end of the first round; not model: time outside forward and backward"
     shown = terminal_table(["engine", *columns], title, caption, padding=1)
     shown.columns[0].justify = "left"
     for row in found:
-        cells = [(getattr(row, name), form) for name, form in columns.values()]
+        cells = [(row[name], form) for name, form in columns.values()]
         texts = [DASH if value is None else form.format(value) for value, form in cells]
-        shown.add_row(*map(Text, [row.engine, *texts]))
+        shown.add_row(*map(Text, [row["engine"], *texts]))
     return shown
 
 

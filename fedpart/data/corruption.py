@@ -34,10 +34,6 @@ def _contrast(images: Tensor, severity: int, seed: int) -> Tensor:
     return mean + _CONTRAST[severity - 1] * (images - mean)
 
 
-def _brightness(images: Tensor, severity: int, seed: int) -> Tensor:
-    return images + _BRIGHTNESS[severity - 1]
-
-
 def _pixelate(images: Tensor, severity: int, seed: int) -> Tensor:
     height, width = images.shape[2:]
     small = [max(1, round(_PIXELATE[severity - 1] * length)) for length in (height, width)]
@@ -49,7 +45,7 @@ CORRUPTIONS: dict[str, Callable[[Tensor, int, int], Tensor]] = {
     "gaussian_noise": _gaussian_noise,
     "box_blur": _box_blur,
     "contrast": _contrast,
-    "brightness": _brightness,
+    "brightness": lambda images, severity, _: images + _BRIGHTNESS[severity - 1],
     "pixelate": _pixelate,
 }
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -205,6 +205,11 @@ class Splits:
     def parts(self) -> dict[str, Dataset]:
         """The three data sets by name, training first."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def mapped(self, change: Callable[[Dataset], Dataset], **others: Any) -> Splits:
+        """The three parts changed alike; ``others`` take the place of further fields."""
+        parts: Any = {name: change(part) for name, part in self.parts().items()}
+        return replace(self, **parts, **others)
 
 
 def has_labels(dataset: Dataset) -> bool:

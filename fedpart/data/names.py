@@ -50,7 +50,9 @@ def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, 
         [n] int64 for each file, and the K names; two that mean the same, such as true and 1, are refused.
     """
     texts = {file: texts_of(column, name, file) for file, column in values.items()}
-    known = sorted(set().union(*texts.values()), key=_ascending(texts))
+    distinct: set[str] = set().union(*texts.values())
+    whole = all(text.removeprefix("-").isdecimal() for text in distinct)
+    known = sorted(distinct, key=(lambda text: (int(text), text)) if whole else str)
     meant: dict[str, str] = {}
     for text in known:
         if (other := meant.setdefault(_meaning(text), text)) != text:
@@ -59,8 +61,7 @@ def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, 
                 f"write one of them throughout."
             )
     numbers = {text: number for number, text in enumerate(known)}
-    found = {file: torch.tensor([numbers[text] for text in column]) for file, column in texts.items()}
-    return found, tuple(known)
+    return {file: torch.tensor([numbers[text] for text in row]) for file, row in texts.items()}, tuple(known)
 
 
 def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
@@ -105,8 +106,3 @@ def _meaning(text: str) -> str:
     if (word := text.casefold()) in _WORDS:
         return _WORDS[word]
     return str(Fraction(text)) if _NUMBER.fullmatch(text) else text
-
-
-def _ascending(texts: Mapping[str, Sequence[str]]) -> Any:
-    whole = all(text.removeprefix("-").isdecimal() for column in texts.values() for text in column)
-    return (lambda text: (int(text), text)) if whole else str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -90,6 +91,5 @@ def rotated(
 
 def rotated_splits(splits: Splits, seed: int, max_angle: float = math.pi) -> Splits:
     """All three parts rotated by independent angles, validation and test as training is (App. J.2)."""
-    parts = (rotated(dataset, seed, max_angle, part=i) for i, dataset in enumerate(splits.parts().values()))
-    train, validation, test = parts
-    return Splits(train, validation, test, splits.num_classes, splits.classes)
+    numbers = itertools.count()
+    return splits.mapped(lambda dataset: rotated(dataset, seed, max_angle, part=next(numbers)))

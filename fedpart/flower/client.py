@@ -25,6 +25,7 @@ from fedpart.federated.wire import (
     score_scalars,
     update_scalars,
 )
+from fedpart.training.settings import require
 from fedpart.updates.residuals import NONE, Residuals
 from fedpart.updates.round import Round
 
@@ -55,10 +56,8 @@ class _Clients:
         self.executor, self.residuals = Executor(self.protocol), None
         if self.protocol.settings.error_feedback:
             if folder is None:
-                raise ValueError(
-                    "With error_feedback a client keeps a file; give make_client_app() a folder for it, with "
-                    "keep=..., or leave error_feedback out."
-                )
+                give = "give make_client_app() a folder for it, with keep=..., or leave error_feedback out."
+                raise ValueError(f"With error_feedback a client keeps a file; {give}")
             self.residuals = Residuals(folder, self.protocol.fingerprint)
         self._last: tuple[tuple[int, int, bytes, bytes], Round] | None = None
 
@@ -105,25 +104,20 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
         try:
             header.check(received)
         except ValueError as error:
-            raise ValueError(
-                f"The server's message does not fit this client: {error}; start both with the same "
-                f"configuration and the same version of fedpart."
-            ) from error
+            same = "start both with the same configuration and the same version of fedpart."
+            raise ValueError(f"The server's message does not fit this client: {error}; {same}") from error
         record = cast(ArrayRecord, message.content["arrays"])
         return clients, header, clients.round(header.round, header.client, record)
+
+    def answer(message: Message, header: Header, **records: Any) -> Message:
+        return Message(RecordDict({**records, "config": ConfigRecord(header.scalars())}), reply_to=message)
 
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
         """What this client makes of the network, on what it holds out of training."""
         clients, header, round = asked(message, context)
         score = evaluate(clients.executor, round, header.client, clients.shards[header.client])
-        reply = RecordDict(
-            {
-                "metrics": MetricRecord({**score_scalars(score)}),
-                "config": ConfigRecord(header.scalars()),
-            }
-        )
-        return Message(reply, reply_to=message)
+        return answer(message, header, metrics=MetricRecord({**score_scalars(score)}))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -138,14 +132,8 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
             name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
             for name, part in encode_update(update).items()
         }
-        reply = RecordDict(
-            {
-                "arrays": ArrayRecord(arrays),
-                "metrics": MetricRecord({**update_scalars(update)}),
-                "config": ConfigRecord(header.scalars()),
-            }
-        )
-        return Message(reply, reply_to=message)
+        metrics = MetricRecord({**update_scalars(update)})
+        return answer(message, header, arrays=ArrayRecord(arrays), metrics=metrics)
 
     return app
 
@@ -163,11 +151,9 @@ def client_number(context: Context) -> tuple[int, int]:
     Raises:
         ValueError: the node was started without them.
     """
-    found = [context.node_config.get(key) for key in ("partition-id", "num-partitions")]
-    if not all(type(value) is int for value in found):
-        raise ValueError(
-            f"This node does not know which client it is: partition-id and num-partitions are {found[0]!r} "
-            f"and {found[1]!r}; start it with --node-config 'partition-id=0 num-partitions=2', or your own "
-            f"numbers."
-        )
-    return cast(tuple[int, int], tuple(found))
+    client, clients = (context.node_config.get(key) for key in ("partition-id", "num-partitions"))
+    known = type(client) is int and type(clients) is int
+    said = f"partition-id and num-partitions are {client!r} and {clients!r}"
+    start = "start it with --node-config 'partition-id=0 num-partitions=2', or your own numbers."
+    require(known, f"This node does not know which client it is: {said}; {start}")
+    return cast(int, client), cast(int, clients)

@@ -7,7 +7,7 @@ from logging import WARNING, getLogger
 
 from flwr.app import Message
 
-from fedpart.flower.workarounds.traffic import message_bytes
+from fedpart.flower.workarounds.outside import message_bytes
 
 log = getLogger("flwr").log
 

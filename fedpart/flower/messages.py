@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 
@@ -51,21 +51,25 @@ def instruction(
     residuals: Residuals | None = None,
 ) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
-    config = Header.of(protocol, round, client).scalars()
-    config["jobs"] = encode_jobs(protocol.plan(client, round))
+    config: dict[str, Any] = {"jobs": encode_jobs(protocol.plan(client, round))}
     if residuals is not None:
         config["residuals"] = list(residuals.of([client]).versions[client])
-    content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
-    ttl = protocol.settings.round_timeout + GRACE
-    return Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=str(round))
+    return _message(MessageType.TRAIN, protocol, round, client, node, state, config)
 
 
 def question(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:
     """Asks ``client``, reached at ``node``, what it makes of the network that came out of ``round``."""
-    config = ConfigRecord(Header.of(protocol, round, client).scalars())
-    content = RecordDict({"arrays": state, "config": config})
+    return _message(MessageType.EVALUATE, protocol, round, client, node, state, {})
+
+
+def _message(
+    kind: str, protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord, config: Any
+) -> Message:
+    """With the header of the client's round, and what more ``config`` says."""
+    header = Header.of(protocol, round, client).scalars()
+    content = RecordDict({"arrays": state, "config": ConfigRecord({**header, **config})})
     ttl = protocol.settings.round_timeout + GRACE
-    return Message(content, node, MessageType.EVALUATE, ttl=ttl, group_id=str(round))
+    return Message(content, node, kind, ttl=ttl, group_id=str(round))
 
 
 def read_score(protocol: Protocol, round: int, client: int, reply: Message) -> HeldOutScore:

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import GRACE, cause
+from fedpart.flower.workarounds.protocol import require
 from fedpart.updates.errors import brief
 
 log = getLogger("flwr").log
@@ -147,17 +148,13 @@ class Nodes:
                 continue
             try:
                 client = self._read(answer)
-                if self._bound and name != node_name(client):
-                    raise RegistrationError(
-                        f"It says that it is client {client}, but its key is registered as "
-                        f"{name!r}: start it with the partition-id of its key."
-                    )
+                own = f"its key is registered as {name!r}: start it with the partition-id of its key."
+                named = not self._bound or name == node_name(client)
+                require(named, f"It says that it is client {client}, but {own}", RegistrationError)
                 other = self._latest.get(client)
                 if other is not None and other.turn == turn:  # they were there at the same time
-                    raise NodesError(
-                        f"Nodes {other.node} and {node} both say that they are client {client}; "
-                        f"give every node a partition-id of its own."
-                    )
+                    both = f"Nodes {other.node} and {node} both say that they are client {client}"
+                    raise NodesError(f"{both}; give every node a partition-id of its own.")
             except NodesError as error:
                 if not self.lenient and not isinstance(error, RegistrationError):
                     raise
@@ -175,25 +172,20 @@ class Nodes:
             raise NodesError(f"A node cannot say which client it is: {cause(answer.error)}")
         config = cast(ConfigRecord, answer.content.get("config", ConfigRecord()))
         version, client, clients = (config.get(key) for key in ("version", "client", "clients"))
-        if version != VERSION:
-            raise NodesError(
-                f"A node speaks version {brief(str(version))} of the wire form, this server {VERSION}; "
-                f"install the same version of fedpart on both."
-            )
+        same = "install the same version of fedpart on both."
+        speaks = (
+            f"A node speaks version {brief(str(version))} of the wire form, this server {VERSION}; {same}"
+        )
+        require(version == VERSION, speaks, NodesError)
         if type(client) is not int or type(clients) is not int:
-            raise NodesError("A node answers without a number; install the same version of fedpart on both.")
+            raise NodesError(f"A node answers without a number; {same}")
         if self.late and self.clients <= client < min(clients, self.clients + MOST_LATE):
             return client  # it joins late, in a larger federation; the assignment keeps the chunks balanced
-        if clients != self.clients:
-            raise NodesError(
-                f"A node was started for {clients} clients, the configuration has {self.clients}. "
-                f"{self._switch()}"
-            )
-        if not 0 <= client < self.clients:
-            raise NodesError(
-                f"A node says that it is client {client}; clients are numbered 0 to {self.clients - 1}: "
-                f"correct its partition-id."
-            )
+        others = f"A node was started for {clients} clients, the configuration has {self.clients}."
+        require(clients == self.clients, f"{others} {self._switch()}", NodesError)
+        numbers = f"clients are numbered 0 to {self.clients - 1}: correct its partition-id."
+        claims = f"A node says that it is client {client}; {numbers}"
+        require(0 <= client < self.clients, claims, NodesError)
         return client
 
 

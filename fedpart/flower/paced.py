@@ -11,7 +11,7 @@ from fedpart.federated.cohorts import download_bytes
 from fedpart.federated.federation import Federation
 from fedpart.federated.pace.turns import Turn
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.workarounds.traffic import message_bytes
+from fedpart.flower.workarounds.outside import message_bytes
 from fedpart.updates.round import CohortSum, Round
 
 

@@ -22,9 +22,9 @@ from fedpart.flower.messages import cause, instruction, question, read_reply, re
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
 from fedpart.flower.workarounds.objects import UNREADABLE
-from fedpart.flower.workarounds.traffic import message_bytes
+from fedpart.flower.workarounds.outside import message_bytes
 from fedpart.partition.partition import Partition
-from fedpart.task.held_out import HeldOutScore
+from fedpart.training.settings import require
 from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.stages.privacy import refuse_seeded
@@ -142,11 +142,9 @@ class FedPart(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Draw the cohort of the federation's next round, and write to it."""
-        if arrays is not self.initial_arrays():
-            raise ValueError(
-                "FedPart starts from the state of its federation; pass strategy.initial_arrays() to start(), "
-                "and load other values into the federation."
-            )
+        way = "pass strategy.initial_arrays() to start(), and load other values into the federation."
+        begins = f"FedPart starts from the state of its federation; {way}"
+        require(arrays is self.initial_arrays(), begins)
         protocol = self.federation.protocol
         everyone, nodes = range(protocol.settings.clients), dict[int, int]()
         if not self._met_all:
@@ -177,7 +175,8 @@ class FedPart(Strategy):
         def sum_of(begun: Round, clients: Sequence[int]) -> CohortSum:
             def answer(client: int) -> Update:
                 try:
-                    return self._answer(begun, client, incoming.take(client))
+                    read = partial(read_reply, limit=begun.limit)
+                    return self._read(read, begun.number, client, incoming.take(client))
                 except ClientError as error:
                     if self._skip:
                         log(WARNING, "Client %s is left out: %s", client, error)
@@ -199,18 +198,9 @@ class FedPart(Strategy):
             self._report = report
         elif self.on_round is not None:
             self.on_round(report)
-        values: dict[str, Any] = {
-            "train-loss": report.train_loss,
-            "lml": report.lml,
-            "upload-bytes": report.upload_bytes,
-            "download-bytes": report.download_bytes,
-            "replies": report.replies,
-            "skipped": len(report.skipped),
-            "refused": sum(report.refused.values()),
-            "epsilon": report.epsilon,
-        }
-        metrics = MetricRecord({name: value for name, value in values.items() if value is not None})
-        return self.initial_arrays(), metrics
+        names = ("train_loss", "lml", "upload_bytes", "download_bytes", "replies", "epsilon")
+        counts = {"skipped": len(report.skipped), "refused": sum(report.refused.values())}
+        return self.initial_arrays(), _metrics(report, *names, **counts)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -237,7 +227,7 @@ class FedPart(Strategy):
         report, self._report = self._report, None
         incoming = Incoming(replies, self._sent)
         scores = ClientScores(self.federation.protocol, list(self._sent))
-        scores.gather(lambda client: self._score(client, incoming.take(client)))
+        scores.gather(lambda client: self._read(read_score, report.round, client, incoming.take(client)))
         repeated = self._repeated(incoming, report.round)
         scores.write(report, ["repeated"] * len(repeated) + ["late"] * incoming.late)
         sent = sum(message_bytes(message) for message in self._sent.values())
@@ -245,8 +235,7 @@ class FedPart(Strategy):
         report.seconds += time.perf_counter() - self._started
         if self.on_round is not None:
             self.on_round(report)
-        values = {"client-accuracy": report.client_accuracy, "client-nll": report.client_nll}
-        return MetricRecord({name: value for name, value in values.items() if value is not None})
+        return _metrics(report, "client_accuracy", "client_nll")
 
     def summary(self) -> None:
         """Log what the run consists of."""
@@ -272,14 +261,6 @@ class FedPart(Strategy):
         """What the clients that begin now begin with."""
         return self.federation.start(self.federation.round + 1)
 
-    def _answer(self, round: Round, client: int, answer: Message | None) -> Update:
-        """The client's update, checked, or a ClientError that names the client and the cause."""
-        return self._read(partial(read_reply, limit=round.limit), round.number, client, answer)
-
-    def _score(self, client: int, answer: Message | None) -> HeldOutScore:
-        """The client's score, or a ClientError."""
-        return self._read(read_score, self.federation.round, client, answer)
-
     def _read(
         self,
         read: Callable[[Protocol, int, int, Message], Found],
@@ -300,3 +281,9 @@ class FedPart(Strategy):
             return read(self.federation.protocol, round, client, answer)
         except Refusal as error:
             raise ClientError.refused(client, round, error) from error
+
+
+def _metrics(report: RoundReport, *names: str, **more: float) -> MetricRecord:
+    """What a report says of these, as far as it does, and more."""
+    said = {name.replace("_", "-"): getattr(report, name) for name in names}
+    return MetricRecord({**{name: value for name, value in said.items() if value is not None}, **more})

@@ -56,7 +56,10 @@ class Mlflow(Logger):
             self._client.update_run(self._run, status="RUNNING")
         else:
             files = None if self._uri else (folder / "mlflow-files").as_uri()
-            self._run = self._client.create_run(self._experiment_id(files), run_name=run.name).info.run_id
+            known_as = self._client.get_experiment_by_name(self._experiment)
+            id = known_as and known_as.experiment_id
+            id = id or self._client.create_experiment(self._experiment, artifact_location=files)
+            self._run = self._client.create_run(str(id), run_name=run.name).info.run_id
             known.write_text(self._run)
             params = [self._mlflow.entities.Param(name, str(value)) for name, value in run.config.items()]
             self._send("params", params)
@@ -80,12 +83,6 @@ class Mlflow(Logger):
     def close(self) -> None:
         if self._run and not self._finished:
             self._client.set_terminated(self._run, "FAILED")
-
-    def _experiment_id(self, files: str | None) -> str:
-        found = self._client.get_experiment_by_name(self._experiment)
-        if found is not None:
-            return str(found.experiment_id)
-        return str(self._client.create_experiment(self._experiment, artifact_location=files))
 
     def _held(self) -> list[tuple[str, int]] | set[tuple[str, int]]:
         """The points that the run has, by name and step; a list if one is there twice."""

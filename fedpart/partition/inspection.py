@@ -22,7 +22,7 @@ def check_supported(module: nn.Module, chunks: int = 1) -> None:
     Raises:
         ValueError: names all of them, the reasons, and the code to use instead.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    refused: dict[tuple[str, str], list[str]] = {}
     for name, layer in module.named_modules():
         reason = _refusal(layer)
         if reason is None and chunks > 1 and ties_examples(layer):
@@ -32,14 +32,13 @@ def check_supported(module: nn.Module, chunks: int = 1) -> None:
             )
         if reason:
             where = repr(name) if name else "the top level"
-            found.setdefault((type(layer).__name__, reason), []).append(where)
-    if found:
-        raise ValueError("; ".join(_sentence(*kind, places) for kind, places in found.items()) + ".")
-
-
-def _sentence(kind: str, reason: str, places: list[str]) -> str:
-    more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
-    return f"{kind} at {places[0]}{more} cannot be partitioned: {reason}"
+            refused.setdefault((type(layer).__name__, reason), []).append(where)
+    clauses = []
+    for (kind, reason), places in refused.items():
+        more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+        clauses.append(f"{kind} at {places[0]}{more} cannot be partitioned: {reason}")
+    if clauses:
+        raise ValueError("; ".join(clauses) + ".")
 
 
 def _refusal(layer: nn.Module) -> str | None:

@@ -53,12 +53,9 @@ def side_by_side(workload: Workload, network=None):
             weight.copy_(value)
     model.double()
     work = FedpartsNumbers(federation, model, [(x.double(), y) for x, y in data], workload)
-    loop = (
-        bare.BarePartitioned(work, protocol.partition.assignment)
-        if workload.partitioned
-        else bare.BareFedAvg(work)
-    )
-    return engine, loop
+    if workload.partitioned:
+        return engine, bare.BarePartitioned(work, protocol.partition.assignment)
+    return engine, bare.BareFedAvg(work)
 
 
 def run(engine, loop, rounds):
@@ -86,12 +83,8 @@ def test_fedavg(workload):
         torch.testing.assert_close(w, expected, rtol=0, atol=1e-10)
 
 
-W4 = replace(
-    WORKLOADS["W4"],
-    **{**SMALL, "model": "test_bare:narrow", "shape": (2, 8, 8), "chunks": (0.6, 0.4)},
-    batch_size=3,
-    psi_batch=4,
-)
+NARROW = SMALL | {"model": "test_bare:narrow", "shape": (2, 8, 8), "chunks": (0.6, 0.4)}
+W4 = replace(WORKLOADS["W4"], **NARROW, batch_size=3, psi_batch=4)
 
 
 def narrow(num_classes, input_shape, dropout):

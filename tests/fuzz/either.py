@@ -4,6 +4,7 @@ import collections
 import functools
 import itertools
 import random
+from operator import attrgetter
 from types import SimpleNamespace
 
 import numpy as np
@@ -51,126 +52,62 @@ add("tie by a slice of data", lambda s: setattr(s.b, "bias", nn.Parameter(s.a.we
 
 
 # C. weights that forward sets
-@add("C data = renorm")
-def _(s, x):
-    s.a.weight.data = torch.renorm(s.a.weight.data, 2, 0, 0.5)
-    return two_layers(s, x)
+def changing(change, then=two_layers):
+    """A forward that changes something of the piece, and computes then."""
+    return lambda s, x: (change(s, x), then(s, x))[1]
 
 
-@add("C data = of the bias")
-def _(s, x):
-    s.b.bias.data = s.b.bias.data.clamp(-0.05, 0.05)
-    return two_layers(s, x)
+def shrink(array):
+    array *= 0.9
 
 
-@add("C in place under no_grad")
-def _(s, x):
-    with torch.no_grad():
-        s.a.weight.div_(s.a.weight.norm().clamp(min=1))
-    return two_layers(s, x)
+def sets_data(of, value):
+    """Gives a parameter other data: both are functions of the piece."""
+    return changing(lambda s, x: setattr(of(s), "data", value(s)))
 
 
-@add("C in place on data")
-def _(s, x):
-    s.a.weight.data.clamp_(-0.2, 0.2)
-    return two_layers(s, x)
-
-
-@add("C set_")
-def _(s, x):
-    with torch.no_grad():
-        s.a.weight.set_(s.a.weight.clamp(-0.2, 0.2))
-    return two_layers(s, x)
-
-
-@add("C through numpy")
-def _(s, x):
-    s.a.weight.detach().numpy()[...] *= 0.9
-    return two_layers(s, x)
-
-
-@add("C new parameter")
-def _(s, x):
-    s.a.weight = nn.Parameter(s.a.weight.detach().clamp(-0.2, 0.2))
-    return two_layers(s, x)
-
-
-@add("frozen changed in place", lambda s: s.a.requires_grad_(False))
-def _(s, x):
-    s.a.weight.mul_(0.9)
-    return two_layers(s, x)
-
-
-@add("frozen data =", lambda s: s.a.requires_grad_(False))
-def _(s, x):
-    s.a.weight.data = s.a.weight.data * 0.9
-    return two_layers(s, x)
-
-
-@add("buffer changed through numpy", lambda s: s.register_buffer("c", torch.ones(WIDTH)))
-def _(s, x):
-    s.c.numpy()[...] *= 0.9
-    return s.a(x) * s.c
-
-
-@add("buffer changed by data", lambda s: s.register_buffer("c", torch.ones(WIDTH)))
-def _(s, x):
-    s.c.data = s.c.data * 0.9
-    return s.a(x) * s.c
-
+in_silence = torch.no_grad()
+clamped = in_silence(lambda s: s.a.weight.clamp(-0.2, 0.2))
+weight = attrgetter("a.weight")
+add("C data = renorm")(sets_data(weight, lambda s: torch.renorm(s.a.weight.data, 2, 0, 0.5)))
+add("C data = of the bias")(sets_data(attrgetter("b.bias"), lambda s: s.b.bias.data.clamp(-0.05, 0.05)))
+add("C in place under no_grad")(
+    changing(in_silence(lambda s, x: s.a.weight.div_(s.a.weight.norm().clamp(min=1))))
+)
+add("C in place on data")(changing(lambda s, x: s.a.weight.data.clamp_(-0.2, 0.2)))
+add("C set_")(changing(in_silence(lambda s, x: s.a.weight.set_(clamped(s)))))
+add("C through numpy")(changing(lambda s, x: shrink(s.a.weight.detach().numpy())))
+add("C new parameter")(changing(lambda s, x: setattr(s.a, "weight", nn.Parameter(clamped(s)))))
+add("frozen changed in place", lambda s: s.a.requires_grad_(False))(
+    changing(lambda s, x: s.a.weight.mul_(0.9))
+)
+add("frozen data =", lambda s: s.a.requires_grad_(False))(sets_data(weight, lambda s: s.a.weight.data * 0.9))
+add("buffer changed through numpy", lambda s: s.register_buffer("c", torch.ones(WIDTH)))(
+    changing(lambda s, x: shrink(s.c.numpy()), lambda s, x: s.a(x) * s.c)
+)
+add("buffer changed by data", lambda s: s.register_buffer("c", torch.ones(WIDTH)))(
+    changing(lambda s, x: setattr(s.c, "data", s.c.data * 0.9), lambda s, x: s.a(x) * s.c)
+)
 
 # D. state
-@add("D attribute", puts("h", lambda s: torch.zeros(WIDTH)))
-def _(s, x):
-    s.h = 0.5 * s.h + s.a(x).mean(0).detach()
-    return s.a(x) + s.h
-
-
-@add("D tensor in place", puts("h", lambda s: torch.zeros(WIDTH)))
-def _(s, x):
-    s.h.add_(1)
-    return s.a(x) * s.h
-
-
-@add("D tensor in a dict", puts("h", lambda s: {"mean": torch.zeros(WIDTH)}))
-def _(s, x):
-    s.h["mean"].add_(0.1)
-    return s.a(x) + s.h["mean"]
-
-
-@add("D counter", puts("n", lambda s: 0))
-def _(s, x):
-    s.n += 1
-    return s.a(x) / s.n
-
-
-@add("D list that grows", puts("seen", lambda s: []))
-def _(s, x):
-    s.seen.append(1)
-    return s.a(x) / len(s.seen)
-
-
-@add("D deque", puts("seen", lambda s: collections.deque([1.0], maxlen=3)))
-def _(s, x):
-    s.seen.append(s.seen[-1] * 0.9)
-    return s.a(x) * s.seen[-1]
-
-
-@add("D numpy array", puts("h", lambda s: np.ones(1)))
-def _(s, x):
-    s.h *= 0.9
-    return s.a(x) * float(s.h[0])
-
-
-@add("D object", puts("h", lambda s: SimpleNamespace(scale=1.0)))
-def _(s, x):
-    s.h.scale *= 0.9
-    return s.a(x) * s.h.scale
-
-
-@add("D state of a hook's closure", lambda s: s.a.register_forward_hook(_counting()))
-def _(s, x):
-    return two_layers(s, x)
+zeros = puts("h", lambda s: torch.zeros(WIDTH))
+add("D attribute", zeros)(
+    changing(lambda s, x: setattr(s, "h", 0.5 * s.h + s.a(x).mean(0).detach()), lambda s, x: s.a(x) + s.h)
+)
+add("D tensor in place", zeros)(changing(lambda s, x: s.h.add_(1), lambda s, x: s.a(x) * s.h))
+add("D tensor in a dict", puts("h", lambda s: {"mean": torch.zeros(WIDTH)}))(
+    changing(lambda s, x: s.h["mean"].add_(0.1), lambda s, x: s.a(x) + s.h["mean"])
+)
+counts = changing(lambda s, x: setattr(s, "n", s.n + 1), lambda s, x: s.a(x) / s.n)
+add("D counter", puts("n", lambda s: 0))(counts)
+grows = changing(lambda s, x: s.seen.append(1), lambda s, x: s.a(x) / len(s.seen))
+add("D list that grows", puts("seen", lambda s: []))(grows)
+last = changing(lambda s, x: s.seen.append(s.seen[-1] * 0.9), lambda s, x: s.a(x) * s.seen[-1])
+add("D deque", puts("seen", lambda s: collections.deque([1.0], maxlen=3)))(last)
+shrinks = changing(lambda s, x: shrink(s.h), lambda s, x: s.a(x) * float(s.h[0]))
+add("D numpy array", puts("h", lambda s: np.ones(1)))(shrinks)
+scales = changing(lambda s, x: setattr(s.h, "scale", s.h.scale * 0.9), lambda s, x: s.a(x) * s.h.scale)
+add("D object", puts("h", lambda s: SimpleNamespace(scale=1.0)))(scales)
 
 
 def _counting():
@@ -178,25 +115,15 @@ def _counting():
     return lambda m, i, o: (calls.append(1), o / len(calls))[1]
 
 
+add("D state of a hook's closure", lambda s: s.a.register_forward_hook(_counting()))(two_layers)
 add("D NumPy generator", puts("g", lambda s: np.random.default_rng(0)))(lambda s, x: s.a(x) * s.g.random())
 add("D RandomState", puts("g", lambda s: np.random.RandomState(0)))(lambda s, x: s.a(x) * s.g.rand())
 add("D Random", puts("g", lambda s: random.Random(0)))(lambda s, x: s.a(x) * s.g.random())
 add("D iterator", puts("g", lambda s: itertools.count(1)))(lambda s, x: s.a(x) / next(s.g))
 add("harmless counter", puts("n", lambda s: 0))(lambda s, x: (setattr(s, "n", s.n + 1), s.a(x))[1])
 add("harmless log", puts("n", lambda s: []))(lambda s, x: (s.n.append(len(x)), s.a(x))[1])
-
-
-@add("toggles requires_grad")
-def _(s, x):
-    s.a.weight.requires_grad_(False)
-    return two_layers(s, x)
-
-
-@add("leaf of its own")
-def _(s, x):
-    zero = torch.zeros(WIDTH, requires_grad=True)
-    return s.a(x) + zero
-
+add("toggles requires_grad")(changing(lambda s, x: s.a.weight.requires_grad_(False)))
+add("leaf of its own")(lambda s, x: s.a(x) + torch.zeros(WIDTH, requires_grad=True))
 
 INPUTS: Makers = {}  # B. these come first: they change what the caller handed over
 first = adder(INPUTS)

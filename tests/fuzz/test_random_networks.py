@@ -28,10 +28,8 @@ class Chain(nn.Module):
 
     def __init__(self, pieces):
         super().__init__()
-        self.pieces, self.head = (
-            nn.ModuleDict({f"at{i}": p for i, p in enumerate(pieces)}),
-            nn.Linear(WIDTH, 3),
-        )
+        self.pieces = nn.ModuleDict({f"at{i}": p for i, p in enumerate(pieces)})
+        self.head = nn.Linear(WIDTH, 3)
 
     def forward(self, x):
         for piece in self.pieces.values():
@@ -68,9 +66,8 @@ def order(seed, client, round, examples, batch_size):
     for epoch in range(EPOCHS):
         places = torch.arange(examples)
         if examples > batch_size:
-            places = torch.from_numpy(
-                generator(seed, "shuffle 1", epoch, client, round).permutation(examples)
-            )
+            rng = generator(seed, "shuffle 1", epoch, client, round)
+            places = torch.from_numpy(rng.permutation(examples))
         found += places.split(batch_size)
     return found
 
@@ -89,10 +86,8 @@ def differences(seed, execution):
     shards, validation = [shard(n, seed, client) for client, n in enumerate(SIZES)], shard(7, seed, -1)
     data = [tensor for pair in (*shards, validation) for tensor in pair]
     before = copies(data)
-    orders = [
-        [order(seed, client, round, n, batch_size) for client, n in enumerate(SIZES)]
-        for round in range(1, ROUNDS + 1)
-    ]
+    clients, rounds = [*enumerate(SIZES)], range(1, ROUNDS + 1)
+    orders = [[order(seed, c, round, n, batch_size) for c, n in clients] for round in rounds]
     expected, net = averaged(lambda: network(seed).train(), shards, orders, RATE)
     for tensor, kept in zip(data, before, strict=True):
         assert torch.equal(tensor, kept), "plain PyTorch has changed the data"
@@ -100,20 +95,10 @@ def differences(seed, execution):
         outputs = net(validation[0].clone())
     given = network(seed)
     held = copies(given.state_dict().values())
-    result = federate(
-        Task(given, samples=1),
-        shards,
-        rounds=ROUNDS,
-        validation=validation,
-        evaluate_every=1,
-        execution=execution,
-        method="fedavg",
-        chunks=(1.0,),
-        cohort=len(SIZES),
-        seed=seed,
-        local=LocalSettings(learning_rate=RATE, batch_size=batch_size, epochs=EPOCHS),
-        server=SGDSettings(1.0),
-    )
+    local = LocalSettings(learning_rate=RATE, batch_size=batch_size, epochs=EPOCHS)
+    options = {"method": "fedavg", "chunks": (1.0,), "cohort": len(SIZES), "server": SGDSettings(1.0)}
+    options |= {"validation": validation, "evaluate_every": 1, "execution": execution, "seed": seed}
+    result = federate(Task(given, samples=1), shards, rounds=ROUNDS, local=local, **options)
     found = []
     for name, tensor in result.state.tensors().items():
         size = max(1.0, float(expected[name].abs().max()))

@@ -59,12 +59,8 @@ def test_elsewhere_on_this_machine(changes, local, tmp_path):
 @pytest.mark.slow
 def test_two_real_clients_whose_messages_have_no_constants(tmp_path):
     """A process for each message, which loads all that these networks need: one round of the five."""
-    out, said, local, few = (
-        tmp_path / "run",
-        [],
-        tmp_path / "local",
-        {"rounds": 1, "evaluate_every": 1, "clip": "adaptive"},
-    )
+    out, local, said = tmp_path / "run", tmp_path / "local", []
+    few = {"rounds": 1, "evaluate_every": 1, "clip": "adaptive"}
     run_experiment(configured(**few), local)
     with Deployment(2, tmp_path, tmp_path / "logs") as federation:
         config = deployed_run_config(configured(**few), out, False)

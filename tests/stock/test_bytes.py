@@ -1,10 +1,9 @@
 """What adapters cost on the wire: what the cohorts say, to the byte, and a few percent of the network."""
 
 import pytest
-from problems import settings
+from problems import after, settings
 
 from fedpart import Dataset, Federation, LocalSettings, Protocol, Task
-from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import upload_bytes
 from fedpart.federated.wire import encode_state, encode_update
@@ -29,8 +28,8 @@ def test_adapters_are_a_few_percent_of_the_bytes_and_constants_none(name, build)
     data = [Dataset(*stock.shard(2, client)) for client in range(CLIENTS)]
     federation = federation_of(stock, build(0.1, LAYERS))
     whole = federation_of(stock, build(0.1, LAYERS).requires_grad_(True), method="fedavg")
-    protocol, sizes, reports = federation.protocol, federation.partition.sizes, []
-    LocalEngine(federation, data).run(ROUNDS, reports.append)
+    protocol, sizes = federation.protocol, federation.partition.sizes
+    _, reports = after(ROUNDS, federation, data)
     sent = everything = 0
     for report in reports:
         tails = [sum(sizes[protocol.chunk(client) - 1 :]) for client in report.cohort]

@@ -25,15 +25,9 @@ def double(leaf):
 
 def started(stock):
     task = Task(stock.network(0.0), samples=1, precision="fp64", **stock.of())
-    chosen = settings(
-        len(SIZES),
-        chunks=(0.5, 0.25, 0.25),
-        cohort=3,
-        local=LocalSettings(learning_rate=0.1),
-        server=AdamSettings(1e-2),
-        server_psi=AdamSettings(5e-2),
-    )
-    return Federation(Protocol(task, chosen))
+    rates = {"server": AdamSettings(1e-2), "server_psi": AdamSettings(5e-2)}
+    rates |= {"local": LocalSettings(learning_rate=0.1)}
+    return Federation(Protocol(task, settings(len(SIZES), chunks=(0.5, 0.25, 0.25), cohort=3, **rates)))
 
 
 def reference(stock, federation, shards):

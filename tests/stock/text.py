@@ -3,12 +3,7 @@
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import (
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    GPT2Config,
-    GPT2LMHeadModel,
-)
+from transformers import DistilBertConfig, DistilBertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from stock.kinds import Stock, classes, next_tokens, of_classes, of_next_tokens
 
@@ -34,37 +29,17 @@ def written(examples, generator):
 
 
 def distilbert(dropout, layers=2):
-    config = DistilBertConfig(
-        vocab_size=WORDS,
-        max_position_embeddings=LENGTH,
-        dim=WIDTH,
-        n_layers=layers,
-        n_heads=2,
-        hidden_dim=4 * WIDTH,
-        dropout=dropout,
-        attention_dropout=dropout,
-        seq_classif_dropout=dropout,
-        num_labels=3,
-        pad_token_id=0,
-    )
-    return DistilBertForSequenceClassification(config)
+    rates = dict.fromkeys(("dropout", "attention_dropout", "seq_classif_dropout"), dropout)
+    sizes = {"dim": WIDTH, "hidden_dim": 4 * WIDTH, "n_layers": layers, "n_heads": 2}
+    words = {"vocab_size": WORDS, "max_position_embeddings": LENGTH, "pad_token_id": 0}
+    return DistilBertForSequenceClassification(DistilBertConfig(num_labels=3, **words, **sizes, **rates))
 
 
 def gpt2(dropout, layers=2):
-    config = GPT2Config(
-        vocab_size=WORDS,
-        n_positions=LENGTH,
-        n_embd=WIDTH,
-        n_layer=layers,
-        n_head=2,
-        resid_pdrop=dropout,
-        embd_pdrop=dropout,
-        attn_pdrop=dropout,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-    )
-    return GPT2LMHeadModel(config)
+    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    sizes = {"vocab_size": WORDS, "n_positions": LENGTH, "n_embd": WIDTH, "n_layer": layers, "n_head": 2}
+    words = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    return GPT2LMHeadModel(GPT2Config(**sizes, **words, **rates))
 
 
 def distilbert_lora(dropout, layers=2):

@@ -1,10 +1,9 @@
 """Partitioned training of networks that nobody changed, on four clients."""
 
 import torch
-from problems import settings
+from problems import after, settings
 
 from fedpart import Dataset, Federation, LocalSettings, Protocol, Task
-from fedpart.engines import LocalEngine
 
 SIZES, CHUNKS = (3, 2, 2, 2), (0.5, 0.25, 0.25)
 
@@ -24,6 +23,4 @@ def trained(federation, data, rounds, workers=1, execution="loop", seed=0):
     """``seed`` is that of torch's global generator, which nothing may depend on."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        with LocalEngine(federation, data, workers, execution) as engine:
-            engine.run(rounds)
-    return federation
+        return after(rounds, federation, data, workers, execution)[0]

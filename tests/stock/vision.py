@@ -2,8 +2,9 @@
 
 import torch
 from torch import nn
-from torchvision.models import ConvNeXt, VisionTransformer, mobilenet_v3_small, resnet18
+from torchvision.models import ConvNeXt, ResNet, VisionTransformer, mobilenet_v3_small
 from torchvision.models.convnext import CNBlockConfig
+from torchvision.models.resnet import BasicBlock
 
 from fedpart import replace_batchnorm
 from stock.kinds import Stock, classes, of_classes
@@ -14,9 +15,13 @@ def images(examples, generator):
     return torch.rand(examples, 3, 32, 32, generator=generator) * (1 + targets.view(-1, 1, 1, 1)), targets
 
 
+def resnet():
+    return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)
+
+
 def frozen_resnet(dropout):
     """Fine-tuning: the body's weights and statistics are given, scales and biases are trained."""
-    net = resnet18(num_classes=3)
+    net = resnet()
     with torch.no_grad():
         net(torch.rand(2, 3, 32, 32))  # in training mode, so there are statistics
     for layer in net.modules():
@@ -26,8 +31,8 @@ def frozen_resnet(dropout):
 
 
 def replaced_resnet(dropout):
-    """All of its 11 million weights would only cost time: the widest two stages are constants."""
-    net = replace_batchnorm(resnet18(num_classes=3), "group")
+    """All of its 5 million weights would only cost time: the widest two stages are constants."""
+    net = replace_batchnorm(resnet(), "group")
     net.layer3.requires_grad_(False)
     net.layer4.requires_grad_(False)
     return net
@@ -49,8 +54,8 @@ def convnext(dropout):
 
 IN_PLACE = "inplace randomness.*use execution: loop"  # stochastic depth
 VISION = {
-    "resnet18, frozen BatchNorm": Stock(frozen_resnet, images, classes, of_classes, frozen=True),
-    "resnet18, replaced BatchNorm": Stock(replaced_resnet, images, classes, of_classes, frozen=True),
+    "ResNet, frozen BatchNorm": Stock(frozen_resnet, images, classes, of_classes, frozen=True),
+    "ResNet, replaced BatchNorm": Stock(replaced_resnet, images, classes, of_classes, frozen=True),
     "mobilenet_v3_small": Stock(mobilenet, images, classes, of_classes),
     "vit": Stock(vit, images, classes, of_classes),
     "convnext": Stock(convnext, images, classes, of_classes, vectorised=IN_PLACE),

@@ -87,10 +87,10 @@ class ImageDataset(Dataset):
         return self._at(self._places, targets, self.clients)
 
     def _at(self, places: Tensor, targets: Tensor, clients: Tensor | None) -> ImageDataset:
-        read, size, colour, name, limits = self._source
-        return ImageDataset(
-            read, targets, places, size=size, colour=colour, name=name, clients=clients, limits=limits
-        )
+        other = object.__new__(ImageDataset)
+        vars(other).update(vars(self), targets=targets, clients=clients, _places=places)
+        other._check_labels()
+        return other
 
     @cached_property
     def inputs(self) -> Tensor:

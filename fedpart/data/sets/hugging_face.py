@@ -113,7 +113,10 @@ def load_hugging_face(
                 most.check("total", 8 * len(table) * len(inputs), where)
                 columns = {name: table[name][:] for name in inputs if name in table.features}
                 return Dataset(matrix(columns, inputs, where, standardise), targets, clients=clients)
-            pictures = _encoded(table, images)
+            import datasets
+
+            encoded = datasets.Image(decode=False)  # a file's bytes say more of an image than a decoded one
+            pictures = table.select_columns([images]).cast_column(images, encoded)
             named = f"row {{}} of {where}".format
             return ImageDataset(
                 lambda place: _opened(pictures[place][images], most),
@@ -204,13 +207,6 @@ def _only_image(features: Any, inputs: Sequence[str], source: str) -> str | None
             f"{source} has several columns of images, {', '.join(found)}; name one: data_options.image."
         )
     return found[0] if found else None
-
-
-def _encoded(table: Any, column: str) -> Any:
-    """A column of images as their files' bytes, which say more of an image than a decoded one."""
-    import datasets
-
-    return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
 
 
 def _opened(cell: Any, limits: Limits) -> Any:

@@ -51,13 +51,7 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
         return chosen.relabelled(numbers[chosen.targets])
 
     names = tuple(splits.classes[c] for c in classes) if splits.classes else ()
-    return Splits(
-        part(splits.train),
-        part(splits.validation),
-        part(splits.test),
-        num_classes=len(classes),
-        classes=names,
-    )
+    return splits.mapped(part, num_classes=len(classes), classes=names)
 
 
 def by_client(dataset: Dataset, numbers: Tensor | None = None) -> list[Dataset]:

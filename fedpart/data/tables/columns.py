@@ -159,7 +159,7 @@ def targets_of(
         return {file: torch.from_numpy(column).float() for file, column in numbers.items()}, 1, ()
     for file, column in values.items():
         for row, text in enumerate(texts_of(column, name, file), start=1):
-            if _is_decimal(text):
+            if math.isfinite(number := _number(text)) and not number.is_integer():
                 raise ValueError(
                     f"Row {row} of {file} has {text!r} as its {name!r}, which is no class but a number with "
                     f"decimals; set likelihood: gaussian to predict numbers."
@@ -205,8 +205,7 @@ def standardised(splits: Splits) -> Splits:
     def part(dataset: Dataset) -> Dataset:
         return replace(dataset, inputs=((moved(dataset.inputs) / scale - mean) / deviation).float())
 
-    parts = {name: part(dataset) for name, dataset in splits.parts().items()}
-    return Splits(**parts, num_classes=splits.num_classes, classes=splits.classes)
+    return splits.mapped(part)
 
 
 def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:
@@ -246,8 +245,3 @@ def _number(value: Any) -> float:
         return float(value)
     except (ValueError, TypeError):
         return np.nan
-
-
-def _is_decimal(text: str) -> bool:
-    number = _number(text)
-    return math.isfinite(number) and not number.is_integer()

@@ -54,10 +54,8 @@ SERVERAPP_BYTES = 2**26  # names of the parts of a round's messages
 AT_A_TIME = 4  # requests of a caller: two parts of a message, a heartbeat, and one to spare
 WAITING = 16
 BURST, PER_SECOND, REFUSED = 2000.0, 200.0, 100.0  # requests; what one that is refused costs besides
-PATIENCE, PACE = (
-    30.0,
-    2**14,
-)  # seconds for a request to come, and one more for so many bytes of what it may have
+PATIENCE = 30.0  # seconds for a request to come, and one more for
+PACE = 2**14  # bytes of what it may have
 CALLERS = 10_000  # that are remembered while they ask nothing
 TELL_SECONDS = 10.0  # between two lines about the same caller
 TOLD = (400, 401, 429, 500)  # statuses
@@ -133,12 +131,8 @@ class Door:
         if path.startswith(FLEET):
             caller = await self._caller(request)
             limit = NODE_BYTES.get(path, limit) if caller.known else limit
-        elif (
-            path.startswith(RUNTIME)
-            and _length(request) > limit
-            and await run_in_threadpool(self._is_task, request)
-        ):
-            limit = SERVERAPP_BYTES
+        elif path.startswith(RUNTIME) and _length(request) > limit:
+            limit = SERVERAPP_BYTES if await run_in_threadpool(self._is_task, request) else limit
         try:
             async with nullcontext() if caller is None else caller.place():
                 if fault := getattr(request.state, "clock_fault", ""):

@@ -34,7 +34,7 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
 from fedpart.flower.workarounds.outside import identify, make_message
 from fedpart.flower.workarounds.parts import check_children, correct
-from fedpart.flower.workarounds.protocol import message
+from fedpart.flower.workarounds.protocol import message, require
 from fedpart.updates.errors import brief
 
 KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)  # each alone, or with ".name"
@@ -157,16 +157,14 @@ def check_push(request: Any) -> None:
         ValueError: one sentence.
     """
     messages, trees = request.messages_list, request.message_object_trees
-    if len(messages) != 1 or len(trees) != 1:
-        raise ValueError("A node pushes one message with one tree of objects at a time.")
+    one = len(messages) == len(trees) == 1
+    require(one, "A node pushes one message with one tree of objects at a time.")
     metadata = messages[0].metadata
-    if metadata.src_node_id != request.node.node_id:
-        raise ValueError("A node pushes messages of its own only.")
-    if trees[0].object_id != metadata.message_id:
-        raise ValueError("The tree of objects is not that of the message.")
+    require(metadata.src_node_id == request.node.node_id, "A node pushes messages of its own only.")
+    require(trees[0].object_id == metadata.message_id, "The tree of objects is not that of the message.")
     times = (metadata.created_at, metadata.ttl, *request.clientapp_runtime_list)
-    if not all(map(math.isfinite, times)):  # the database keeps NaN as nothing, and every later look fails
-        raise ValueError("The times of a message are finite numbers.")
+    # the database keeps NaN as nothing, and every later look fails
+    require(all(map(math.isfinite, times)), "The times of a message are finite numbers.")
 
 
 def check_answer(request: Any, asked: Asked | None, most: int) -> None:
@@ -182,20 +180,16 @@ def check_answer(request: Any, asked: Asked | None, most: int) -> None:
     """
     (answer,), (tree,) = request.messages_list, request.message_object_trees
     kind = answer.metadata.message_type
-    if kind.partition(".")[0] not in KINDS or (asked is not None and kind != asked.kind):
-        raise ValueError(f"{brief(repr(kind))} is not the type of a message, or not of the one it answers.")
-    if answer.content.ByteSize():
-        raise ValueError("The content of a message is pushed as objects.")
+    fits = kind.partition(".")[0] in KINDS and (asked is None or kind == asked.kind)
+    require(fits, f"{brief(repr(kind))} is not the type of a message, or not of the one it answers.")
+    require(not answer.content.ByteSize(), "The content of a message is pushed as objects.")
+    too_many = f"The message has more than the {most} parts that an answer of this run may have."
     ahead, parts = [(tree, 1)], 1
     while ahead:
         node, depth = ahead.pop()
         parts += len(node.children)
-        if parts > most:
-            raise ValueError(
-                f"The message has more than the {most} parts that an answer of this run may have."
-            )
-        if depth > DEPTH:
-            raise ValueError(f"The parts of a message lie within each other more than {DEPTH} deep.")
+        require(parts <= most, too_many)
+        require(depth <= DEPTH, f"The parts of a message lie within each other more than {DEPTH} deep.")
         ahead += [(child, depth + 1) for child in node.children]
 
 
@@ -228,16 +222,13 @@ def _asked(request: Any, state: Any) -> Asked | None:
         ValueError: it belongs to another run or node, or there is none.
     """
     metadata = request.messages_list[0].metadata
-    if not metadata.reply_to_message_id:
-        raise ValueError("A node pushes answers only.")
+    require(metadata.reply_to_message_id, "A node pushes answers only.")
     row = state.get_valid_message_ins(metadata.reply_to_message_id)
     if row is None:
         return None
     asked = Asked.of(row)
-    if asked.node != request.node.node_id:
-        raise ValueError("A node answers messages to itself only.")
-    if asked.run != metadata.run_id:
-        raise ValueError("The answer belongs to another run than the message.")
+    require(asked.node == request.node.node_id, "A node answers messages to itself only.")
+    require(asked.run == metadata.run_id, "The answer belongs to another run than the message.")
     return asked
 
 

@@ -23,8 +23,8 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedpart.flower.workarounds.objects import OBJECTS, Unreadable, check_size, read_objects, unreadable
 from fedpart.flower.workarounds.outside import make_message
+from fedpart.flower.workarounds.protocol import SHORTEST, pause
 from fedpart.flower.workarounds.protocol import message as of_protocol
-from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
 PULL_SECONDS = 3.0  # from one look for replies to the next, at most
 LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED)
@@ -120,9 +120,8 @@ class GuardedGrid(HttpGrid):
         asked = set(message_ids)
         waiting, self._unfinished = self._unfinished, []
         begun = {reply.metadata.reply_to_message_id for reply, _ in waiting}
-        new = self._runtime_client.PullMessages(
-            of_protocol("PullAppMessagesRequest")(message_ids=asked - begun)
-        )
+        request = of_protocol("PullAppMessagesRequest")(message_ids=asked - begun)
+        new = self._runtime_client.PullMessages(request)
         arrived = zip(new.messages_list, new.message_object_trees, strict=True)
         messages = []
         for reply, tree in itertools.chain(waiting, arrived):
@@ -138,11 +137,9 @@ class GuardedGrid(HttpGrid):
                 message = unreadable(metadata, error)
             except ObjectPullError as error:
                 message = make_message(metadata, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
-            self._runtime_client.ConfirmMessageReceived(  # the SuperLink may delete its objects
-                of_protocol("ConfirmMessageReceivedRequest")(
-                    node=self.node, run_id=metadata.run_id, message_object_id=metadata.message_id
-                )
-            )
+            read = {"run_id": metadata.run_id, "message_object_id": metadata.message_id}
+            confirmed = of_protocol("ConfirmMessageReceivedRequest")(node=self.node, **read)
+            self._runtime_client.ConfirmMessageReceived(confirmed)  # the SuperLink may delete its objects
             messages.append(message)
         return messages
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from flwr.common.constant import SUPERLINK_NODE_ID
@@ -43,11 +43,10 @@ class Arrivals:
         """The objects of these are to come."""
         now = time.monotonic()
         with self._changed:
-            recent = {id: one for id, one in self._on_way.items() if now - one.begun < PARTS_SECONDS}
-            self._on_way = recent | {
-                message.metadata.message_id: _Coming(whose(message), now, set(object_ids(tree)))
-                for message, tree in messages
-            }
+            self._on_way = {id: one for id, one in self._on_way.items() if now - one.begun < PARTS_SECONDS}
+            for message, tree in messages:
+                parts = {part.object_id for part in iterate_object_tree(tree)}
+                self._on_way[message.metadata.message_id] = _Coming(whose(message), now, parts)
 
     def missing(self, messages: Iterable[Any], object_ids: Collection[str]) -> None:
         """Of these messages, only these objects are to come; the others are there."""
@@ -105,11 +104,6 @@ class _Coming(NamedTuple):
     parts: set[str]
 
 
-def object_ids(tree: Any) -> Iterator[str]:
-    """Of all objects of a message."""
-    return (part.object_id for part in iterate_object_tree(tree))
-
-
 def whose(message: Any) -> Whose:
     """For whom it is: a node, or the ServerApp of a run."""
     to, run = message.metadata.dst_node_id, message.metadata.run_id
@@ -123,9 +117,9 @@ def for_servers(message: Any) -> bool:
 
 def hold_questions() -> None:
     """Let this process's SuperLink answer SuperNodes and ServerApps as :class:`Arrivals` does."""
-    arrivals, fleet, runtime = Arrivals(), fleet_handlers, runtime_handlers
-    handlers: Any
-    for handlers in (fleet, runtime):
+    arrivals, modules = Arrivals(), list[Any]((fleet_handlers, runtime_handlers))
+    fleet, runtime = modules
+    for handlers in modules:
         handlers.push_messages = announcing(handlers.push_messages, arrivals, nodes=handlers is fleet)
         handlers.push_object = _noting(handlers.push_object, arrivals)
     nodes, server = fleet.pull_messages, runtime.pull_messages
@@ -143,10 +137,7 @@ def hold_questions() -> None:
         arrivals.wait((SUPERLINK_NODE_ID, task.run_id))
         return server(request, state, task)
 
-    handlers = fleet
-    handlers.pull_messages = to_node
-    handlers = runtime
-    handlers.pull_messages = to_server
+    fleet.pull_messages, runtime.pull_messages = to_node, to_server
 
 
 def announcing(handler: Callable[..., Any], arrivals: Arrivals, *, nodes: bool) -> Callable[..., Any]:

@@ -21,8 +21,8 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedpart.flower.workarounds.outside import make_message
-from fedpart.flower.workarounds.traffic import message_bytes
+from fedpart.flower.workarounds.outside import make_message, message_bytes
+from fedpart.flower.workarounds.protocol import require
 from fedpart.updates.errors import brief
 
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
@@ -53,8 +53,7 @@ def read_objects(metadata: Metadata, contents: dict[str, bytes], limit: int) -> 
         if message.has_error():
             return make_message(metadata, error=message.error)
         arrays = [record for record in message.content.values() if isinstance(record, ArrayRecord)]
-        if len(message.content) + sum(map(len, arrays)) > parts:
-            raise ValueError("it has more names than parts")
+        require(len(message.content) + sum(map(len, arrays)) <= parts, "it has more names than parts")
         reply = make_message(metadata, content=message.content)
         message_bytes(reply)  # raises where it has no serialised form
         return reply
@@ -75,8 +74,8 @@ def check_size(size: int, limit: int, where: str = "") -> None:
     Raises:
         Unreadable: it is too large.
     """
-    if size > limit:
-        raise Unreadable(f"it is larger than the {limit} bytes that a reply of this run may have{where}")
+    larger = f"it is larger than the {limit} bytes that a reply of this run may have{where}"
+    require(size <= limit, larger, Unreadable)
 
 
 def _record_bytes(contents: dict[str, bytes]) -> int:
@@ -91,8 +90,8 @@ def _array_bytes(contents: dict[str, bytes]) -> int:
     total = 0
     for id, (kind, children, _) in heads.items():
         if kind == Array.__qualname__:
-            if any(heads[child][0] != "ArrayChunk" for child in children):
-                raise ValueError("an array consists of something else than chunks")
+            whole = all(heads[child][0] == "ArrayChunk" for child in children)
+            require(whole, "an array consists of something else than chunks")
             chunks = json.loads(get_object_body(contents[id], Array))["arraychunk_ids"]
             total += sum(len(contents[children[chunk]]) for chunk in chunks)
     return total

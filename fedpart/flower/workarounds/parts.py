@@ -6,7 +6,7 @@ message itself is refused. Here the server is believed, and in the end the objec
 name is a hash.
 
 The test, by the store's own refusal:
-``test_superlink_parts.py::test_the_server_is_believed_about_objects_that_a_node_has_announced_with_other_parts``.
+``test_superlink_parts.py::test_the_server_is_believed_about_objects_that_a_node_has_announced``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from sqlalchemy import column, delete, insert, select, table, update
 from sqlalchemy.orm import Session
 
-from fedpart.flower.workarounds.protocol import message
+from fedpart.flower.workarounds.protocol import message, require
 
 STORED = table("objects", *map(column, ("object_id", "content", "is_available", "ref_count")))
 CHILDREN = table("object_children", *map(column, ("parent_id", "child_id")))
@@ -70,12 +70,10 @@ def check_children(request: Any, store: Any, most: int) -> None:
         _, children, _ = get_object_head_values_from_object_content(content)
     except ValueError as error:
         raise ValueError("The object does not begin with a head.") from error
-    if len(children) > most:
-        raise ValueError(f"An object has more than {most} parts.")
+    require(len(children) <= most, f"An object has more than {most} parts.")
     with store.session() as session:
         announced = set(session.scalars(select(CHILDREN.c.child_id).where(CHILDREN.c.parent_id == id)))
     if announced != set(children) and id in store:
-        if get_object_id(content) != id:
-            raise ValueError("The object is not the one of that name.")
+        require(get_object_id(content) == id, "The object is not the one of that name.")
         tree = message("ObjectTree")
         correct(store, tree(object_id=id, children=[tree(object_id=child) for child in children]))

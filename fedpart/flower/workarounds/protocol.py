@@ -32,6 +32,30 @@ CLIENT_APP = "flwr-clientapp"  # a kind of task
 LENGTH = 4  # bytes in front of each part of a stream, the first of which counts most
 
 
+SHARE, SHORTEST = 0.1, 0.02  # of the time that has passed; seconds
+
+
+def require(holds: Any, otherwise: str, kind: type[Exception] = ValueError) -> None:
+    """Raise an error, ``otherwise``, unless something holds; torch is not loaded for it."""
+    if not holds:
+        raise kind(otherwise)
+
+
+def pause(passed: float, longest: float) -> float:
+    """Seconds until the next look for something that comes when it comes.
+
+    The fault: Flower looks for replies and messages every three seconds, and every half second, whatever a
+    round takes. The test: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``. Here what
+    takes long is looked for seldom, and found at most a tenth later than it came: a node that a large
+    federation seldom asks costs its server as little as one that is asked often.
+
+    Args:
+        passed: seconds since the first look.
+        longest: seconds that Flower waits.
+    """
+    return min(max(SHARE * passed, SHORTEST), longest)
+
+
 def message(name: str) -> Any:
     """The class of a message of the protocol, such as ``ObjectTree``.
 
@@ -51,11 +75,9 @@ def clock_fault(ahead: float) -> str:
     early, late = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
     if -late < ahead < early:
         return ""
-    off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'}"
-    return (
-        f"The SuperNode's clock is {off} the SuperLink's, and may be {early} s ahead or {late} s behind; "
-        f"set both by NTP and start the SuperNode again."
-    )
+    off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the SuperLink's"
+    bounds = f"may be {early} s ahead or {late} s behind"
+    return f"The SuperNode's clock is {off}, and {bounds}; set both by NTP and start the SuperNode again."
 
 
 class ApiCalls:
@@ -108,9 +130,8 @@ class ApiCalls:
         """The answers to a call, as they come."""
         content = message(f"{name}Request")(**fields).SerializeToString()
         heads, patience = {**self._heads(), **STREAM}, httpx.Timeout(SECONDS, read=None)
-        with self._client.stream(
-            "POST", _path(name), content=content, headers=heads, timeout=patience
-        ) as sent:
+        asked = {"content": content, "headers": heads, "timeout": patience}
+        with self._client.stream("POST", _path(name), **asked) as sent:
             if sent.is_error:
                 sent.read()
             rest, kind = b"", message(f"{name}Response")

@@ -41,9 +41,8 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, clock_fault, refusal
+from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, clock_fault, pause, refusal
 from fedpart.flower.workarounds.protocol import message as of_protocol
-from fedpart.flower.workarounds.waiting import SHORTEST, pause
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
@@ -152,15 +151,12 @@ def look_more_often() -> None:
     flower: Any = start_client_internal
     pull, last, asked = flower._pull_and_store_message, time.monotonic(), 0.0
 
-    def pulled(
-        *, state: State, pull_object: Call, confirm_message_received: Call, **given: Any
-    ) -> int | None:
+    def pulled(*, state: State, **given: Any) -> int | None:
         nonlocal last, asked
         asked = time.monotonic()
-        parts = {"pull_object": _or_fail(pull_object)}
-        parts["confirm_message_received"] = _or_fail(confirm_message_received)
+        calls = {name: _or_fail(given[name]) for name in ("pull_object", "confirm_message_received")}
         with state.receiving:
-            found: int | None = pull(state=state, **parts, **given)
+            found: int | None = pull(state=state, **given | calls)
         if found is None:
             return state.replied()  # sent next, as after a message
         last = time.monotonic()
@@ -169,10 +165,7 @@ def look_more_often() -> None:
 
     def sleep(seconds: float) -> None:
         now = time.monotonic()
-        if seconds < 1.0:
-            time.sleep(SHORTEST)
-        else:
-            time.sleep(max(SHORTEST, pause(now - last, seconds) - (now - asked)))
+        time.sleep(SHORTEST if seconds < 1.0 else max(SHORTEST, pause(now - last, seconds) - (now - asked)))
 
     flower._pull_and_store_message = pulled
     flower.time = SimpleNamespace(sleep=sleep)

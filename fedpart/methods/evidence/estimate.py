@@ -94,7 +94,7 @@ class Estimate(ABC):
             batches: gives them with the keys of their noise, the same each time.
         """
         sums: Sums = ()
-        examples, w = 0, _double(w)
+        examples, w = 0, {name: value.detach().double().requires_grad_() for name, value in w.items()}
         for batch, key in batches():
             new = [part.detach() for part in self.sums(w, psi.detach().double(), batch, key)]
             sums = tuple(a + b for a, b in zip(sums, new, strict=True)) if examples else tuple(new)
@@ -131,10 +131,6 @@ class Estimate(ABC):
             (new,) = torch.autograd.grad(change, at, allow_unused=True, materialize_grads=True)
             found, covered = found + new, covered + batch.examples
         return (found * (total.examples / covered)).to(psi.dtype)
-
-
-def _double(w: Tensors) -> dict[str, Tensor]:
-    return {name: value.detach().double().requires_grad_() for name, value in w.items()}
 
 
 class Smooth(Noise):

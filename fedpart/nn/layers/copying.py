@@ -36,20 +36,21 @@ class _WithoutGradients(TorchFunctionMode):
         self._weights = weights
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.__deepcopy__ and is_lazy(args[0]):
-            return args[0]
-        if func is Tensor.__deepcopy__ and args[0].layout not in (torch.strided, torch.sparse_coo):
-            return args[0].detach().clone()
-        if func is Tensor.__deepcopy__ and self._follows(args[0]):
-            found = args[0].detach().clone()
-            setattr(found, DERIVED, f"a tensor {list(found.shape)} made of weights")
-            return found
-        return func(*args, **(kwargs or {}))
+        made = self._instead(args[0]) if func is Tensor.__deepcopy__ else None
+        return func(*args, **(kwargs or {})) if made is None else made
 
-    def _follows(self, tensor: Tensor) -> bool:
-        """Whether it has a weight's gradient or memory, and is none."""
+    def _instead(self, tensor: Tensor) -> Tensor | None:
+        """What takes the place of torch's copy; None: torch's own."""
+        if is_lazy(tensor):
+            return tensor
+        if tensor.layout not in (torch.strided, torch.sparse_coo):
+            return tensor.detach().clone()
         shares = not isinstance(tensor, nn.Parameter) and memory_of(tensor) in self._weights
-        return shares or not tensor.is_leaf
+        if not shares and tensor.is_leaf:
+            return None
+        clone = tensor.detach().clone()  # of what has a weight's gradient or memory, and is none
+        setattr(clone, DERIVED, f"a tensor {list(clone.shape)} made of weights")
+        return clone
 
 
 def replace_layers(module: nn.Module, replaced: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:

@@ -79,7 +79,10 @@ def wrn(
     def drop() -> nn.Module | None:
         return None if dropout is None else ConcreteDropout(dropout, temperature)
 
-    return _network(num_classes, input_shape[0], _STEM, int(base), blocks, drop, _groups_of_eight)
+    def norm(channels: int) -> nn.Module:
+        return nn.GroupNorm(channels // _GROUP, channels)
+
+    return _network(num_classes, input_shape[0], _STEM, int(base), blocks, drop, norm)
 
 
 def resnet_v2(
@@ -115,10 +118,6 @@ def resnet_v2(
     return _network(
         num_classes, input_shape[0], width, width, blocks, lambda: None, partial(nn.GroupNorm, groups)
     )
-
-
-def _groups_of_eight(channels: int) -> nn.Module:
-    return nn.GroupNorm(channels // _GROUP, channels)
 
 
 def _network(

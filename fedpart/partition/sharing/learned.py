@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedpart.partition.sharing.bank import SuperWeight
-from fedpart.partition.sharing.blocks import Shape, chains
+from fedpart.partition.sharing.blocks import chains
 from fedpart.partition.sharing.composed import Composed
 
 Layer = tuple[int, str]
@@ -118,7 +118,10 @@ def clusters_of(
     while True:
         groups = merged(similarities, tau, base)
         whole = [[layer for layer, other in joined.items() if other in group] for group in groups]
-        needed = sum(_one_template(gradients[layer].shape for layer in group) for group in whole)
+        shapes = [[tuple(gradients[layer].shape) for layer in group] for group in whole]
+        needed = sum(
+            prod(ascending[-1]) for group in shapes for ascending in chains(group)
+        )  # a template each
         if budget is None or needed <= budget:
             return [[f"{index}:{name}" for index, name in group] for group in whole]
         if tau < -1:
@@ -155,8 +158,3 @@ def _counterpart(
         return next(other for other in base if other[1] == name)
     similar = {other: crop_similarity(gradients[other], gradients[layer]) for other in same}
     return max(similar, key=similar.__getitem__, default=layer)
-
-
-def _one_template(shapes: Iterable[Shape]) -> int:
-    """Numbers of a cluster's banks, one template each."""
-    return sum(prod(chain[-1]) for chain in chains(tuple(shape) for shape in shapes))

@@ -85,7 +85,7 @@ def test_settings():
     calls += [
         (partial(fitted, shard(40), iterations=20, **changes), changes, says) for changes, says in of_fit
     ]
-    refusals.check((str(changes), call, ValueError, says) for call, changes, says in calls)
+    refusals.check((str(changes), call, says) for call, changes, says in calls)
 
 
 def test_data():
@@ -136,7 +136,7 @@ def test_training_that_stops():
 def test_checkpoints_of_another_optimiser(tmp_path):
     training(optimiser=AdamSettings(0.01)).save(tmp_path / "a.pt")
     load = partial(training(optimiser=AdamWSettings(0.01)).load, tmp_path / "a.pt")
-    refusals.check([("AdamW", load, ValueError, "AdamSettings.*AdamWSettings")])
+    refusals.check([("AdamW", load, "AdamSettings.*AdamWSettings")])
 
 
 def test_what_is_told_of_a_training():
@@ -154,7 +154,7 @@ def test_what_is_told_of_a_training():
         [
             ("subsets of another likelihood", subsets, TypeError, "an ensemble has Task"),
             ("clusters of networks that share nothing", clusters, TypeError, "kind: composed"),
-            ("evidence of partitions", parted, ValueError, "method 'none'"),
-            ("evidence at random inputs", at_random, ValueError, "at random"),
+            ("evidence of partitions", parted, "method 'none'"),
+            ("evidence at random inputs", at_random, "at random"),
         ]
     )

@@ -60,31 +60,21 @@ def test_images_beyond_a_limit(pictures, tmp_path):
     size = {"size": 16}
     refusals.check(
         [
-            ("an entry", partial(inputs, bomb, limits={"file": 10**5}), ValueError, "bomb.png .*limits.file"),
-            (
-                "entries",
-                partial(inputs, bomb, limits={"total": 10**6}),
-                ValueError,
-                "bomb.zip .*limits.total",
-            ),
-            ("a header that lies", partial(inputs, lying), ValueError, "bomb.png .*damaged in the zip file"),
-            (
-                "pixels",
-                partial(inputs, pictures, **size),
-                ValueError,
-                "00.png .*50,000,000 pixels; .*limits.p",
-            ),
-            ("a name", partial(inputs, bomb, limits={"pixel": 1}), ValueError, "no 'pixel': did you mean"),
-            ("no mapping", partial(inputs, bomb, limits=5), ValueError, "limits is a mapping .*, got 5"),
-            ("no number", partial(inputs, bomb, limits={"file": "1"}), ValueError, "limits.file is a whole"),
+            ("an entry", partial(inputs, bomb, limits={"file": 10**5}), "bomb.png .*limits.file"),
+            ("entries", partial(inputs, bomb, limits={"total": 10**6}), "bomb.zip .*limits.total"),
+            ("a header that lies", partial(inputs, lying), "bomb.png .*damaged in the zip file"),
+            ("pixels", partial(inputs, pictures, **size), "00.png .*50,000,000 pixels; .*limits.p"),
+            ("a name", partial(inputs, bomb, limits={"pixel": 1}), "no 'pixel': did you mean"),
+            ("no mapping", partial(inputs, bomb, limits=5), "limits is a mapping .*, got 5"),
+            ("no number", partial(inputs, bomb, limits={"file": "1"}), "limits.file is a whole"),
         ]
     )
     (pictures / "red" / "00.png").write_bytes(huge_png(1000))
     few, memory = {"pixels": 10**6 - 1}, {"total": 4 * 16 * 16 * 3 * 10}
     refusals.check(
         [
-            ("a pixel", partial(inputs, pictures, limits=few, **size), ValueError, "999,999 pixels; .*raise"),
-            ("in memory", partial(inputs, pictures, limits=memory, **size), ValueError, "memory .*s.total"),
+            ("a pixel", partial(inputs, pictures, limits=few, **size), "999,999 pixels; .*raise"),
+            ("in memory", partial(inputs, pictures, limits=memory, **size), "memory .*s.total"),
         ]
     )
     assert inputs(pictures, limits={"pixels": 10**6}, **size).shape == (11, 3, 16, 16)
@@ -138,7 +128,7 @@ def test_what_is_no_regular_file(pictures, tmp_path):
     os.mkfifo(leaf / "train" / "a.json")
     (folder / "train.parquet").mkdir()
     refusals.check(
-        (what, call, ValueError, f"{name} .*is no regular file but a folder, pipe, device or socket")
+        (what, call, f"{name} .*is no regular file but a folder, pipe, device or socket")
         for what, call, name in [
             ("images", partial(inputs, pictures), "(pipe|zero).png"),
             ("their listing", partial(image_listing, pictures), "(pipe|zero).png"),
@@ -156,11 +146,10 @@ def test_links_that_lead_back_are_noticed_before_a_package_follows_them(pictures
         os.symlink("..", pictures / "red" / name)
     refusals.check(
         [
-            ("hf", partial(load_splits, "hf:imagefolder", str(pictures)), ValueError, "one by a link"),
+            ("hf", partial(load_splits, "hf:imagefolder", str(pictures)), "one by a link"),
             (
                 "torchvision",
                 partial(load_torchvision, str(pictures), name="Food101", download=False),
-                ValueError,
                 "one by a link",
             ),
         ]
@@ -177,10 +166,10 @@ def test_links_that_lead_back_are_noticed_before_a_package_follows_them(pictures
     other, pipe = str(tmp_path / "other"), "train.csv is no regular file"
     refusals.check(
         [
-            ("torchvision", partial(load_torchvision, other, name="KMNIST"), ValueError, pipe),
-            ("hf", partial(load_splits, "hf:csv", other), ValueError, pipe),
-            ("gzip", partial(load_splits, "hf:csv", packed, **few), ValueError, "train.csv .*limits.file"),
-            ("zip", partial(load_splits, "hf:csv", bombs, **few), ValueError, "zip/train.csv .*limits.file"),
+            ("torchvision", partial(load_torchvision, other, name="KMNIST"), pipe),
+            ("hf", partial(load_splits, "hf:csv", other), pipe),
+            ("gzip", partial(load_splits, "hf:csv", packed, **few), "train.csv .*limits.file"),
+            ("zip", partial(load_splits, "hf:csv", bombs, **few), "zip/train.csv .*limits.file"),
         ]
     )
 
@@ -205,12 +194,7 @@ def test_pillow_opens_what_the_extensions_say_alone(pictures, monkeypatch, tmp_p
     )
     hub = partial(load_splits, "hf:parquet", str(tmp_path / "hub"), test=1, validation=1)
     one = "it is not an image in BMP, JPEG, PNG, PPM, TIFF, WEBP"
-    refusals.check(
-        [
-            ("a folder", partial(inputs, pictures), ValueError, one),
-            ("hf", lambda: hub().train.inputs, ValueError, one),
-        ]
-    )
+    refusals.check([("a folder", partial(inputs, pictures), one), ("hf", lambda: hub().train.inputs, one)])
     for name in "ab":
         sign = tmp_path / "signs" / "gtsrb" / "GTSRB" / "Training" / name / "1.ppm"
         sign.parent.mkdir(parents=True)
@@ -249,27 +233,12 @@ def test_tables_beyond_a_limit(tmp_path):
     loaded = partial(load_splits, "table", target="y")
     refusals.check(
         [
-            (
-                "packed",
-                partial(loaded, str(packed), limits={"total": 10**7}),
-                ValueError,
-                "packed.* raise .*total",
-            ),
-            ("sparse", partial(loaded, str(text)), ValueError, "text.csv has more than .* bytes; .*s.file"),
-            ("sparse, in a run's list", partial(listed_data, config), ValueError, "text.csv has more than"),
-            ("a file of LEAF", partial(parted, limits={"file": 500}), ValueError, "a.json .*limits.file"),
-            (
-                "files of LEAF",
-                partial(parted, limits={"total": 1500}),
-                ValueError,
-                "a.json and so on.*s.total",
-            ),
-            (
-                "deep",
-                partial(load_splits, "leaf", str(tmp_path / "deep")),
-                ValueError,
-                "none of LEAF's files",
-            ),
+            ("packed", partial(loaded, str(packed), limits={"total": 10**7}), "packed.* raise .*total"),
+            ("sparse", partial(loaded, str(text)), "text.csv has more than .* bytes; .*s.file"),
+            ("sparse, in a run's list", partial(listed_data, config), "text.csv has more than"),
+            ("a file of LEAF", partial(parted, limits={"file": 500}), "a.json .*limits.file"),
+            ("files of LEAF", partial(parted, limits={"total": 1500}), "a.json and so on.*s.total"),
+            ("deep", partial(load_splits, "leaf", str(tmp_path / "deep")), "none of LEAF's files"),
         ]
     )
     assert len(parted(limits={"file": 2000, "total": 4000}).train) > 100

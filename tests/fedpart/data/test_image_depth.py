@@ -44,9 +44,7 @@ def test_more_than_8_bits_are_refused():
         "PPM of 65535": b"P6 4 4 65535\n" + bytes(96),
         "PPM of 1023": b"P6 4 4 1023\n" + bytes(96),
     }
-    refusals.check(
-        (what, partial(read, file), ValueError, "more than 8 bits") for what, file in files.items()
-    )
+    refusals.check((what, partial(read, file), "more than 8 bits") for what, file in files.items())
 
 
 @pytest.mark.parametrize("kind, channels", [(2, 3), (6, 4), (0, 1), (4, 2)])

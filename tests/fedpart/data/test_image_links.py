@@ -20,13 +20,11 @@ def test_what_a_link_would_count_twice(tmp_path):
         write_class_folders(root, 4, odd=False)
         load_image_folder(str(root))
         os.symlink(to, root / link)
-        rows.append(
-            (link, partial(load_image_folder, str(root)), ValueError, "one by a link, .* remove the link")
-        )
+        rows.append((link, partial(load_image_folder, str(root)), "one by a link, .* remove the link"))
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "train.csv").write_text("a,b\n1,2\n")
     os.symlink("train.csv", tmp_path / "t" / "test.csv")
-    rows.append(("a table", partial(table_files, tmp_path / "t"), ValueError, "one by a link"))
+    rows.append(("a table", partial(table_files, tmp_path / "t"), "one by a link"))
     refusals.check(rows)
 
 

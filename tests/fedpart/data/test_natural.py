@@ -99,10 +99,7 @@ def write_leaf(folder, users):
     (folder / "all_data_0.json").write_text(json.dumps(text))
 
 
-USERS = {
-    "f2": ([[0.1, 0.2, 0.3, 0.4]] * 3, [4, 5, 4]),
-    "f1": ([[0.5, 0.6, 0.7, 0.8]] * 2, [5, 9]),
-}
+USERS = {"f2": ([[0.1, 0.2, 0.3, 0.4]] * 3, [4, 5, 4]), "f1": ([[0.5, 0.6, 0.7, 0.8]] * 2, [5, 9])}
 
 
 def test_leafs_users_are_clients(tmp_path):

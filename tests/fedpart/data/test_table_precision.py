@@ -58,9 +58,7 @@ def test_in_parquet_too(tmp_path):
     parquet.write_table(pyarrow.table({"x": column, "ill": ROWS % 2, "days": ROWS / 7}), file)
     found = table(str(file), standardise=True).train.inputs[:, 0]
     torch.testing.assert_close(found, torch.from_numpy((ROWS - 35.5) / ROWS.std()).float())
-    refusals.check(
-        [("not standardised", partial(table, str(file)), ValueError, "'x' of .* are one in float32")]
-    )
+    refusals.check([("not standardised", partial(table, str(file)), "'x' of .* are one in float32")])
 
 
 def test_nanoseconds_are_standardised(tmp_path):
@@ -95,7 +93,7 @@ def test_what_float32_merges(tmp_path):
     stamps = {"target": "x", "ignore": ["ill"], "real_targets": True}
     late = written(tmp_path / "target.csv", LATE["milliseconds"])
     rows.append(("a target", partial(table, late, **stamps), "The target 'x' .* another unit, or subtract"))
-    refusals.check((what, call, ValueError, says) for what, call, says in rows)
+    refusals.check(rows)
 
 
 def leaf(folder, columns):
@@ -119,12 +117,7 @@ def test_leafs_examples_that_float32_holds(what, tmp_path):
 
 def test_leafs_examples_that_float32_merges(tmp_path):
     rows = [
-        (
-            what,
-            leaf(tmp_path / what, [ROWS, column]),
-            ValueError,
-            r"^x of .*train/\[:, 1\] (has|holds) .* unit, or",
-        )
+        (what, leaf(tmp_path / what, [ROWS, column]), r"^x of .*train/\[:, 1\] (has|holds) .* unit, or")
         for what, column in LATE.items()
     ]
     refusals.check(rows)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from problems import settings
+from problems import Lazy, settings
 from torch import nn
 
 from fedpart import ClientError, Dataset, Protocol, Task, federate
@@ -34,19 +34,6 @@ def texts(length, rows=6):
     return {"tokens": tokens, "mask": torch.ones_like(tokens)}, torch.randint(3, (rows,), generator=g)
 
 
-class Lazy:
-    """Clients that are read when they are needed."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, client):
-        return self.data[client]
-
-
 def run(data, execution, **options):
     options = {"rounds": 1, "chunks": (0.5, 0.5), "cohort": 4, "execution": execution, **options}
     return federate(Task(Words(), samples=1), data, **options)
@@ -60,7 +47,7 @@ def test_text_of_several_lengths_is_refused_before_anything_is_computed(executio
     with pytest.raises(ValueError, match=SAYS):
         run(data, execution)
     with pytest.raises(ClientError, match=SAYS):
-        run(Lazy(data), execution)
+        run(Lazy(data.__getitem__, 4), execution)
 
 
 @pytest.mark.parametrize("execution", ["fused", "vectorised"])

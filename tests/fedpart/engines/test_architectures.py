@@ -6,13 +6,13 @@ from functools import partial
 import pytest
 import sizes
 import torch
-from problems import CLASSES, SIZE, Recorder, augmentation, settings, shard, shards
-from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, SHARES, WIDTHS, assert_same
+from problems import CLASSES, SIZE, settings, shard, shards
+from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, SHARES, WIDTHS, assert_same, assert_workers_have_the_bits
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from fedpart import (
-    AdamSettings,
     ClipSettings,
     ConcreteDropout,
     DeviceSettings,
@@ -22,9 +22,7 @@ from fedpart import (
     Protocol,
     SGDSettings,
     Task,
-    federate,
 )
-from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.engines.turns import Turns
 from fedpart.federated.cohorts import expected_upload_ratio
@@ -33,46 +31,33 @@ from fedpart.updates.stages import Privacy
 net = partial(sizes.net, hidden=1)
 
 
-def task(**changes):
-    return Task(net(), transforms=[augmentation()], **{"samples": 2, "sizes": net, **changes})
+def task():
+    return sizes.task(net)
 
 
-def run(rounds=3, the_task=None, data=None, workers=1, **changes):
-    common = {"chunks": CHUNKS, "cohort": 7, "seed": 3, "local": LocalSettings(0.3, batch_size=4)}
-    common |= {"architectures": ARCHITECTURES} | changes
-    chosen = the_task or task()
-    return federate(chosen, data or shards(EXAMPLES), rounds=rounds, workers=workers, **common)
+def run(rounds=3, the_task=None, *more, **changes):
+    return sizes.run(rounds, the_task or task(), *more, **changes)
 
 
-def test_a_mean_over_the_clients_that_have_a_number_as_a_loop_over_indices_finds_it():
+def test_a_mean_over_the_clients_that_have_a_number_written_out():
     """FedAvg with the server's plain mean, two rounds in float64: HeteroFL's rule, written out."""
     data = [one.to("cpu") for one in shards(EXAMPLES)]
     plain = Task(net(dropout=False), samples=1, precision="fp64", sizes=lambda width: net(width, False))
-    found = run(
-        2, plain, data, method="fedavg", server=SGDSettings(1.0), local=LocalSettings(0.3, batch_size=99)
-    )
+    local = LocalSettings(0.3, batch_size=99)
+    found = run(2, plain, data, method="fedavg", server=SGDSettings(1.0), local=local)
     protocol, module = found.state.protocol, net(dropout=False).double()
     for round in (1, 2):
-        values = {name: value.detach().clone() for name, value in module.named_parameters()}
-        sums = {name: torch.zeros_like(value) for name, value in values.items()}
-        weights = {name: torch.zeros_like(value) for name, value in values.items()}
+        mean = sizes.NestedMean(module)
         for client in protocol.cohort(round):
             small = net(WIDTHS[protocol.architectures[client]], False).double()
-            with torch.no_grad():
-                for name, parameter in small.named_parameters():
-                    parameter.copy_(values[name][tuple(map(slice, parameter.shape))])
-            inputs, targets = data[client].inputs.double(), data[client].targets
-            F.cross_entropy(small(inputs), targets).backward()
-            for name, parameter in small.named_parameters():
-                for index in torch.cartesian_prod(*map(torch.arange, parameter.shape)).view(
-                    -1, parameter.ndim
-                ):
-                    at = tuple(index.tolist())
-                    sums[name][at] -= 0.3 * parameter.grad[at] * len(targets)
-                    weights[name][at] += len(targets)
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.add_(torch.where(weights[name] > 0, sums[name] / weights[name].clamp(min=1), 0.0))
+            names = [name for name, _ in small.named_parameters()]
+            places = [tuple(map(slice, parameter.shape)) for parameter in small.parameters()]
+            part = mean.part(places)
+            named = dict(zip(names, part, strict=True))
+            outputs = functional_call(small, named, data[client].inputs.double())
+            gradients = torch.autograd.grad(F.cross_entropy(outputs, data[client].targets), part)
+            mean.add(places, [-0.3 * gradient for gradient in gradients], len(data[client]))
+        mean.step()
     for name, value in found.state.tensors().items():
         torch.testing.assert_close(value, dict(module.named_parameters())[name].detach(), rtol=0, atol=1e-12)
 
@@ -96,9 +81,7 @@ def test_one_architecture_is_none_to_the_bit(method):
     ids=["partitioned", "fedavg", "codec", "trim", "clip", "error feedback"],
 )
 def test_workers_have_the_bits_of_one_process(changes):
-    one, two = run(**changes), run(workers=2, **changes)
-    assert_same(one, two)
-    assert [r.upload_bytes for r in one.metrics] == [r.upload_bytes for r in two.metrics]
+    assert_workers_have_the_bits(run, **changes)
 
 
 def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
@@ -108,34 +91,6 @@ def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
         run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=ARCHITECTURES[::-1])
     with pytest.raises(ValueError, match=r"belongs to another configuration: .*architectures"):
         run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=None)
-
-
-@pytest.mark.slow
-def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network():
-    def train(data):
-        fixed = settings(
-            len(data), chunks=CHUNKS, cohort=8, local=LocalSettings(0.3, batch_size=4),
-            server_psi=AdamSettings(1e-30), architectures=ARCHITECTURES,
-        )  # fmt: skip
-        federation = Recorder(Protocol(task(), fixed))
-        LocalEngine(federation, data).run(3)
-        return federation
-
-    data = shards(EXAMPLES)
-    whole = train(data)
-    protocol, partition = whole.protocol, whole.partition
-    assert len({protocol.architectures[client] for client in range(len(data))}) == 3
-    for client in range(len(data)):
-        k = protocol.chunk(client)
-        changed = [shard(len(s), 77 + i) if i == client else s for i, s in enumerate(data)]
-        other = train(changed)
-        own = protocol.partition_of(client)
-        for j in (1, 2, 3):
-            w_j = partition.slice(j)
-            if j < k:
-                assert torch.equal(whole.w[w_j], other.w[w_j]), f"client {client} of chunk {k}, w_{j}"
-            elif own.cell_sizes(j):
-                assert not torch.equal(whole.w[w_j], other.w[w_j])
 
 
 def test_uploads_downloads_and_the_expected_ratio_are_counted_by_cell():
@@ -153,12 +108,10 @@ def test_uploads_downloads_and_the_expected_ratio_are_counted_by_cell():
             up += 4 * (sum(held[0].values()) + (held[1] or 0)) + header_up
             down += 4 * (space + psi) + header_down
         assert (report.upload_bytes, report.download_bytes) == (up, down)
-    mean = sum(
-        sum(protocol.upload_sizes(client, [j for j in protocol.plan(client, 1) if j.partition])[0].values())
-        for client in range(10)
-    )
+    sent = [protocol.upload_sizes(client, protocol.plan(client, 1))[0] for client in range(10)]
+    mean = sum(sum(sizes.values()) for sizes in sent) / 10
     whole = protocol.partition.space.size
-    assert expected_upload_ratio(protocol) == pytest.approx(mean / 10 / whole, rel=1e-12)
+    assert expected_upload_ratio(protocol) == pytest.approx(mean / whole, rel=1e-12)
 
 
 def test_each_chunk_has_the_architectures_in_their_shares():
@@ -178,9 +131,8 @@ def test_what_one_network_has_alone_stays_where_nobody_trains_it():
     """Without a large client in the cohort what only it has is as it was, with its optimiser's state."""
     found = run(1, cohort=10).state
     large = [client for client in range(10) if found.protocol.architectures[client] == 0]
-    alone = set(found.partition.cell_sizes(1)) - {
-        number for other in found.protocol.partitions[1:] for number in other.cell_sizes(1)
-    }
+    others = [other.cell_sizes(1) for other in found.protocol.partitions[1:]]
+    alone = set(found.partition.cell_sizes(1)).difference(*others)
     quiet = run(1, cohort=1, seed=3).state
     (client,) = quiet.protocol.cohort(1)
     assert (client in large) == all(quiet.optimiser.state_dict()[number - 1] for number in alone)
@@ -195,20 +147,16 @@ def test_what_one_client_alone_has_trained_is_what_it_has_made_of_it():
     data = shards(EXAMPLES)
     begun = Federation(run(0, data=data, cohort=1, server=SGDSettings(1.0)).state.protocol)
     (client,) = begun.protocol.cohort(1)
-    update = Executor(begun.protocol).run(
-        begun.start(1), client, data[client], begun.protocol.plan(client, 1)
-    )
-    sums = {j: delta.clone() for j, delta in update.deltas.items()}
+    jobs = begun.protocol.plan(client, 1)
+    sums = Executor(begun.protocol).run(begun.start(1), client, data[client], jobs).deltas
     stepped = run(1, data=data, cohort=1, server=SGDSettings(1.0)).state
     cells = begun.partition.cells
     assert sums
     for j, delta in sums.items():
         own = slice(cells[j - 1], cells[j])
         torch.testing.assert_close(stepped.w[own], begun.w[own] + delta, rtol=0, atol=1e-6)
-    others = [j for j in range(1, len(cells)) if j not in sums]
-    assert all(
-        torch.equal(stepped.w[cells[j - 1] : cells[j]], begun.w[cells[j - 1] : cells[j]]) for j in others
-    )
+    others = [slice(cells[j - 1], cells[j]) for j in range(1, len(cells)) if j not in sums]
+    assert all(torch.equal(stepped.w[cell], begun.w[cell]) for cell in others)
 
 
 def deep(layers=2):
@@ -248,9 +196,8 @@ def test_every_size_can_be_taken_out_and_scored():
 
 def test_privacy_counts_a_clients_cells():
     private = {"weighting": "uniform", "clip": ClipSettings(0.5, psi=0.5), "privacy": PrivacySettings(1.0)}
-    alone, several = (
-        run(1, architectures=one, **private).state.stage(Privacy) for one in (None, ARCHITECTURES)
-    )
+    kinds = None, ARCHITECTURES
+    alone, several = (run(1, architectures=kind, **private).state.stage(Privacy) for kind in kinds)
     # the largest network has three cells in each of w_1..w_3; a client of chunk 1 sends them all
     assert several.deviations[1] / alone.deviations[1] == pytest.approx((9 / 3) ** 0.5)
     assert several.epsilon(5) == alone.epsilon(5)
@@ -275,12 +222,11 @@ def test_what_is_frozen_is_a_corner_of_the_tasks_own_too():
     """Whatever a build function draws for it: the small networks must fit into the one that is scored."""
 
     def body(width=1.0):
-        found = nn.Sequential(
-            nn.Flatten(), nn.Linear(SIZE**2, round(10 * width)), nn.Linear(round(10 * width), 3)
-        )
-        found[1].requires_grad_(False)
-        found.register_buffer("constant", torch.rand(round(10 * width)))
-        return found
+        units = round(10 * width)
+        made = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, units), nn.Linear(units, 3))
+        made[1].requires_grad_(False)
+        made.register_buffer("constant", torch.rand(units))
+        return made
 
     whole = Task(body(), samples=1, sizes=body)
     state = run(1, whole).state

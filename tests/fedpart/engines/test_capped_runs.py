@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from problems import augmentation, chain_net, settings, shards
+from problems import after, augmentation, chain_net, settings, shards
 
 from fedpart import Federation, LocalSettings, Protocol, Task
-from fedpart.engines import LocalEngine
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
 from fedpart.updates.round import Round
@@ -23,9 +22,8 @@ def protocol(**changes):
 
 def run(execution="loop", workers=1, **changes):
     """The state, and what its two rounds tell."""
-    federation, reports = Federation(protocol(**changes)), []
-    with LocalEngine(federation, shards(SIZES), workers, execution, evaluate_every=1) as engine:
-        engine.run(2, reports.append)
+    start = Federation(protocol(**changes))
+    federation, reports = after(2, start, shards(SIZES), workers, execution, evaluate_every=1)
     names = ("train_loss", "lml", "upload_bytes", "examples", "client_nll", "client_nll_caps")
     told = [getattr(report, name) for report in reports for name in names]
     flat = [one for value in told for one in (value if isinstance(value, list) else [value])]
@@ -41,12 +39,7 @@ def test_the_cap_c_for_all_is_none_to_the_bit():
 
 @pytest.mark.parametrize(
     "execution, workers, changes",
-    [
-        ("loop", 2, {}),
-        ("vectorised", 1, NODE),
-        ("fused", 1, NODE),
-        ("vectorised", 1, {}),
-    ],
+    [("loop", 2, {}), ("vectorised", 1, NODE), ("fused", 1, NODE), ("vectorised", 1, {})],
 )
 def test_every_execution_computes_the_same(execution, workers, changes):
     (one, told), (other, others) = run(caps=CAPS, **changes), run(execution, workers, caps=CAPS, **changes)

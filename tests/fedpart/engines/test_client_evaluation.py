@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from problems import CLASSES, augmentation, chain_net, settings, shard, shards
+from problems import CLASSES, after, augmentation, chain_net, settings, shard, shards
 
 from fedpart import Dataset, Federation, LocalSettings, Protocol, Task, federate
-from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.task.gradients import Job
 
@@ -34,9 +33,8 @@ def test_they_are_the_same_whoever_computes_the_cohort(changes):
     one, other = run(), run(**changes)
     if "workers" in changes:
         assert scores(one) == scores(other)
-    assert [[one is None for one in report] for report in scores(one)] == [
-        [one is None for one in report] for report in scores(other)
-    ]
+    missing, others = ([[one is None for one in report] for report in scores(of)] for of in (one, other))
+    assert missing == others
     evaluated = [report.round for report in one.metrics if report.client_nll is not None]
     assert evaluated == [report.round for report in one.metrics if report.evaluation_bytes] == [2, 4, 5]
 
@@ -75,21 +73,16 @@ def test_what_is_held_out_reaches_neither_weights_nor_psi(changes):
 
 def test_a_run_without_it_learns_from_all_examples():
     kept = run()
-    data = [
-        one.subset(divided(kept.state.protocol, i, len(one)).learned) for i, one in enumerate(shards(SIZES))
-    ]
-    assert sum(map(len, data)) < sum(SIZES)
-    for name, result in {"all": run(evaluation="central"), "none": run(evaluation="none")}.items():
-        assert not torch.equal(kept.state.w, result.state.w), name
-        assert scores(result) == [[None] * len(SCORES)] * 5
-    assert torch.equal(run(evaluation="none").state.w, run(evaluation="central").state.w)
+    assert sum(len(divided(kept.state.protocol, i, n).learned) for i, n in enumerate(SIZES)) < sum(SIZES)
+    central, none = run(evaluation="central"), run(evaluation="none")
+    assert torch.equal(none.state.w, central.state.w) and not torch.equal(kept.state.w, central.state.w)
+    assert scores(central) == scores(none) == [[None] * len(SCORES)] * 5
 
 
 @pytest.mark.parametrize("changes", [{}, FEDEX])
 def test_the_parts_of_a_shard_are_disjoint_and_whole(changes):
-    protocol = Protocol(
-        Task(chain_net()), settings(len(SIZES), evaluation="clients", evaluation_share=0.3, **changes)
-    )
+    chosen = settings(len(SIZES), evaluation="clients", evaluation_share=0.3, **changes)
+    protocol = Protocol(Task(chain_net()), chosen)
     for client in range(len(SIZES)):
         for examples in range(1, 30):
             parts = divided(protocol, client, examples)
@@ -97,9 +90,8 @@ def test_the_parts_of_a_shard_are_disjoint_and_whole(changes):
             assert len(parts.learned) >= 1 and len(parts.evaluation) == count_held_out(0.3, examples)
             assert (len(parts.feedback) > 0) == (bool(changes) and examples - len(parts.evaluation) > 1)
             for job in (Job(1, 1), Job(1, psi=True)):
-                seen = torch.cat(
-                    local_batches(protocol, protocol.view(client, 4), protocol.settings.local, examples, job)
-                )
+                view = protocol.view(client, 4)
+                seen = torch.cat(local_batches(protocol, view, view.local, examples, job))
                 assert set(seen.tolist()) <= set(parts.learned.tolist())
 
 
@@ -114,13 +106,11 @@ def test_fused_clients_leave_them_out_as_well():
 
 def test_a_client_that_fails_in_it_is_left_out_or_ends_the_run():
     data = shards(SIZES)
-    federation = Federation(
-        Protocol(Task(chain_net()), settings(len(SIZES), evaluation="clients", on_client_error="skip"))
-    )
+    chosen = settings(len(SIZES), evaluation="clients", on_client_error="skip")
+    federation = Federation(Protocol(Task(chain_net()), chosen))
     held = divided(federation.protocol, 3, SIZES[3]).evaluation
     data[3].targets[held] = CLASSES  # nobody meets these in training
-    reports = []
-    LocalEngine(federation, data, evaluate_every=1).run(2, reports.append)
+    _, reports = after(2, federation, data, evaluate_every=1)
     assert [report.refused for report in reports] == [{"client_error": 1}] * 2
     assert all(report.skipped == [] and report.client_accuracy is not None for report in reports)
 

@@ -1,9 +1,21 @@
 """Federated runs whose clients' weights are composed from what networks of several sizes share."""
 
+from functools import partial
+
 import pytest
+import sizes
 import torch
-from problems import Recorder, augmentation, settings, shard, shards
-from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, WIDTHS, assert_same, net
+from problems import Recorder, after, settings, shard, shards
+from sizes import (
+    ARCHITECTURES,
+    CHUNKS,
+    EXAMPLES,
+    WIDTHS,
+    assert_same,
+    assert_workers_have_the_bits,
+    net,
+    task,
+)
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -17,10 +29,8 @@ from fedpart import (
     Protocol,
     SGDSettings,
     Task,
-    federate,
     personalise,
 )
-from fedpart.engines import LocalEngine
 from fedpart.partition.sharing import SHARINGS
 from fedpart.updates.stages import Clip, stage_of
 
@@ -28,23 +38,11 @@ BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["
 COUPLED = {"kind": "bank", "budget": 900, "coupled": True}
 SHARED = {"architectures": ARCHITECTURES, "sharing": {"kind": "bank", "budget": 1400}}
 BASIS = {"kind": "basis", "inputs": 0.5, "kernels": 0.5}
-KINDS = pytest.mark.parametrize(
-    "sharing", [BANK, TIGHT, COUPLED, BASIS], ids=["bank", "tight", "coupled", "basis"]
-)
+run = partial(sizes.run, sharing=BANK)
+KINDS = {"bank": BANK, "tight": TIGHT, "coupled": COUPLED, "basis": BASIS}
 
 
-def task(**changes):
-    return Task(net(), transforms=[augmentation()], **{"samples": 2, "sizes": net, **changes})
-
-
-def run(rounds=3, the_task=None, data=None, workers=1, **changes):
-    common = {"chunks": CHUNKS, "cohort": 7, "seed": 3, "local": LocalSettings(0.3, batch_size=4)}
-    common |= {"architectures": ARCHITECTURES, "sharing": BANK} | changes
-    chosen = the_task or task()
-    return federate(chosen, data or shards(EXAMPLES), rounds=rounds, workers=workers, **common)
-
-
-@KINDS
+@pytest.mark.parametrize("sharing", KINDS.values(), ids=KINDS)
 def test_two_rounds_of_fedavg_are_those_that_are_written_out(sharing):
     """In float64: a number is averaged over the networks that have it, each through its composed weights."""
     data = shards(EXAMPLES)
@@ -65,10 +63,7 @@ def test_two_rounds_of_fedavg_are_those_that_are_written_out(sharing):
             for name, one in module.shared.items():
                 if hasattr(one, "penalty"):
                     rows = named[f"shared.{name}.values"].flatten(1)
-                    loss = (
-                        loss
-                        + 10 * (rows @ rows.T - torch.eye(len(rows), dtype=torch.float64)).square().mean()
-                    )
+                    loss = loss + 10 * (rows @ rows.T - torch.eye(len(rows)).double()).square().mean()
             gradients = torch.autograd.grad(loss, [*named.values()])
             for (name, parameter), gradient in zip(module.named_parameters(), gradients, strict=True):
                 assert name in named
@@ -83,21 +78,20 @@ def test_two_rounds_of_fedavg_are_those_that_are_written_out(sharing):
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
 
 
-@KINDS
 @pytest.mark.slow
-def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(sharing):
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(kind):
     def train(data):
         fixed = settings(
             len(data), chunks=CHUNKS, cohort=8, local=LocalSettings(0.3, batch_size=4),
-            server_psi=AdamSettings(1e-30), architectures=ARCHITECTURES, sharing=sharing,
+            server_psi=AdamSettings(1e-30), architectures=ARCHITECTURES, sharing=KINDS.get(kind),
         )  # fmt: skip
-        federation = Recorder(Protocol(task(), fixed))
-        LocalEngine(federation, data).run(2)
-        return federation
+        return after(2, Recorder(Protocol(task(), fixed)), data)[0]
 
     data = shards(EXAMPLES)
     whole = train(data)
-    for client in (client for client in range(len(data)) if whole.protocol.chunk(client) > 1):
+    assert len({whole.protocol.architectures[client] for client in range(len(data))}) == 3
+    for client in range(len(data)):
         k = whole.protocol.chunk(client)
         changed = [shard(len(s), 77 + i) if i == client else s for i, s in enumerate(data)]
         other = train(changed)
@@ -105,6 +99,8 @@ def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(sh
             w_j = whole.protocol.partition.slice(j)
             if j < k:
                 assert torch.equal(whole.w[w_j], other.w[w_j]), f"client {client} of chunk {k}, w_{j}"
+            elif whole.protocol.partition_of(client).cell_sizes(j):
+                assert not torch.equal(whole.w[w_j], other.w[w_j])
     gradients = [(a["psi"], b["psi"]) for a, b in zip(whole.totals, other.totals, strict=True)]
     assert any(a is not None and b is not None and not torch.equal(a, b) for a, b in gradients)
 
@@ -122,9 +118,7 @@ def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(sh
     ids=["partitioned", "fedavg", "error feedback", "clip", "fedex"],
 )
 def test_workers_have_the_bits_of_one_process(changes):
-    one, two = run(**changes), run(workers=2, **changes)
-    assert_same(one, two)
-    assert [r.upload_bytes for r in one.metrics] == [r.upload_bytes for r in two.metrics]
+    assert_workers_have_the_bits(run, **changes)
 
 
 def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
@@ -137,9 +131,8 @@ def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
 def test_psi_is_learned_from_clients_of_every_size():
     """A cohort of one client of the smallest network steps psi, and what it shares; other sizes' own stay."""
     for seed in range(20):
-        protocol = Protocol(
-            task(), settings(10, chunks=CHUNKS, cohort=1, seed=seed, architectures=ARCHITECTURES)
-        )
+        drawn = settings(10, chunks=CHUNKS, cohort=1, seed=seed, architectures=ARCHITECTURES)
+        protocol = Protocol(task(), drawn)
         (client,) = protocol.cohort(1)
         if protocol.chunk(client) > 1 and protocol.architectures[client] == 2:
             break
@@ -185,9 +178,8 @@ def test_a_network_that_is_taken_out_is_plain_and_psi_keeps_its_names():
         names = {name: p.shape for name, p in module.named_parameters()}
         assert names == {name: p.shape for name, p in net(width).named_parameters()}
         assert torch.equal(module[5].logit, state.psi_tensors()["5.logit"])
-        composed = state.task.plain().outputs(
-            state.tensors(), state.task.plain().psi_space.initial(), x, None, dropout=False
-        )
+        plain = state.task.plain()
+        composed = plain.outputs(state.tensors(), plain.psi_space.initial(), x, None, dropout=False)
         torch.testing.assert_close(module(x), composed, rtol=0, atol=1e-6)
 
 

@@ -26,9 +26,9 @@ def test_what_cannot_be_personalised():
     steep = r"loss of client 3 is .* lower the learning rate"
     no_result = r"what federate\(\) or fit\(\) returns, .* got a Sequential;"
     images, labels = Dataset(torch.rand(8, 1, 5, 7), mine.targets), Dataset(mine.inputs, mine.targets + 9)
-    rows = [
-        (f"{changes}", partial(fit, **changes), ValueError, says)
-        for changes, says in [
+    refusals.check_keywords(
+        fit,
+        [
             ({"held_out": 0.0}, "lies between 0 and 1, for instance 0.25, got 0.0"),
             ({"held_out": 1}, "lies between 0 and 1"),
             ({"held_out": shard(0)}, "8 examples to train on and 0 to be scored on"),
@@ -42,9 +42,9 @@ def test_what_cannot_be_personalised():
             ({"sgd": AdamSettings()}, r"sgd are SGDSettings\(learning_rate, momentum\), got AdamSettings"),
             ({"layers": ["head.*"]}, "matches the layers 'head"),
             ({"layers": []}, "No layers are named"),
-        ]
-    ]
-    rows += [
+        ],
+    )
+    rows = [
         ("a frozen layer", partial(personalise, with_frozen, mine, layers=["0.*"]), ValueError, no_layer),
         ("one example", partial(other, shard(1)), ValueError, few),
         ("images of another size", partial(other, images), ClientError, failed),

@@ -4,7 +4,7 @@ from functools import partial
 
 import refusals
 import torch
-from problems import CLASSES, SIZE, augmentation, chain_net, settings, shard, shards, smooth_net
+from problems import CLASSES, SIZE, Lazy, augmentation, chain_net, settings, shard, shards, smooth_net
 from sizes import ARCHITECTURES, TWO
 from sizes import net as layers
 from torch import nn
@@ -42,19 +42,6 @@ def run(task=None, data=None, **changes):
     return partial(federate, task, shards(SIZES) if data is None else data, **options)
 
 
-class Lazy:
-    """Clients that are read when they are needed."""
-
-    def __init__(self, read):
-        self.read = read
-
-    def __len__(self):
-        return len(SIZES)
-
-    def __getitem__(self, client):
-        return self.read(client)
-
-
 def gone(client):
     raise OSError("the disk is gone")
 
@@ -89,10 +76,7 @@ def test_settings_and_data_of_a_run():
             ({"validation": BEYOND}, f"of the validation {outside}"),
             ({"test": BEYOND}, f"of the test {outside}"),
             ({"data": [*shards(SIZES), NONE]}, "Client 8 has no examples; give it some, or leave it out"),
-            (
-                {"data": [*shards(SIZES), BEYOND]},
-                f"data of client 8 do not fit: .* of the training {outside}",
-            ),
+            ({"data": [*shards(SIZES), BEYOND]}, f"client 8 do not fit: .* of the training {outside}"),
             ({"data": [*shards(SIZES), REAL]}, "data of client 8 do not fit: .* targets are real numbers"),
             ({"data": wide}, "data of client 5 do not fit: Affine augmentation takes images"),
             ({"resume": True}, "nothing to resume from"),
@@ -105,21 +89,11 @@ def test_settings_and_data_of_a_run():
 
 def test_what_is_no_list_of_clients():
     examples = (torch.randn(8, SIZE), torch.zeros(8).long())
+    of_torch, no_list = TensorDataset(*examples), [iter(shards(SIZES)), dict(enumerate(shards(SIZES)))]
+    says = r"a list with the examples of each client, got .*; write federate"
     refusals.check(
-        (
-            type(data).__name__,
-            run(data=data),
-            ValueError,
-            r"a list with the examples of each client, got .*; write federate",
-        )
-        for data in (
-            DataLoader(TensorDataset(*examples)),
-            TensorDataset(*examples),
-            shard(8, 0),
-            examples,
-            iter(shards(SIZES)),
-            dict(enumerate(shards(SIZES))),
-        )
+        (type(data).__name__, run(data=data), ValueError, says)
+        for data in (DataLoader(of_torch), of_torch, shard(8, 0), examples, *no_list)
     )
 
 
@@ -157,15 +131,8 @@ def test_clients_of_several_sizes():
         ({"sharing": bank, "task": sized(2.0)}, "No architecture is the task's own network"),
         (rolling, "leave sharing and private parameters out"),
     ]
-    refusals.check(
-        (
-            f"{number}, {', '.join(changes)}: {says}",
-            run(**{"task": sized(), "architectures": ARCHITECTURES, **changes}),
-            ValueError,
-            says,
-        )
-        for number, (changes, says) in enumerate(rows)
-    )
+    known = {"task": sized(), "architectures": ARCHITECTURES}
+    refusals.check_keywords(lambda **changes: run(**known | changes)(), rows)
 
 
 def test_searches_for_what_is_shared():
@@ -213,12 +180,7 @@ def test_what_cannot_be_fused():
     draws = "cannot be fused \\(a layer draws noise of shape "
     refusals.check(
         [
-            (
-                "two epochs",
-                fused(local=LocalSettings(epochs=2)),
-                ValueError,
-                "epochs is 2; set it to 1, or use",
-            ),
+            ("two epochs", fused(local=LocalSettings(epochs=2)), ValueError, "epochs is 2; set it to 1, or"),
             ("weights alike", fused(weighting="uniform"), ValueError, "'uniform'; set it to examples"),
             ("two batches", fused(data=seven, local=few), ValueError, steps),
             ("two lazy batches", fused(data=Lazy(seven.__getitem__), local=few), ClientError, steps),
@@ -239,13 +201,10 @@ def test_clients_that_fail(monkeypatch):
         for scale in (1e9, 1e17)
     }
     no_own = "client has no examples for evaluations; give Dataset\\(inputs"
+    beyond = partial(run, data=Lazy(data.__getitem__), cohort=8)
     rows = [
-        ("labels of no class", run(data=Lazy(data.__getitem__), cohort=8), "client 3 do not fit the network"),
-        (
-            "labels of no class, fused",
-            run(data=Lazy(data.__getitem__), cohort=8, execution="fused"),
-            "data of client 3 do not fit",
-        ),
+        ("labels of no class", beyond(), "client 3 do not fit the network"),
+        ("labels of no class, fused", beyond(execution="fused"), "data of client 3 do not fit"),
         ("a disk", run(data=Lazy(gone)), r"Client \d failed in round 1: OSError: the disk is gone"),
         ("nothing held out", run(evaluation="clients", evaluation_share=None, evaluate_every=1), no_own),
     ]
@@ -288,10 +247,8 @@ def test_what_a_client_cannot_compute():
         for what, call, says in [
             ("a steep loss", client(shard(9), local=steep), no_number),
             ("no examples", client(NONE), "Client 2 has no examples"),
-            *(
-                (f"labels, {average}", client(beyond, Task(smooth_net(), average=average)), labels)
-                for average in ("logits", "probabilities")
-            ),
+            ("labels", client(beyond), labels),
+            ("averaged labels", client(beyond, Task(smooth_net(), average="probabilities")), labels),
             ("an idle hyperparameter", client(two, idle, Job(1, psi=True)), unused),
             ("small images", client(small), "^Client 2 failed in round 5: RuntimeError: .*shapes"),
         ]

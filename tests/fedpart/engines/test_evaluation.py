@@ -11,12 +11,10 @@ from simulations.running.run import run_experiment
 
 
 def test_the_last_rounds_are_evaluated_on_all_validation_data(tmp_path):
+    both = {"validation_points": 30, "full_validation_rounds": 2}
+    ways = {"few": {"validation_points": 30}, "all": {"validation_points": None}, "both": both}
     runs = {}
-    for name, changes in {
-        "few": {"validation_points": 30},
-        "all": {"validation_points": None},
-        "both": {"validation_points": 30, "full_validation_rounds": 2},
-    }.items():
+    for name, changes in ways.items():
         run_experiment(tiny(rotated=True, evaluate_every=1, **changes), tmp_path / name)
         runs[name] = [line["val_nll"] for line in read_metrics(tmp_path / name)]
     assert len(runs["both"]) == 5
@@ -25,16 +23,11 @@ def test_the_last_rounds_are_evaluated_on_all_validation_data(tmp_path):
 
 
 def test_other_samples_in_evaluations_change_nothing_else(tmp_path):
-    for name, changes in {
-        "same": {},
-        "fewer": {"evaluation_samples": 1},
-        "more": {"evaluation_samples": 9},
-    }.items():
-        run_experiment(tiny(**changes), tmp_path / name)
-    states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("same", "fewer", "more")]
-    assert states[0] == states[1] == states[2]
-    tests = [read_summary(tmp_path / name)["test_nll"] for name in ("same", "fewer", "more")]
-    assert len(set(tests)) == 3
+    folders = [tmp_path / str(samples) for samples in (None, 1, 9)]
+    for folder, samples in zip(folders, (None, 1, 9), strict=True):
+        run_experiment(tiny(**{} if samples is None else {"evaluation_samples": samples}), folder)
+    assert len({(folder / "state.safetensors").read_bytes() for folder in folders}) == 1
+    assert len({read_summary(folder)["test_nll"] for folder in folders}) == 3
 
 
 @pytest.mark.parametrize("samples", [(4, 1), (1, 4)])

@@ -13,11 +13,8 @@ from fedpart import ClientError, Dataset, Task, TrainingError, federate, fit, pe
 X, Y = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
 SHARDS = [(X, Y)] * 3
 OFF = "Gradients are switched off around this call, by torch.no_grad"
-WAYS = {
-    "no_grad": torch.no_grad,
-    "inference": torch.inference_mode,
-    "off": partial(torch.set_grad_enabled, False),
-}
+WAYS = {"no_grad": torch.no_grad, "inference": torch.inference_mode}
+WAYS["off"] = partial(torch.set_grad_enabled, False)
 
 
 def within(context, call):

@@ -3,25 +3,21 @@
 import pytest
 import torch
 from adapted import frozen_body, frozen_norm, lstm_without_dropout
-from problems import Recorder, augmentation, chain_net, norm_net, settings, shard, shards
+from problems import Recorder, after, augmentation, chain_net, norm_net, settings, shard, shards
 
 from fedpart import AdamSettings, Dataset, LocalSettings, Protocol, Task
-from fedpart.engines import LocalEngine
 
 SIZES = [3, 9, 6, 11, 2, 7, 5, 10, 8]
 ROUNDS = 3
+FIXED = {"chunks": (0.4, 0.3, 0.3), "server_psi": AdamSettings(1e-30)}
 
 
 def train(network, data, momentum=0.0, weight_decay=0.0, **changes):
     """Final federation, psi frozen by a server that does not step it, so that its gradient is still seen."""
     task = Task(network, transforms=[augmentation()], samples=2)
     local = LocalSettings(learning_rate=0.3, batch_size=4, momentum=momentum, weight_decay=weight_decay)
-    fixed = settings(
-        len(data), chunks=(0.4, 0.3, 0.3), cohort=7, local=local, server_psi=AdamSettings(1e-30), **changes
-    )
-    federation = Recorder(Protocol(task, fixed))
-    LocalEngine(federation, data).run(ROUNDS)
-    return federation
+    chosen = settings(len(data), cohort=7, local=local, **FIXED, **changes)
+    return after(ROUNDS, Recorder(Protocol(task, chosen)), data)[0]
 
 
 @pytest.mark.parametrize(
@@ -54,20 +50,15 @@ def test_chunk_k_reaches_no_earlier_partition(network, changes, defaults):
 
 
 def test_even_a_failing_chunk_k_client_changes_no_earlier_partition():
-    data = shards(SIZES)
-    task = Task(chain_net())
-    runs = []
+    data, runs = shards(SIZES), []
     for broken in (False, True):
-        fixed = settings(
-            len(data), chunks=(0.4, 0.3, 0.3), server_psi=AdamSettings(1e-30), on_client_error="skip"
-        )
-        federation = Recorder(Protocol(task, fixed))
+        chosen = settings(len(data), on_client_error="skip", **FIXED)
+        federation = Recorder(Protocol(Task(chain_net()), chosen))
         last = next(client for client in range(len(data)) if federation.protocol.chunk(client) == 3)
         mine = list(data)
         if broken:
             mine[last] = Dataset(data[last].inputs, data[last].targets + 10)
-        engine = LocalEngine(federation, mine)
-        reports = [engine.run_round() for _ in range(2)]
+        _, reports = after(2, federation, mine)
         assert [s["client"] for r in reports for s in r.skipped] == ([last] * 2 if broken else [])
         runs.append(federation.w[: federation.protocol.partition.bounds[2]].clone())
     assert torch.equal(*runs)

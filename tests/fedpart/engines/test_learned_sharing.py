@@ -32,12 +32,8 @@ def state():
 
 def asked(state, first, rounds=5):
     """The clients that answer in the search, each as often as it does."""
-    return [
-        client
-        for number in range(3, 3 + rounds)
-        for client in state.cohort(number)
-        if not first or state.protocol.chunk(client) == 1
-    ]
+    clients = [client for number in range(3, 3 + rounds) for client in state.cohort(number)]
+    return [client for client in clients if not first or state.protocol.chunk(client) == 1]
 
 
 @pytest.mark.parametrize("data", ["first", "all"])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from problems import augmentation, chain_net, settings, shards, smooth_net
+from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
@@ -26,9 +27,7 @@ def tensors(module, flat):
 
 def flat_net():
     """The smooth network without what a vector of weights does not hold."""
-    return torch.nn.Sequential(
-        *(layer for layer in smooth_net() if not isinstance(layer, torch.nn.LayerNorm))
-    )
+    return nn.Sequential(*(layer for layer in smooth_net() if not isinstance(layer, nn.LayerNorm)))
 
 
 @pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
@@ -39,8 +38,8 @@ def test_it_is_the_mean_log_likelihood_of_chunk_k_by_subnetwork_k_minus_1(execut
     federation = Federation(Protocol(task, settings(len(data), chunks=CHUNKS, cohort=5, local=local)))
     protocol, partition = federation.protocol, federation.partition
     engine = LocalEngine(federation, data, execution=execution)
-    weights = torch.nn.Sequential(*(layer for i, layer in enumerate(task.module) if i != 3))  # without psi
-    default = torch.nn.utils.parameters_to_vector(weights.parameters()).detach()
+    weights = nn.Sequential(*(layer for i, layer in enumerate(task.module) if i != 3))  # without psi
+    default = nn.utils.parameters_to_vector(weights.parameters()).detach()
     owner = partition.assignment
     for _ in range(4):
         w, gain = partition.to_own_order(federation.w), federation.psi.exp()
@@ -49,9 +48,8 @@ def test_it_is_the_mean_log_likelihood_of_chunk_k_by_subnetwork_k_minus_1(execut
             k = protocol.chunk(client)
             if k > 1:
                 named = tensors(weights, torch.where(owner < k, w, default))
-                hidden = functional_call(
-                    weights[:3], {n: v for n, v in named.items() if n[0] != "3"}, (data[client].inputs,)
-                )
+                first = {name: value for name, value in named.items() if name[0] != "3"}
+                hidden = functional_call(weights[:3], first, (data[client].inputs,))
                 logits = F.linear(gain * hidden, named["3.weight"], named["3.bias"])
                 total += F.cross_entropy(logits, data[client].targets, reduction="sum").item()
                 count += len(data[client])
@@ -60,10 +58,8 @@ def test_it_is_the_mean_log_likelihood_of_chunk_k_by_subnetwork_k_minus_1(execut
 
 
 def test_a_cohort_of_chunk_1_alone_has_none():
-    result = federate(
-        Task(chain_net(), transforms=[augmentation()], samples=1), shards(SIZES), chunks=CHUNKS, cohort=1,
-        rounds=8,
-    )  # fmt: skip
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    result = federate(task, shards(SIZES), chunks=CHUNKS, cohort=1, rounds=8)
     protocol = result.state.protocol
     for report in result.metrics:
         assert (report.lml is None) == (protocol.chunk(report.cohort[0]) == 1)
@@ -86,12 +82,9 @@ def test_a_psi_gradient_on_seen_examples_is_not_out_of_sample():
 
 
 def test_with_privacy_it_does_not_leave_the_client():
-    options = {
-        "weighting": "uniform",
-        "clip": ClipSettings(1.0, psi=1.0),
-        "privacy": PrivacySettings(0.1, randomness="seed"),
-    }
-    result = federate(Task(chain_net()), shards(SIZES), chunks=CHUNKS, rounds=2, cohort=7, **options)
+    options = {"privacy": PrivacySettings(0.1, randomness="seed"), "clip": ClipSettings(1.0, psi=1.0)}
+    options |= {"weighting": "uniform", "chunks": CHUNKS, "cohort": 7}
+    result = federate(Task(chain_net()), shards(SIZES), rounds=2, **options)
     assert [report.lml for report in result.metrics] == [None, None]
     protocol = result.state.protocol
     executor, values = Executor(protocol), Round(3, result.state.w, result.state.psi)

@@ -1,10 +1,11 @@
 """A round costs what its cohort costs, however many clients are registered."""
 
 import tracemalloc
+from functools import partial
 
 import pytest
 import torch
-from problems import augmentation, chain_net, shard
+from problems import Lazy, augmentation, chain_net, shard
 
 from fedpart import Federation, FederationSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
@@ -12,28 +13,13 @@ from fedpart.engines import LocalEngine
 MANY = 100_000
 
 
-class Counted:
-    """Shards that are made when they are read."""
-
-    def __init__(self, clients):
-        self.clients, self.read = clients, []
-
-    def __len__(self):
-        return self.clients
-
-    def __getitem__(self, client):
-        self.read.append(client)
-        return shard(4, client)
-
-
 def test_only_shards_of_the_cohort_are_read():
-    data = Counted(MANY)
+    data = Lazy(partial(shard, 4), MANY)
     result = federate(Task(chain_net(), transforms=[augmentation()], samples=2), data, rounds=3)
-    assert data.read == [client for report in result.metrics for client in report.cohort]
-    assert len(set(data.read)) == 30 and max(data.read) > MANY // 2
+    assert data.asked == [client for report in result.metrics for client in report.cohort]
+    assert len(set(data.asked)) == 30 and max(data.asked) > MANY // 2
     chosen = [*result.state.protocol.assignment.first(MANY)]
-    chunks = [chosen.count(k) / MANY for k in (1, 2, 3)]
-    assert chunks == [0.7, 0.2, 0.1]
+    assert [chosen.count(k) / MANY for k in (1, 2, 3)] == [0.7, 0.2, 0.1]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -41,7 +27,7 @@ def test_memory_hardly_depends_on_them(workers):
     def peak(clients):
         tracemalloc.start()
         federation = Federation(Protocol(task, FederationSettings(clients=clients)))
-        with LocalEngine(federation, Counted(clients), workers) as engine:
+        with LocalEngine(federation, Lazy(partial(shard, 4), clients), workers) as engine:
             engine.run(2)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

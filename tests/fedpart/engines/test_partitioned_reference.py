@@ -4,22 +4,15 @@ import ast
 from pathlib import Path
 
 import pytest
+import reference_fedavg
 import reference_partitioned
 import torch
+from problems import settings
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedpart import (
-    AdamSettings,
-    Dataset,
-    Federation,
-    FederationSettings,
-    HyperModule,
-    LocalSettings,
-    Protocol,
-    Task,
-)
+from fedpart import AdamSettings, Dataset, Federation, HyperModule, LocalSettings, Protocol, Task
 from fedpart.engines import LocalEngine
 
 SIZES, ROUNDS, CHUNKS = (5, 9, 4, 7, 12, 3, 8, 6, 10, 2), 5, (0.5, 0.3, 0.2)
@@ -76,19 +69,19 @@ class Recurrent(nn.Module):
 
 def data():
     g = torch.Generator().manual_seed(1)
-    return [
-        (torch.randn(n, 6, generator=g, dtype=torch.float64), torch.randint(0, 3, (n,), generator=g))
-        for n in SIZES
-    ]
+    return [(torch.randn(n, 6, generator=g).double(), torch.randint(0, 3, (n,), generator=g)) for n in SIZES]
 
 
-def test_the_reference_is_short_and_knows_nothing_of_ours():
-    text = Path(reference_partitioned.__file__).read_text()
+@pytest.mark.parametrize(
+    "reference, known", [(reference_partitioned, {"torch"}), (reference_fedavg, {"copy", "torch"})]
+)
+def test_a_reference_is_short_and_knows_nothing_of_ours(reference, known):
+    text = Path(reference.__file__).read_text()
     assert len(text.splitlines()) <= 60
     tree = ast.parse(text)
     names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
     names += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert {name.partition(".")[0] for name in names} == {"torch"}
+    assert {name.partition(".")[0] for name in names} == known
 
 
 NETWORKS = {"plain": network, "frozen": frozen, "LSTM": Recurrent}
@@ -103,17 +96,9 @@ def test_every_round_is_that_of_the_reference(name, execution, caps):
     network = NETWORKS[name]
     task = Task(network(), transforms=[Brightness()], samples=1, precision="fp64")
     local = LocalSettings(learning_rate=0.5, batch_size=64)
-    settings = FederationSettings(
-        clients=len(SIZES),
-        chunks=CHUNKS,
-        cohort=6,
-        seed=2,
-        local=local,
-        server=SERVER,
-        server_psi=PSI,
-        caps=caps,
-    )
-    federation = Federation(Protocol(task, settings))
+    rates = {"local": local, "server": SERVER, "server_psi": PSI}
+    chosen = settings(len(SIZES), chunks=CHUNKS, cohort=6, seed=2, caps=caps, **rates)
+    federation = Federation(Protocol(task, chosen))
     protocol, partition = federation.protocol, federation.protocol.partition
     engine = LocalEngine(federation, [Dataset(*shard) for shard in data()], execution=execution)
     reference = reference_partitioned.partitioned(

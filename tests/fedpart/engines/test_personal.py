@@ -8,15 +8,7 @@ from problems import augmentation, chain_net, shard, shards
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import (
-    AffineAugmentation,
-    Dataset,
-    SGDSettings,
-    Task,
-    federate,
-    fit,
-    personalise,
-)
+from fedpart import AffineAugmentation, Dataset, SGDSettings, Task, federate, fit, personalise
 from fedpart.partition.nodes import NodePartition
 
 
@@ -38,9 +30,8 @@ def same(a, b):
 def test_it_is_a_plain_loop_in_torch(method):
     result = learned(Task(plain_net(), samples=1, precision="fp64"), method=method)
     mine, others = shard(20, 7).to(dtype=torch.float64), shard(9, 8).to(dtype=torch.float64)
-    found = personalise(
-        result, mine, held_out=others, epochs=4, batch_size=20, sgd=SGDSettings(0.1, 0.9), weight_decay=0.01
-    )
+    options = {"epochs": 4, "batch_size": 20, "sgd": SGDSettings(0.1, 0.9), "weight_decay": 0.01}
+    found = personalise(result, mine, held_out=others, **options)
     module = result.module()
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
     losses = [F.cross_entropy(module(others.inputs), others.targets).item()]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from problems import accepted, augmentation, chain_net, settings, shards
+from problems import Lazy, accepted, after, augmentation, chain_net, settings, shards
 
 from fedpart import (
     ClientError,
@@ -38,10 +38,7 @@ def protocol(**changes):
 
 
 def run(rounds=ROUNDS, data=None, execution="loop", workers=1, **changes):
-    federation, reports = Federation(protocol(**changes)), []
-    with local_engine(federation, data or shards(SIZES), workers, execution) as engine:
-        engine.run(rounds, reports.append)
-    return federation, reports
+    return after(rounds, Federation(protocol(**changes)), data or shards(SIZES), workers, execution)
 
 
 def assert_same(one, other):
@@ -71,11 +68,8 @@ def test_what_a_client_takes_is_known_before_it_is_computed(changes):
     for client in range(len(SIZES)):
         jobs, device = its.plan(client, 3), federation.pace.fleet.device(client)
         visited = executor.run(round, client, data[client], jobs).visited
-        compute = (
-            times.seconds(round, client)
-            - download_bytes(its, client) / 2e4
-            - upload_bytes(its, client, jobs) / 5e3
-        )
+        travel = download_bytes(its, client) / 2e4 + upload_bytes(its, client, jobs) / 5e3
+        compute = times.seconds(round, client) - travel
         assert compute == pytest.approx(visited / device.speed, rel=1e-9) and visited > 0
     assert state < download_bytes(its, client) < state + 1000
 
@@ -182,9 +176,8 @@ def test_a_buffered_run_is_that_of_a_server_whose_clients_train_at_once():
     torch.testing.assert_close(buffered.psi, real.federation.psi, rtol=1e-9, atol=1e-12)
     assert reports[-1].simulated_seconds == pytest.approx(real.now)
     staleness = real.staleness
-    assert [report.staleness for report in reports] == [
-        (staleness[i] + staleness[i + 1]) / 2 for i in range(0, 2 * ROUNDS, 2)
-    ]
+    means = [sum(pair) / 2 for pair in zip(staleness[::2], staleness[1::2], strict=True)]
+    assert [report.staleness for report in reports] == means
     assert max(staleness) > 1, "somebody is stale"
     waits, _ = run(**{**BUFFERED, "staleness": "none"})
     assert not torch.allclose(waits.w, buffered.w, rtol=1e-6), "and scaled down for it"
@@ -212,8 +205,7 @@ def test_stopped_after_any_step_and_resumed(tmp_path, changes):
     changes = {**common, **changes, "devices": replace(SLOW, available=0.8)}
 
     def federated(rounds, **more):
-        task = Task(chain_net(dropout=False), transforms=[augmentation()], samples=2, precision="fp64")
-        return federate(task, shards(SIZES), rounds=rounds, **changes, **more)
+        return federate(protocol().task, shards(SIZES), rounds=rounds, **changes, **more)
 
     whole = federated(ROUNDS)
     for stop in range(1, ROUNDS):
@@ -226,26 +218,24 @@ def test_stopped_after_any_step_and_resumed(tmp_path, changes):
 
 def test_a_round_that_has_failed_has_not_begun(tmp_path):
     """What is saved after a client's error is the round before, with those that were under way."""
-    data, broken = shards(SIZES), {"on": False}
+    data, broken = shards(SIZES), []
 
-    class Breaking(list):
-        def __getitem__(self, client):
-            if broken["on"]:
-                raise OSError("gone")
-            return super().__getitem__(client)
+    def read(client):
+        if broken:
+            raise OSError("gone")
+        return data[client]
 
     undisturbed, _ = run(4, data, **BUFFERED)
     federation = Federation(protocol(**BUFFERED))
-    with local_engine(federation, Breaking(data)) as engine:
+    with local_engine(federation, Lazy(read)) as engine:
         engine.run(2)
-        broken["on"] = True
+        broken.append(True)
         with pytest.raises(ClientError, match="gone"):
             engine.run(4)
         federation.save(tmp_path / "run.pt")
     again = Federation(protocol(**BUFFERED))
     again.load(tmp_path / "run.pt")
-    with local_engine(again, data) as engine:
-        engine.run(4)
+    after(4, again, data)
     assert_same(again, undisturbed)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from flower_experiment import assert_equal_runs, build, local
 from places import importing
-from problems import augmentation, chain_net, settings, shards
+from problems import Lazy, augmentation, chain_net, settings, shards
 from rich.console import Console
 from tiny import same_run, tiny, unnamed
 from torch.nn import functional as F
@@ -55,6 +55,18 @@ def victim(round=1, place=1):
     return build({}).protocol.cohort(round)[place]
 
 
+def federated(workers, task=None, data=None, **changes):
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    options = {"rounds": 2, "cohort": 5, "local": LocalSettings(0.2, batch_size=4), **changes}
+    return federate(task, data or shards(SIZES), workers=workers, **options)
+
+
+def assert_same_bits(*arguments, **options):
+    one, two = (federated(workers, *arguments, **options) for workers in (1, 2))
+    assert torch.equal(one.state.w, two.state.w) and torch.equal(one.state.psi, two.state.psi)
+    assert [(r.train_loss, r.lml) for r in one.metrics] == [(r.train_loss, r.lml) for r in two.metrics]
+
+
 @pytest.mark.parametrize("workers", [2, 3, 9])
 @pytest.mark.parametrize("method", ["partitioned", "augerino", "fedex"])
 def test_the_bits_are_those_of_one_process(workers, method):
@@ -70,14 +82,21 @@ def test_the_bits_are_those_of_one_process(workers, method):
 def test_blocks_of_several_clients(monkeypatch, count, changes):
     """Eleven clients in few blocks: some are summed in a worker, and not all of them train all partitions."""
     monkeypatch.setattr("fedpart.updates.round.BLOCKS", count)
-    task = Task(chain_net(), transforms=[augmentation()], samples=2)
-    local = LocalSettings(learning_rate=0.2, batch_size=4)
-    one, two = (
-        federate(task, shards(SIZES), rounds=3, cohort=11, local=local, workers=workers, **changes)
-        for workers in (1, 2)
-    )
-    assert torch.equal(one.state.w, two.state.w) and torch.equal(one.state.psi, two.state.psi)
-    assert [(r.train_loss, r.lml) for r in one.metrics] == [(r.train_loss, r.lml) for r in two.metrics]
+    assert_same_bits(rounds=3, cohort=11, **changes)
+
+
+@pytest.mark.parametrize("changes", [{}, {"scheme": "node", "defaults": "zeros"}], ids=str)
+def test_double_precision_and_memory_at_odd_lengths(changes):
+    task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
+    assert_same_bits(task, **changes)
+
+
+@pytest.mark.slow
+def test_low_precision_with_convolutions_that_are_pooled():
+    torch.manual_seed(0)
+    network = digits_cnn(num_classes=3, input_shape=(1, 8, 8))
+    task = Task(network, transforms=[augmentation()], samples=2, precision="bf16", channels_last=True)
+    assert_same_bits(task, [Dataset(F.pad(one.inputs, (1, 1, 1, 1)), one.targets) for one in shards(SIZES)])
 
 
 def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_cohort():
@@ -90,61 +109,28 @@ def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_coh
     assert [in_flight(workers) for workers in (1, 2, 4, 8)] == [2, 3, 6, 12]
 
 
-@pytest.mark.parametrize("changes", [{}, {"scheme": "node", "defaults": "zeros"}], ids=str)
-def test_double_precision_and_memory_at_odd_lengths(changes):
-    task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
-    one, two = (federate(task, shards(SIZES), rounds=2, cohort=5, workers=n, **changes) for n in (1, 2))
-    assert two.state.w.dtype == torch.float64 and torch.equal(one.state.w, two.state.w)
-
-
-def test_low_precision_with_convolutions_that_are_pooled():
-    torch.manual_seed(0)
-    network = digits_cnn(num_classes=3, input_shape=(1, 8, 8))
-    task = Task(network, transforms=[augmentation()], samples=2, precision="bf16", channels_last=True)
-    data = [Dataset(F.pad(one.inputs, (1, 1, 1, 1)), one.targets) for one in shards(SIZES)]
-    one, two = (federate(task, data, rounds=2, cohort=5, workers=n) for n in (1, 2))
-    assert torch.equal(one.state.w, two.state.w) and torch.equal(one.state.psi, two.state.psi)
-
-
 def test_clients_that_fail_are_skipped_alike():
     config = {"failing": victim(), "on_client_error": "skip"}
     one = run(2, **config)
-    assert one[1][0].skipped == [
-        {
-            "client": victim(),
-            "category": "client_error",
-            "reason": f"Client {victim()} failed in round 1: KeyError: 'the disk of this client is gone'",
-        }
-    ]
+    reason = f"Client {victim()} failed in round 1: KeyError: 'the disk of this client is gone'"
+    assert one[1][0].skipped == [{"client": victim(), "category": "client_error", "reason": reason}]
     assert_equal_runs(one, local(3, **config))
 
 
-def test_a_round_without_any_update():
-    task = Task(chain_net(), samples=1)
-    data = shards(SIZES)
-    for shard in data:
-        shard.targets.add_(9)
-    result = federate(task, data, rounds=2, cohort=5, on_client_error="skip", workers=2)
-    assert [len(report.skipped) for report in result.metrics] == [5, 5]
-    assert torch.equal(result.state.w, Federation(result.state.protocol).w)
-
-
 def test_the_first_error_of_the_cohort_is_raised_and_the_engine_goes_on():
-    class Shards:
-        def __getitem__(self, client):
-            if client in broken:
-                raise OSError(f"disk {client} is gone")
-            return data[client]
+    def read(client):
+        if client in broken:
+            raise OSError(f"disk {client} is gone")
+        return data[client]
 
     data = shards(SIZES)
     protocol = Protocol(Task(chain_net(), samples=1), settings(len(SIZES), cohort=8))
     cohort = protocol.cohort(1)
     broken = set(cohort[2:6])
     federation, expected = Federation(protocol), Federation(protocol)
-    with LocalEngine(federation, Shards(), 3) as engine:
-        with pytest.raises(
-            ClientError, match=rf"Client {cohort[2]} failed in round 1: OSError: disk"
-        ) as caught:
+    says = rf"Client {cohort[2]} failed in round 1: OSError: disk"
+    with LocalEngine(federation, Lazy(read, len(data)), 3) as engine:
+        with pytest.raises(ClientError, match=says) as caught:
             engine.run_round()
         assert "in __getitem__" in caught.value.__notes__[0], "where it happened in the worker"
         assert federation.round == 0
@@ -207,18 +193,17 @@ def interrupts():
 
 
 def test_an_interrupt_ends_the_round_and_not_the_engine(tmp_path, interrupts):
-    class Shards:
-        def __getitem__(self, client):
-            if client == caller and not marker.exists():
-                marker.touch()
-                os.kill(parent, signal.SIGINT)
-            return data[client]
+    def read(client):
+        if client == caller and not marker.exists():
+            marker.touch()
+            os.kill(parent, signal.SIGINT)
+        return data[client]
 
     parent, marker, data = os.getpid(), tmp_path / "interrupted", shards(SIZES)
     protocol = Protocol(Task(chain_net(), samples=1), settings(len(SIZES), cohort=8))
     caller = next(client for client in protocol.cohort(2) if client not in protocol.cohort(1))
     federation, expected = Federation(protocol), Federation(protocol)
-    with LocalEngine(federation, Shards(), 2) as engine:
+    with LocalEngine(federation, Lazy(read, len(data)), 2) as engine:
         with pytest.raises(KeyboardInterrupt):
             engine.run(2)
         assert pids(engine) == [] and federation.round == 1
@@ -250,13 +235,12 @@ def test_garbage_of_the_main_process_is_not_collected_in_a_worker(tmp_path):
         def __del__(self):
             (tmp_path / str(os.getpid())).touch()
 
-    class Shards:
-        def __getitem__(self, client):
-            gc.collect()
-            return data[client]
+    def read(client):
+        gc.collect()
+        return data[client]
 
     data, protocol = shards(SIZES), Protocol(Task(chain_net(), samples=1), settings(len(SIZES)))
-    with LocalEngine(Federation(protocol), Shards(), 2) as engine:
+    with LocalEngine(Federation(protocol), Lazy(read, len(data)), 2) as engine:
         Cycle()
         engine.run(1)
     gc.collect()
@@ -267,10 +251,7 @@ def test_garbage_of_the_main_process_is_not_collected_in_a_worker(tmp_path):
 @pytest.mark.slow
 def test_spawned_workers_give_the_same_bits(monkeypatch):
     monkeypatch.setattr("fedpart.engines.workers._start_method", lambda: "spawn")
-    task = Task(chain_net(), samples=1)
-    result = federate(task, shards(SIZES), rounds=2, cohort=5, workers=2)
-    expected = federate(task, shards(SIZES), rounds=2, cohort=5)
-    assert torch.equal(result.state.w, expected.state.w)
+    assert_same_bits()
 
     class Local(torch.nn.Linear):
         pass

@@ -2,14 +2,10 @@
 
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
-from inprocess_grid import InProcessGrid
+from flower_experiment import CLIENTS, assert_equal_runs, deployed, local
 
-from fedpart import Federation
-from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import state_bytes
 from fedpart.federated.wire import decode_state, encode_state
-from fedpart.flower.strategy import FedPart
 
 KINDS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 EVALUATED = {"evaluation": "clients", "evaluation_share": 0.3}
@@ -33,15 +29,10 @@ def test_clients_start_from_rounded_weights_and_the_server_does_not(kind):
 )
 def test_engines_give_the_same_bits(config):
     expected = local(3, **config)
-    experiment = build(config)
-    in_workers, reports = Federation(experiment.protocol), []
-    with LocalEngine(in_workers, experiment.shards, 2) as engine:
-        engine.run(3, reports.append)
-    assert_equal_runs((in_workers, reports), expected)
-    deployed, reports = Federation(experiment.protocol), []
-    FedPart(deployed, on_round=reports.append).run(InProcessGrid(app, CLIENTS, config), 3)
-    assert_equal_runs((deployed, reports), expected)
-    for one, other in zip(reports, expected[1], strict=True):
+    assert_equal_runs(local(3, workers=2, **config), expected)
+    over_flower = deployed(3, config)
+    assert_equal_runs(over_flower, expected)
+    for one, other in zip(over_flower[1], expected[1], strict=True):
         assert one.download_bytes == pytest.approx(other.download_bytes, abs=100 * len(one.cohort))
         if other.evaluation_bytes is not None:
             assert one.evaluation_bytes == pytest.approx(other.evaluation_bytes, abs=200 * CLIENTS)

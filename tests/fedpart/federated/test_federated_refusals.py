@@ -7,15 +7,7 @@ import refusals
 from problems import augmentation, chain_net, settings, smooth_net
 from tiny import tiny
 
-from fedpart import (
-    AdamWSettings,
-    ClipSettings,
-    Federation,
-    LocalSettings,
-    PrivacySettings,
-    Protocol,
-    Task,
-)
+from fedpart import AdamWSettings, ClipSettings, Federation, LocalSettings, PrivacySettings, Protocol, Task
 from fedpart.federated.clients import assigned_chunks
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.gradients import Job
@@ -24,14 +16,6 @@ from simulations.config.load import ConfigError
 UNIFORM = {"weighting": "uniform"}
 CLIP = ClipSettings((3.0, 2.0, 1.0), 0.5)
 PRIVATE = {**UNIFORM, "chunks": (0.5, 0.25, 0.25), "clip": CLIP, "privacy": PrivacySettings(1.0)}
-
-
-def refused(make, rows):
-    """Checks that ``make`` refuses each row's keywords in the row's words."""
-    refusals.check(
-        (f"{number}, {', '.join(changes)}: {says}", partial(make, **changes), ValueError, says)
-        for number, (changes, says) in enumerate(rows)
-    )
 
 
 def protocol(clients=8, task=None, **changes):
@@ -45,7 +29,7 @@ def test_settings_of_a_federation():
     scored = {**clipped, "clip": ClipSettings(1.0, psi=1.0), "evaluation": "clients"}
     carried = "Privacy is spent round by round, but error_feedback carries"
     codec = "upload_options are {'share': 0.1}, but there is no upload codec"
-    refused(
+    refusals.check_keywords(
         partial(settings, 8),
         [
             ({"chunks": (0.5, 0.4)}, r"chunk proportions must sum to 1, but \[0.5, 0.4\] sums to 0.9"),
@@ -71,7 +55,7 @@ def test_settings_of_a_federation():
 
 
 def test_local_training():
-    refused(
+    refusals.check_keywords(
         LocalSettings,
         [
             ({"batch_size": 0}, "batch_size is at least 1, got 0"),
@@ -92,7 +76,7 @@ def test_a_protocol():
     augmented = {"method_options": {"augment": True}}
     misspelt = {"method_options": {"augmented": True}, "method": "fedavg"}
     four = {"chunks": (0.25,) * 4, "clients": 3, "cohort": 2}
-    refused(
+    refusals.check_keywords(
         protocol,
         [
             ({"method": "partitoned"}, "Unknown method 'partitoned': did you mean 'partitioned'"),
@@ -135,13 +119,10 @@ def test_caps():
         "gradient one of 2; give more clients larger caps"
     )
     nobody = "No client trains partition 2, which takes a chunk up to 2 and a cap of"
-    refused(
+    refusals.check_keywords(
         partial(protocol, 20, cohort=6, chunks=(0.5, 0.3, 0.2)),
         [
-            (
-                {"caps": [0.4, 0.6]},
-                r"caps are shares of .* by cap, \{1: 0.4, 3: 0.6\} say, got \[0.4",
-            ),
+            ({"caps": [0.4, 0.6]}, r"caps are shares of .* by cap, \{1: 0.4, 3: 0.6\} say, got \[0.4"),
             ({"caps": {0: 0.4, 3: 0.6}}, "there are 3 as there are chunks, got 0; use caps from 1 to 3"),
             ({"caps": {1: 0.4, 3: 0.5}}, r"shares of caps must sum to 1, but \[0.4, 0.5\] sums to 0.9"),
             ({"caps_by": "free"}, "caps_by is free, but there are no caps to deal; set caps as well"),
@@ -160,7 +141,7 @@ def test_caps():
 
 
 def test_privacy_that_would_not_hold():
-    refused(
+    refusals.check_keywords(
         partial(settings, 8, **PRIVATE),
         [
             ({"weighting": "examples"}, "bound the weight of a client; set weighting: uniform"),
@@ -171,7 +152,7 @@ def test_privacy_that_would_not_hold():
             ({"min_replies": 2}, "min_replies is 2; leave it at 1"),
         ],
     )
-    refused(
+    refusals.check_keywords(
         PrivacySettings,
         [
             ({"noise_multiplier": 0.0}, "noise_multiplier is above 0, got 0.0"),
@@ -189,7 +170,7 @@ def test_safeguards():
     no_median = "has a median of 0, so nothing would be learnt with upload: topk; leave it or defence out"
     options = {"defence_options": {"share": 0.1}}
     half = {"defence": "krum", "defence_options": {"share": 0.5}}
-    refused(
+    refusals.check_keywords(
         partial(settings, 8, **UNIFORM),
         [
             ({"max_examples": 0}, "max_examples is at least 1 and at most 1000000000, got 0"),
@@ -222,7 +203,9 @@ def test_norms_to_clip_to():
         ({}, "Norms to clip to are positive numbers"),
         ("adaptively", "clip"),
     ]
-    refused(partial(settings, 8), [({"clip": clip}, says) for clip, says in rows])
+    refusals.check_keywords(partial(settings, 8), [({"clip": clip}, says) for clip, says in rows])
     refusals.check((str(clip), partial(tiny, clip=clip), ConfigError, "clip") for clip, _ in rows)
     norms = (0.0, (), (1.0, -1.0), math.inf, math.nan)
-    refused(ClipSettings, [({"weights": norm}, "Norms to clip to are positive") for norm in norms])
+    refusals.check_keywords(
+        ClipSettings, [({"weights": norm}, "Norms to clip to are positive") for norm in norms]
+    )

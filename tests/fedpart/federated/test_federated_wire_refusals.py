@@ -36,14 +36,9 @@ def test_jobs_and_headers(agreed):
     )
     long = ("x" * 10**5, "[" * 10**5, f'[{{"code": "{"x" * 10**5}"}}]', f'[{{"psi": "{"x" * 10**5}"}}]')
     refusals.check((text[:9], partial(decode_jobs, text), ValueError, "^.{20,400}$") for text in long)
+    says = "the {} in its header is .*, not of"
     refusals.check(
-        (
-            str(change),
-            partial(checked, **change),
-            Refusal,
-            f"the {next(iter(change))} in its header is .*, not of",
-        )
-        for change in types
+        (str(change), partial(checked, **change), Refusal, says.format(*change)) for change in types
     )
     refusals.check(
         (name, partial(checked, **{name: wrong}), Refusal, f"its {name} is .* where .* is expected")
@@ -86,11 +81,7 @@ def test_updates(agreed):
             ("a NaN", decoded({**arrays, "w": replaced(3, np.nan)}), "w_2 has values"),
             ("an infinity", decoded({**arrays, "w": replaced(-1, np.inf)}), "w_3 has values"),
             ("a psi less", decoded({**arrays, "psi": psi[1:]}), "psi has shape"),
-            (
-                "psi that is NaN",
-                decoded({**arrays, "psi": psi * np.float32("nan")}),
-                "psi gradient has values",
-            ),
+            ("a psi of NaN", decoded({**arrays, "psi": psi * np.float32("nan")}), "psi gradient has values"),
             ("no psi", decoded({"w": w}), unasked),
             ("an array more", decoded({**arrays, "more": psi}), unasked),
             ("no arrays", decoded({}), unasked),

@@ -4,12 +4,11 @@ import math
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, augmentation, chain_net, settings, shards
+from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards
 from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
 from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
-from fedpart.engines import LocalEngine
 from fedpart.nn.hyperparameters.affine import AffineAugmentation
 from fedpart.nn.hyperparameters.images.blur import GaussianBlur
 from fedpart.nn.hyperparameters.images.colour import ColourJitter
@@ -27,10 +26,7 @@ from fedpart.updates.update import Update
 
 IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)
 KINDS = [
-    *(
-        (AffineAugmentation(family), IMAGES)
-        for family in ("minmax", "centred", "schwobel", "symmetric", "lila")
-    ),
+    *((AffineAugmentation(f), IMAGES) for f in ("minmax", "centred", "schwobel", "symmetric", "lila")),
     (ColourJitter(), IMAGES),
     (GaussianBlur(), IMAGES),
     (Cutout(), IMAGES),
@@ -91,15 +87,12 @@ def test_a_server_holds_a_likelihoods_hyperparameters_where_it_computes(likeliho
 
 def test_bounds_in_what_a_person_reads():
     """A full turn, a whole image, a tenth to ten times; rates from a millionth to 99%."""
-    task = Task(
-        nn.Sequential(nn.Flatten(), hyper.ConcreteDropout(), nn.Linear(9, 2)), transforms=[augmentation()]
-    )
+    net = nn.Sequential(nn.Flatten(), hyper.ConcreteDropout(), nn.Linear(9, 2))
+    task = Task(net, transforms=[augmentation()])
     high, low = (task.physical(bound) for bound in reversed(psi_bounds(task)))
     assert high["affine.angle_max [deg]"] == pytest.approx(180), "no turn is more than half of one to a side"
     assert high["affine.shift_x_max [%]"] == pytest.approx(100)
-    assert high["affine.scale_x_max"] == pytest.approx(10) and high["affine.scale_x_min"] == pytest.approx(
-        0.1
-    )
+    assert (high["affine.scale_x_max"], high["affine.scale_x_min"]) == pytest.approx((10, 0.1))
     assert (low["1.rate [%]"], high["1.rate [%]"]) == pytest.approx((1e-4, 99))
 
 
@@ -123,14 +116,11 @@ def test_a_server_holds_psi_whatever_gradients_ask_for():
 def test_honest_runs_keep_their_bits(monkeypatch):
     def run():
         state = Federation(Protocol(task(), settings(6, server_psi=AdamSettings(0.05))))
-        LocalEngine(state, shards([5] * 6)).run(5)
-        return state
+        return after(5, state, shards([5] * 6))[0]
 
     bounded = run()
-    monkeypatch.setattr(
-        "fedpart.federated.federation.psi_bounds",
-        lambda task: [torch.tensor(-math.inf), torch.tensor(math.inf)],
-    )
+    nowhere = [torch.tensor(-math.inf), torch.tensor(math.inf)]
+    monkeypatch.setattr("fedpart.federated.federation.psi_bounds", lambda task: nowhere)
     free = run()
     assert torch.equal(bounded.psi, free.psi) and torch.equal(bounded.w, free.w) and bounded.held() == []
 

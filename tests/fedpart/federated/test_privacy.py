@@ -5,13 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, build, local
-from inprocess_grid import InProcessGrid
-from problems import accepted, augmentation, chain_net, settings, shards, smooth_net
+from flower_experiment import build, deployed, local
+from problems import accepted, after, augmentation, chain_net, settings, shards, smooth_net
 
 from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task
 from fedpart.engines import LocalEngine
-from fedpart.flower.strategy import FedPart
 from fedpart.updates.accountant import ORDERS, epsilon, renyi
 from fedpart.updates.bounds import Bound
 from fedpart.updates.round import Round
@@ -103,15 +101,10 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
         deviations = mechanism.deviations
         round = Round(1, torch.zeros(1), torch.zeros(1), bounds=mechanism.bounds())
         largest = min(round.limit, 1e6)
-        loud = Update(
-            {
-                job.partition: torch.full((sizes[job.partition - 1],), largest)
-                for job in jobs
-                if job.partition
-            },
-            torch.full((1,), -1e6) if any(job.psi for job in jobs) else None,
-            examples=10**6,
-        )
+        trained = [job.partition for job in jobs if job.partition]
+        deltas = {j: torch.full((sizes[j - 1],), largest) for j in trained}
+        gradient = torch.full((1,), -1e6) if any(job.psi for job in jobs) else None
+        loud = Update(deltas, gradient, examples=10**6)
         term, norms = accepted(some, client, loud, round)
         with_it, without = mechanism.total(term, 1, {}), Privacy(some).total(None, 1, {})
         moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
@@ -193,23 +186,20 @@ def test_norms_that_follow_are_the_servers_and_go_on_after_a_crash(tmp_path):
     }
     expected, reports = local(4, **config)
     assert expected.stage(Privacy).bounds() != [Bound(1e-3)] * 4
-    flower = Federation(build(config).protocol)
-    FedPart(flower).run(InProcessGrid(app, CLIENTS, config), 4)
+    flower, _ = deployed(4, config)
     half, _ = local(2, **config)
     half.save(tmp_path / "run.pt")
     resumed = Federation(build(config).protocol)
     resumed.load(tmp_path / "run.pt")
-    with LocalEngine(resumed, build(config).shards, 2) as engine:
-        engine.run(4)
+    after(4, resumed, build(config).shards, 2)
     for one in (flower, resumed):
         assert torch.equal(one.w, expected.w) and torch.equal(one.psi, expected.psi)
         assert one.stage(Privacy).bounds() == expected.stage(Privacy).bounds()
     fixed, same = local(4, **config | {"clip": ClipSettings(1e-3, 1e-3)})
     assert same[-1].epsilon == reports[-1].epsilon and not torch.equal(fixed.w, expected.w)
+    other = Federation(build(config | {"clip": ClipSettings(1e-3, 1e-3, quantile=0.4)}).protocol)
     with pytest.raises(ValueError, match="clip was"):
-        Federation(build(config | {"clip": ClipSettings(1e-3, 1e-3, quantile=0.4)}).protocol).load(
-            tmp_path / "run.pt"
-        )
+        other.load(tmp_path / "run.pt")
 
 
 def test_averages_are_over_the_expected_contributors():
@@ -237,9 +227,8 @@ def test_frozen_hyperparameters_stay_and_every_round_steps():
     task = Task(chain_net(), transforms=[augmentation()], samples=1)
     method = {"method": "fedavg", "method_options": {"augment": True}}
     options = private(clients=6, cohort=1, clip=ClipSettings(1.0), **method)
-    federation, reports = Federation(Protocol(task, options)), []
-    psi = federation.psi.clone()
-    LocalEngine(federation, shards([3] * 6)).run(6, reports.append)
+    federation, reports = after(6, Federation(Protocol(task, options)), shards([3] * 6))
+    psi = Federation(federation.protocol).psi
     assert torch.equal(federation.psi, psi)
     assert [] in [report.cohort for report in reports], "the seed has a round without clients"
     assert all(report.stepped for report in reports)
@@ -249,15 +238,11 @@ def test_frozen_hyperparameters_stay_and_every_round_steps():
 
 
 def test_rounds_without_clients_over_flower():
-    config = {
-        "weighting": "uniform",
-        "clip": ClipSettings(1.0, 1.0),
-        "privacy": PrivacySettings(0.5, randomness="system"),
-        "on_client_error": "skip",
-    }
-    federation, reports = Federation(build(config).protocol), []
+    config = {"privacy": PrivacySettings(0.5, randomness="system"), "on_client_error": "skip"}
+    config |= {"weighting": "uniform", "clip": ClipSettings(1.0, 1.0)}
+    federation = Federation(build(config).protocol)
     federation.stage(Privacy).rate = 0.0
-    FedPart(federation, on_round=reports.append).run(InProcessGrid(app, CLIENTS, config), 2)
+    _, reports = deployed(2, config, federation=federation)
     assert [report.cohort for report in reports] == [[], []]
     assert torch.isfinite(federation.w).all() and reports[1].train_loss is None
 

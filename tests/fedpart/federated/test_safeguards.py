@@ -5,14 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from flower_experiment import CLIENTS, app, assert_equal_runs, build, deployed, local
 from flwr.app import Array
 from inprocess_grid import InProcessGrid
-from problems import AtRound, Recorder, augmentation, chain_net, settings, shards
+from problems import AtRound, Recorder, after, augmentation, chain_net, settings, shards
 from tiny import tiny
 
 from fedpart import ClientError, ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
-from fedpart.engines import LocalEngine
 from fedpart.engines.executor import Executor
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.bounds import Bound, clip
@@ -22,13 +21,6 @@ from fedpart.updates.update import Update
 from simulations.building.experiment import build as build_from
 
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
-
-
-def run(rounds, config, grid=None, **options):
-    federation, reports = Federation(build(config).protocol), []
-    grid = grid or InProcessGrid(app, CLIENTS, config, **options)
-    FedPart(federation, on_round=reports.append).run(grid, rounds)
-    return federation, reports
 
 
 @pytest.mark.slow
@@ -47,25 +39,18 @@ def run(rounds, config, grid=None, **options):
 )
 def test_engines_agree_to_the_bit(config):
     expected = local(2, **config)
-    assert_equal_runs(run(2, config), expected)
-    experiment = build(config)
-    federation, reports = Federation(experiment.protocol), []
-    with LocalEngine(federation, experiment.shards, 2) as engine:
-        engine.run(2, reports.append)
-    assert_equal_runs((federation, reports), expected)
-    experiment = build(config)
-    federation = Federation(experiment.protocol)
-    LocalEngine(federation, experiment.shards, execution="vectorised").run(2)
+    assert_equal_runs(deployed(2, config), expected)
+    assert_equal_runs(local(2, workers=2, **config), expected)
+    federation, _ = local(2, execution="vectorised", **config)
     torch.testing.assert_close(federation.w, expected[0].w, atol=1e-5, rtol=1e-4)
     plain, _ = local(2, weighting=config.get("weighting", "examples"))
     assert not torch.equal(plain.w, federation.w)
 
 
 def test_clients_clip_before_they_send():
-    experiment = build({"clip": CLIP})
-    executor, norms = AtRound(Executor(experiment.protocol)), (0.03, 0.02, 0.01)
+    experiment, norms = build({"clip": CLIP}), (0.03, 0.02, 0.01)
     state = Federation(experiment.protocol)
-    executor.begin(1, state.w, state.psi)
+    executor = AtRound(Executor(experiment.protocol), 1, state.w, state.psi)
     for client in range(CLIENTS):
         update = executor.run(client, experiment.shards[client], experiment.protocol.plan(client, 1))
         for j, delta in update.deltas.items():
@@ -84,9 +69,8 @@ def test_the_server_clips_whatever_it_is_sent():
             arrays["w"] = Array(arrays["w"].numpy() * np.float32(1000))
         return reply
 
-    protocol = build(config).protocol
-    federation = Recorder(protocol)
-    FedPart(federation).run(InProcessGrid(app, CLIENTS, config, tamper=enlarge), 1)
+    federation = Recorder(build(config).protocol)
+    deployed(1, config, federation=federation, tamper=enlarge)
     total = federation.totals[0]
     for j, norm in enumerate((0.03, 0.02, 0.01), start=1):
         if j in total["deltas"]:
@@ -108,16 +92,12 @@ def test_one_client_with_nan_leaves_the_sum_of_the_other_nine():
     data = shards(range(3, 13))
     broken = 4
     data[broken].inputs[0, 0, 0, 0] = math.nan
-    federation, reports = Recorder(protocol), []
-    LocalEngine(federation, data).run(1, reports.append)
-    executor = AtRound(Executor(protocol))
+    federation, reports = after(1, Recorder(protocol), data)
     start = Federation(protocol)
-    executor.begin(1, start.w, start.psi)
+    executor = AtRound(Executor(protocol), 1, start.w, start.psi)
     others = [client for client in range(10) if client != broken]
-    total = sum_updates(
-        executor.run(client, data[client], protocol.plan(client, 1)).weigh(float(len(data[client])))
-        for client in others
-    )
+    updates = {client: executor.run(client, data[client], protocol.plan(client, 1)) for client in others}
+    total = sum_updates(update.weigh(float(len(data[client]))) for client, update in updates.items())
     found = federation.totals[0]
     assert all(torch.equal(found["deltas"][j], total.deltas[j]) for j in (1, 2, 3))
     assert torch.equal(found["psi"], total.psi) and found["weights"] == total.weights
@@ -133,7 +113,7 @@ def test_a_round_with_too_few_replies_does_not_step(replies):
         content = reply.content
         return reply if content["config"]["client"] in there or content["config"]["round"] > 1 else None
 
-    federation, reports = run(2, config, tamper=few)
+    federation, reports = deployed(2, config, tamper=few)
     first, second = reports
     assert first.stepped == (replies == 3) and first.replies == replies
     assert first.refused == {"no_answer": 5 - replies}
@@ -143,22 +123,6 @@ def test_a_round_with_too_few_replies_does_not_step(replies):
     assert unchanged == (not first.stepped)
     assert second.stepped and second.replies == 5  # those that were missing are asked again
     assert {one["client"] for one in first.skipped}.isdisjoint(there)
-
-
-def test_a_missing_client_is_asked_again():
-    rounds = 4
-    protocol = build({}).protocol
-    gone = next(c for c in range(CLIENTS) if sum(c in protocol.cohort(r) for r in range(1, rounds + 1)) > 1)
-    first = next(r for r in range(1, rounds + 1) if gone in protocol.cohort(r))
-
-    def once(reply):
-        config = reply.content["config"]
-        return None if (config["client"], config["round"]) == (gone, first) else reply
-
-    _, reports = run(rounds, {"on_client_error": "skip"}, tamper=once)
-    for report in reports:
-        assert report.cohort == protocol.cohort(report.round)
-        assert [one["client"] for one in report.skipped] == ([gone] if report.round == first else [])
 
 
 def test_half_of_the_nodes_die_in_mid_round_and_come_back():
@@ -193,11 +157,8 @@ def test_half_of_the_nodes_die_in_mid_round_and_come_back():
         there = alive if report.round in (3, 4) else None
         assert report.cohort == protocol.cohort(report.round, there)
         assert report.round == 2 or report.skipped == []
-    seen = {m.content["config"]["client"]: set() for m in grid.sent if m.metadata.message_type == "train"}
-    for message in grid.sent:
-        if message.metadata.message_type == "train":
-            seen[message.content["config"]["client"]].add(message.content["config"]["chunk"])
-    assert all(told == {chunks[client]} for client, told in seen.items())
+    told = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
+    assert all(config["chunk"] == chunks[config["client"]] for config in told)
 
 
 def test_the_timeout_of_a_round_reaches_grid_and_messages():
@@ -210,7 +171,7 @@ def test_the_timeout_of_a_round_reaches_grid_and_messages():
         return honest(messages, timeout=timeout)
 
     grid.send_and_receive = send
-    run(2, config, grid)
+    deployed(2, config, grid)
     trained = [message for message in grid.sent if message.metadata.message_type == "train"]
     assert set(timeouts) == {7.5}
     assert {message.metadata.ttl for message in trained} == {67.5}
@@ -219,9 +180,9 @@ def test_the_timeout_of_a_round_reaches_grid_and_messages():
 def test_claims_beyond_the_cap_are_refused():
     config = {"max_examples": 9}
     with pytest.raises(ClientError, match=r"claims 10 examples where max_examples is 9") as caught:
-        run(3, config)
+        deployed(3, config)
     assert caught.value.category == "examples"
-    _, reports = run(1, {**config, "on_client_error": "skip"})
+    _, reports = deployed(1, {**config, "on_client_error": "skip"})
     _, expected = local(1, **config, on_client_error="skip")
     assert reports[0].skipped == expected[0].skipped and reports[0].refused == expected[0].refused
     with pytest.raises(ClientError, match=r"claims 10 examples where max_examples is 9"):

@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from flower_experiment import CLIENTS, assert_equal_runs, build, deployed, local
 from flwr.app import Array
-from inprocess_grid import InProcessGrid
-from problems import augmentation, chain_net, settings
+from problems import after, augmentation, chain_net, settings
 from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
-from fedpart.engines import LocalEngine, local_engine
 from fedpart.engines.executor import Executor
-from fedpart.flower.strategy import FedPart
 from fedpart.updates.bounds import FREE, PSI, UNIT, Bound, clip
 from fedpart.updates.checks import LARGEST, REACH, largest_change
 from fedpart.updates.stages import Clip, stage_of
@@ -34,13 +31,6 @@ def of(part, *norms):
     return {client: {part: norm} for client, norm in enumerate(norms)}
 
 
-def deployed(rounds, config, grid=None, **options):
-    federation, reports = Federation(build(config).protocol), []
-    grid = grid or InProcessGrid(app, CLIENTS, config, **options)
-    FedPart(federation, on_round=reports.append).run(grid, rounds)
-    return federation, reports
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
@@ -57,11 +47,8 @@ def deployed(rounds, config, grid=None, **options):
 def test_engines_agree_to_the_bit(more):
     config = {"clip": ClipSettings(multiple=1.0), **more}  # half of all updates are longer
     expected = local(ROUNDS, **config)
-    experiment, reports = build(config), []
-    federation = Federation(experiment.protocol)
-    with local_engine(federation, experiment.shards, 2) as engine:
-        engine.run(ROUNDS, reports.append)
-    assert_equal_runs((federation, reports), expected)
+    federation, reports = in_workers = local(ROUNDS, workers=2, **config)
+    assert_equal_runs(in_workers, expected)
     assert federation.stage(UsualNorms).state_dict() == expected[0].stage(UsualNorms).state_dict()
     assert [one.clipped for one in reports] == [one.clipped for one in expected[1]]
     assert any(report.clipped for report in reports[1:])
@@ -81,7 +68,7 @@ def test_a_resumed_run_has_the_bits_and_the_bounds_of_an_undisturbed_one(tmp_pat
     resumed.load(tmp_path / "run.pt")
     assert resumed.stage(UsualNorms).bounds() == half.stage(UsualNorms).bounds()
     assert not any(bound.unit for bound in half.stage(UsualNorms).bounds())
-    LocalEngine(resumed, experiment.shards).run(ROUNDS)
+    after(ROUNDS, resumed, experiment.shards)
     assert torch.equal(resumed.w, expected.w) and torch.equal(resumed.psi, expected.psi)
     for other in (None, {"multiple": 2.0}):
         with pytest.raises(ValueError, match="clip was"):
@@ -90,10 +77,9 @@ def test_a_resumed_run_has_the_bits_and_the_bounds_of_an_undisturbed_one(tmp_pat
 
 def test_clients_need_not_know_of_bounds_that_follow_them():
     """So a server among strangers may have them, whatever its clients were started with."""
-    prints = {
-        str(one): build({"clip": one}).protocol.fingerprint for one in (None, "adaptive", {"weights": 1})
-    }
-    assert prints["None"] == prints["adaptive"] != prints["{'weights': 1}"]
+    clips = None, "adaptive", {"weights": 1}
+    free, usual, fixed = (build({"clip": clip}).protocol.fingerprint for clip in clips)
+    assert free == usual != fixed
 
 
 def loud(client, factor, rounds=(1,), most=1e15):
@@ -151,11 +137,7 @@ def test_what_no_model_means_is_refused_where_norms_follow_the_clients(pace, mon
     expected = local(ROUNDS, **config)
     assert [one["client"] for report in expected[1] for one in report.skipped] == [victim]
     assert sum(report.refused.get("too_large", 0) for report in expected[1]) == 1
-    experiment, reports = build(config), []
-    federation = Federation(experiment.protocol)
-    with local_engine(federation, experiment.shards, 2) as engine:
-        engine.run(ROUNDS, reports.append)
-    assert_equal_runs((federation, reports), expected)
+    assert_equal_runs(local(ROUNDS, workers=2, **config), expected)
     if not pace:
         assert_equal_runs(deployed(ROUNDS, config), expected)
     assert not any(report.skipped for report in local(ROUNDS, **{**config, "clip": None})[1])
@@ -235,11 +217,8 @@ def test_an_alarm_is_a_warning_and_in_the_report():
 
 
 def test_a_word_stands_for_the_settings():
-    assert (
-        tiny(clip="adaptive").settings().clip
-        == ClipSettings(multiple=4.0)
-        == settings(8, clip="adaptive").clip
-    )
+    usual = ClipSettings(multiple=4.0)
+    assert tiny(clip="adaptive").settings().clip == usual == settings(8, clip="adaptive").clip
     clips = stage_of(build({"clip": "adaptive"}).protocol.stages, Clip)
     assert all(bound is FREE for bound in clips.bounds), "clients do not clip"
 
@@ -247,9 +226,7 @@ def test_a_word_stands_for_the_settings():
 def test_clients_computed_together_are_clipped_alike():
     config = {"clip": ClipSettings(multiple=1.0)}
     expected, _ = local(ROUNDS, **config)
-    experiment = build(config)
-    federation = Federation(experiment.protocol)
-    LocalEngine(federation, experiment.shards, execution="vectorised").run(ROUNDS)
+    federation, _ = local(ROUNDS, execution="vectorised", **config)
     torch.testing.assert_close(federation.w, expected.w, atol=1e-4, rtol=1e-3)
     for part, rounds in federation.stage(UsualNorms).state_dict()["norms"].items():
         for mine, theirs in zip(rounds, expected.stage(UsualNorms).state_dict()["norms"][part], strict=True):
@@ -277,7 +254,7 @@ def test_one_client_at_the_limit_does_not_ruin_the_default_experiment(monkeypatc
         with monkeypatch.context() as patch:
             if attacked:
                 patch.setattr(Executor, "run", poisoned)
-            LocalEngine(federation, experiment.shards).run(60)
+            after(60, federation, experiment.shards)
         return federation.evaluate(experiment.test)["accuracy"]
 
     assert accuracy("null", True) < 0.2

@@ -3,6 +3,7 @@
 import os
 import tracemalloc
 from collections import Counter
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,9 +25,7 @@ from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import Update
 
-COUNT = 750 * int(
-    os.environ.get("FUZZ", "1")
-)  # of each of eight ways to send: 6,000 in all, or FUZZ times it
+COUNT = 750 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 6,000, or FUZZ times it
 CLIENTS = 12
 WIDTHS = {1.0: 0.34, 0.5: 0.33, 0.25: 0.33}
 CODED = [(None, {}), *((name, {}) for name in sorted(CODECS)), ("topk", {"share": 0.3, "values": "int8"})]
@@ -86,9 +85,8 @@ class Server:
     def check_answer(self, client, update):
         """What is taken answers the plan, and can be summed."""
         weights, psi = self.protocol.upload_sizes(client, self.protocol.plan(client, 1))
-        assert {j: tuple(delta.shape) for j, delta in update.deltas.items()} == {
-            j: (size,) for j, size in weights.items()
-        }
+        shapes = {j: tuple(delta.shape) for j, delta in update.deltas.items()}
+        assert shapes == {j: (size,) for j, size in weights.items()}
         assert (update.psi is None) == (psi is None)
         for part in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
             assert part.dtype == torch.float32 and part.abs().max() <= LARGEST  # so none is NaN
@@ -101,18 +99,19 @@ class Server:
         return np.split(self.arrays[client]["w"], ends[:-1])
 
 
+def shapes(arrays):
+    return {name: values.shape for name, values in arrays.items()}
+
+
 def wrong_messages(rng, server, client):
     """Arrays by name that are no answer of ``client``, by what is wrong with them."""
     own, cells = server.arrays[client], server.cells(client)
     w, honest = own["w"], {name: array(values) for name, values in own.items()}
-    others = [
-        a for a in server.arrays if {k: v.shape for k, v in a.items()} != {k: v.shape for k, v in own.items()}
-    ]
+    others = [arrays for arrays in server.arrays if shapes(arrays) != shapes(own)]
     other, at = others[rng.integers(len(others))], int(rng.integers(len(cells)))
     n = int(rng.integers(0, 3 * len(w)))
-    dtype = str(
-        rng.choice([d for d in ("int8", "float16", "float64", ">u2", "complex64", "bool") if d != w.dtype])
-    )
+    types = "int8", "float16", "float64", ">u2", "complex64", "bool"
+    dtype = str(rng.choice([type for type in types if type != w.dtype]))
     cut = npy_bytes(w)[: int(rng.integers(len(npy_bytes(w))))]
     yield "of another kind", {name: array(values) for name, values in other.items()}
     yield "without a cell", honest | {"w": array(np.concatenate([w[:0], *cells[:at], *cells[at + 1 :]]))}
@@ -179,10 +178,8 @@ def test_what_is_taken_answers_the_plan_and_nothing_takes_more_memory_than_the_n
     try:
         while seen.total() < COUNT:
             client = int(rng.choice(trains))
-            for kind, arrays in (
-                *wrong_messages(rng, server, client),
-                *doubtful_messages(rng, server, client),
-            ):
+            messages = wrong_messages(rng, server, client), doubtful_messages(rng, server, client)
+            for kind, arrays in chain(*messages):
                 tracemalloc.reset_peak()
                 before, taken = tracemalloc.get_traced_memory()[0], None
                 with Largest() as largest:

@@ -1,13 +1,10 @@
-"""Clients with networks of different sizes over Flower: the local engine's numbers, each its own bytes."""
+"""Clients with caps, and networks of different sizes, over Flower: the local engine's numbers and bytes."""
 
 import pytest
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from flower_experiment import CLIENTS, app, assert_equal_runs, deployed, local
 from inprocess_grid import InProcessGrid
 
-from fedpart import Federation
-from fedpart.flower.strategy import FedPart
-
-SIZES = {"sizes": True, "evaluation": "clients", "width": 400}
+SIZES = {"sizes": True, "evaluation": "clients", "width": 100}
 
 
 @pytest.mark.parametrize(
@@ -24,15 +21,26 @@ SIZES = {"sizes": True, "evaluation": "clients", "width": 400}
 )
 def test_the_numbers_and_bytes_are_those_of_the_local_engine(changes):
     config = {**SIZES, **changes}
-    federation, reports = Federation(build(config).protocol), []
-    FedPart(federation, on_round=reports.append, evaluate_every=2).run(InProcessGrid(app, CLIENTS, config), 3)
-    other = local(3, **config)
-    for report, predicted in zip(reports, other[1], strict=True):
+    found, other = deployed(2, config, every=1), local(2, every=1, **config)
+    for report, predicted in zip(found[1], other[1], strict=True):
         for key in ("download_bytes", "upload_bytes"):
             assert getattr(report, key) == pytest.approx(getattr(predicted, key), abs=5 * 150)  # headers
-    for report in (*reports, *other[1]):  # at other rounds
-        report.client_accuracy = report.client_nll = None
-        for key in ("accuracy", "nll"):
-            for kind in ("worst_decile", "chunks", "caps"):
-                setattr(report, f"client_{key}_{kind}", None)
-    assert_equal_runs((federation, reports), other)
+    assert_equal_runs(found, other)
+
+
+CAPPED = {"capped": True, "evaluation": "clients", "width": 400}
+
+
+def test_bytes_of_capped_clients_are_those_of_the_messages():
+    grid = InProcessGrid(app, CLIENTS, CAPPED)
+    federation, reports = deployed(3, CAPPED, grid, every=3)
+    here, others = local(3, every=3, **CAPPED)
+    assert_equal_runs((federation, reports), (here, others))
+    scored = reports[-1].client_nll_caps
+    assert scored[0] != scored[2] and scored[1] is None
+    assert sum(report.upload_bytes for report in reports) == grid.bytes_up
+    told = [report.upload_bytes for report in others]
+    assert told == pytest.approx([report.upload_bytes for report in reports], rel=2e-3)
+    protocol = federation.protocol
+    alone = [c for c in range(CLIENTS) if protocol.upload_sizes(c, protocol.plan(c, 1))[0] == {}]
+    assert alone and any(client in report.cohort for report in reports for client in alone)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from flower_experiment import CLIENTS, LIKELIHOODS, app, assert_equal_runs, build, local
+from flower_experiment import CLIENTS, LIKELIHOODS, app, assert_equal_runs, build, deployed, local
 from flwr.app import ConfigRecord, MetricRecord
 from inprocess_grid import InProcessGrid
 
@@ -11,22 +11,19 @@ from fedpart.flower.strategy import FedPart
 
 CLIENTS_EVALUATE = {"evaluation": "clients", "evaluation_share": 0.3}
 SKIP = {**CLIENTS_EVALUATE, "on_client_error": "skip"}
-EVERY = 10  # the local engine's, and the strategy's
+
 VICTIM = 4
 
 
-def run(rounds, config, grid=None, every=EVERY, **options):
-    federation, reports = Federation(build(config).protocol), []
-    grid = grid or InProcessGrid(app, CLIENTS, config, **options)
-    FedPart(federation, on_round=reports.append, evaluate_every=every).run(grid, rounds)
-    return federation, reports
+def is_victims(reply):
+    return reply.metadata.message_type == "evaluate" and reply.content["config"]["client"] == VICTIM
 
 
 def in_evaluation(change):
     """Changes the content of the victim's answer in evaluations."""
 
     def tamper(reply):
-        if reply.metadata.message_type == "evaluate" and reply.content["config"]["client"] == VICTIM:
+        if is_victims(reply):
             change(reply.content)
         return reply
 
@@ -38,24 +35,24 @@ def in_evaluation(change):
 )
 def test_the_numbers_are_those_of_the_local_engine(changes):
     config = {**CLIENTS_EVALUATE, **changes}
-    one, other = run(11, config), local(11, **config)
+    one, other = deployed(3, config, every=2), local(3, every=2, **config)
     assert_equal_runs(one, other)
-    assert [report.round for report in one[1] if report.client_nll is not None] == [10, 11]
+    assert [report.round for report in one[1] if report.client_nll is not None] == [2, 3]
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_every_likelihood_is_scored_as_by_the_local_engine(likelihood):
     """One client has a single example, and holds nothing out."""
     config = {**CLIENTS_EVALUATE, "likelihood": likelihood, "single": VICTIM}
-    one, other = run(2, config), local(2, **config)
+    one, other = deployed(2, config), local(2, **config)
     assert_equal_runs(one, other)
     assert (one[1][1].client_accuracy is None) == (likelihood == "gaussian")
     assert one[1][1].client_nll_worst_decile > one[1][1].client_nll
 
 
 def test_reports_come_in_order_and_the_seconds_and_bytes_of_an_evaluation_are_in_them():
-    _, reports = run(3, CLIENTS_EVALUATE, every=2)
-    _, without = run(3, {**CLIENTS_EVALUATE}, every=4)
+    _, reports = deployed(3, CLIENTS_EVALUATE, every=2)
+    _, without = deployed(3, CLIENTS_EVALUATE, every=4)
     assert [report.round for report in reports] == [1, 2, 3]
     assert [report.evaluation_bytes is not None for report in reports] == [False, True, True]
     assert [report.download_bytes for report in reports] == [report.download_bytes for report in without]
@@ -73,44 +70,50 @@ def test_start_knows_the_last_round_too():
     assert [report.client_nll is not None for report in reports] == [False, True]
 
 
+def puts(record, **values):
+    return lambda content: content[record].update(values)
+
+
 BAD = {
-    "examples": (lambda content: content["metrics"].update(examples=10**9 + 1), "examples"),
-    "negative": (lambda content: content["metrics"].update(examples=-1), "examples"),
-    "correct": (lambda content: content["metrics"].update(correct=10**6), "examples"),
-    "nan": (lambda content: content["metrics"].update(nll=float("nan")), "loss"),
-    "list": (lambda content: content["metrics"].update(nll=[1.0]), "malformed"),
+    "examples": (puts("metrics", examples=10**9 + 1), "examples"),
+    "negative": (puts("metrics", examples=-1), "examples"),
+    "correct": (puts("metrics", correct=10**6), "examples"),
+    "nan": (puts("metrics", nll=float("nan")), "loss"),
+    "list": (puts("metrics", nll=[1.0]), "malformed"),
     "missing": (lambda content: content["metrics"].pop("correct"), "malformed"),
     "metrics": (lambda content: content.pop("metrics"), "malformed"),
     "record": (lambda content: content.update(metrics=ConfigRecord()), "malformed"),
     "header": (lambda content: content.update(config=MetricRecord()), "malformed"),
-    "round": (lambda content: content["config"].update(round=1), "round"),
-    "client": (lambda content: content["config"].update(client=77), "client"),
-    "fingerprint": (lambda content: content["config"].update(fingerprint="x"), "fingerprint"),
+    "round": (puts("config", round=1), "round"),
+    "client": (puts("config", client=77), "client"),
+    "fingerprint": (puts("config", fingerprint="x"), "fingerprint"),
 }
 
 
+@pytest.fixture(scope="module")
+def without_answers():
+    """A run in which everybody answers, and one in which the victim does not."""
+    return deployed(2, SKIP), deployed(2, SKIP, tamper=lambda reply: None if is_victims(reply) else reply)
+
+
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_score_is_refused_and_counts_for_nothing(kind):
+def test_a_bad_score_is_refused_and_counts_for_nothing(kind, without_answers):
     change, category = BAD[kind]
     with pytest.raises(ClientError, match=f"client {VICTIM} in round 2 was refused"):
-        run(2, CLIENTS_EVALUATE, tamper=in_evaluation(change))
-    federation, reports = run(2, SKIP, tamper=in_evaluation(change))
-    silent, others = run(2, SKIP, tamper=lambda reply: None if is_victims(reply) else reply)
+        deployed(2, CLIENTS_EVALUATE, tamper=in_evaluation(change))
+    federation, reports = deployed(2, SKIP, tamper=in_evaluation(change))
+    (_, honest), (silent, others) = without_answers
     assert reports[1].refused == {category: 1} and others[1].refused == {"no_answer": 1}
-    assert reports[1].client_nll == others[1].client_nll != run(2, SKIP)[1][1].client_nll
+    assert reports[1].client_nll == others[1].client_nll != honest[1].client_nll
     assert reports[1].client_accuracy_chunks == others[1].client_accuracy_chunks
     assert torch.equal(federation.w, silent.w)
-
-
-def is_victims(reply):
-    return reply.metadata.message_type == "evaluate" and reply.content["config"]["client"] == VICTIM
 
 
 def test_clients_that_are_away_do_not_evaluate():
     grid = InProcessGrid(app, CLIENTS, SKIP)
     for client in range(3, CLIENTS):
         grid.leave(client)
-    _, reports = run(2, SKIP, grid)
+    _, reports = deployed(2, SKIP, grid)
     asked = [message for message in grid.sent if message.metadata.message_type == "evaluate"]
     assert sorted(message.content["config"]["client"] for message in asked) == [0, 1, 2]
     assert reports[1].client_nll is not None and reports[1].refused == {}

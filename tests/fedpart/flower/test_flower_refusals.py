@@ -31,17 +31,13 @@ def lose(reply):
 def test_nodes_and_clients():
     failing = rf"Client {VICTIM} failed in round 1: KeyError: .*the disk of this"
     strange = r"its fingerprint is .* start both with the same configuration"
+    silent = f"Client {VICTIM} did not answer in round 1 before the timeout"
     seven = r"11 of the 12 .*missing: 7.*--federation-config 'num-supernodes=12'"
     few = r"for 5 clients, the configuration has 12.*'num-supernodes=12'"
     refusals.check(
         [
             ("a client fails", partial(run, failing=VICTIM), ClientError, failing),
-            (
-                "no answer",
-                partial(run, tamper=lose),
-                ClientError,
-                f"Client {VICTIM} did not answer in round 1",
-            ),
+            ("no answer", partial(run, tamper=lose), ClientError, silent),
             ("another configuration", partial(run, seed=5), ClientError, strange),
             ("a node is missing", partial(run, left=[7]), NodesError, seven),
             ("a federation of few nodes", partial(run, clients=5), NodesError, few),
@@ -52,14 +48,8 @@ def test_nodes_and_clients():
 def test_what_a_strategy_needs():
     initial = FedPart(Federation(build({}).protocol))
     grid = InProcessGrid(app, CLIENTS)
-    rows = [
-        (
-            "no arrays",
-            lambda: initial.start(grid, ArrayRecord(), 1),
-            ValueError,
-            r"pass strategy.initial_arrays",
-        )
-    ]
+    pass_them = r"pass strategy.initial_arrays"
+    rows = [("no arrays", lambda: initial.start(grid, ArrayRecord(), 1), ValueError, pass_them)]
     for changes in ({"devices": SLOW}, {"aggregation": "buffered"}):
         (name,) = changes
         federation = Federation(Protocol(Task(chain_net()), settings(4, **changes)))

@@ -30,6 +30,7 @@ from fedpart.updates.update import Update
 ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5
 IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
 CLIENTS = BAD + GOOD
+WITHOUT_CHECKS = {"phases": [Phase.generate], "suppress_health_check": list(HealthCheck)}
 
 
 def protocol(clip):
@@ -42,11 +43,8 @@ def valid(protocol, client, round):
     """An update as that client could have made it."""
     g = torch.Generator().manual_seed(1000 * round + client)
     jobs = protocol.plan(client, round)
-    deltas = {
-        job.partition: torch.randn(protocol.partition.sizes[job.partition - 1], generator=g)
-        for job in jobs
-        if job.partition is not None
-    }
+    trained = [job.partition for job in jobs if job.partition is not None]
+    deltas = {j: torch.randn(protocol.partition.sizes[j - 1], generator=g) for j in trained}
     psi = torch.randn(protocol.task.psi_space.size, generator=g) if any(job.psi for job in jobs) else None
     more = {} if psi is None else {"unseen_loss": 0.7, "unseen_examples": 1 + client}
     return Update(deltas, psi, examples=1 + client, loss=0.5, **more)
@@ -128,14 +126,7 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
     server, seen, slowest = Server(clip), collections.Counter(), 0.0
     EXECUTED.clear()
 
-    @settings(
-        max_examples=ROUNDS,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(max_examples=ROUNDS, deadline=None, derandomize=True, database=None, **WITHOUT_CHECKS)
     @given(st.lists(MALFORMED, min_size=BAD - IN_TURN, max_size=BAD - IN_TURN), st.integers(0, CLIENTS - 1))
     def fuzz(drawn, first):
         turn = IN_TURN * server.federation.round
@@ -153,9 +144,8 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
             assert one["reason"].isprintable() and 0 < len(one["reason"]) <= 400
             seen[kind.name] += 1
         more = {"repeated": 1, **({"late": 1} if report.round > 1 else {})}
-        assert report.refused == dict(
-            sorted(collections.Counter([*(s["category"] for s in report.skipped)]).items() | more.items())
-        )
+        counted = collections.Counter(skip["category"] for skip in report.skipped)
+        assert report.refused == dict(sorted({**counted, **more}.items()))
         seen["valid"] += report.replies
 
     fuzz()

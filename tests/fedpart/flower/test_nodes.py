@@ -46,11 +46,15 @@ def honest():
     return [(client, f"client-{client}") for client in range(CLIENTS)]
 
 
+def nodes_of(wait=0.0, lenient=True, **options):
+    return Nodes(CLIENTS, wait=wait, lenient=lenient, **options)
+
+
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("name", ["client-3", "client-0", "somebody", ""])
 def test_a_node_that_claims_the_number_of_another_is_refused_and_the_others_stay(name, lenient, caplog):
     grid = RegisteredGrid([*honest(), (1, name)])
-    nodes = Nodes(CLIENTS, wait=0.0, lenient=lenient).wait_for(grid, range(CLIENTS))
+    nodes = nodes_of(lenient=lenient).wait_for(grid, range(CLIENTS))
     assert nodes == {0: nodes[0], 1: grid.named("client-1"), 2: grid.named("client-2")}
     assert grid.names[nodes[0]] == "client-0"
 
@@ -58,7 +62,7 @@ def test_a_node_that_claims_the_number_of_another_is_refused_and_the_others_stay
 def test_its_own_number_is_missing_then():
     grid = RegisteredGrid([(0, "client-0"), (0, "client-1"), (2, "client-2")])
     with pytest.raises(NodesError, match=r"2 of the 3 configured clients are connected \(missing: 1\)"):
-        Nodes(CLIENTS, wait=0.0, lenient=False).wait_for(grid, range(CLIENTS))
+        nodes_of(lenient=False).wait_for(grid, range(CLIENTS))
 
 
 def test_a_node_that_does_not_answer_holds_nothing_up_and_is_in_once_it_has_answered():
@@ -71,7 +75,7 @@ def test_a_node_that_does_not_answer_holds_nothing_up_and_is_in_once_it_has_answ
         return [one for one in answers if one.metadata.src_node_id != silent]
 
     grid.pull_messages = hold
-    nodes = Nodes(CLIENTS, wait=1000.0, lenient=True)
+    nodes = nodes_of(1000.0)
     assert list(nodes.present(grid)) == list(nodes.present(grid)) == [0, 2]
     grid.pull_messages = lambda ids: held
     assert list(nodes.present(grid)) == [0, 1, 2]
@@ -89,19 +93,19 @@ def test_a_node_whose_answer_got_lost_is_asked_again(code):
         return answer(message)
 
     grid._answer = once
-    nodes = Nodes(CLIENTS, wait=0.0, lenient=False)
+    nodes = nodes_of(lenient=False)
     assert list(nodes.present(grid)) == [0, 2]
     assert list(nodes.present(grid)) == [0, 1, 2]
 
 
 def test_names_that_are_no_clients_bind_nothing():
     grid = RegisteredGrid([(client, f"machine {client}") for client in range(CLIENTS)])
-    assert list(Nodes(CLIENTS, wait=0.0, lenient=False).present(grid)) == [0, 1, 2]
+    assert list(nodes_of(lenient=False).present(grid)) == [0, 1, 2]
 
 
 def test_any_name_of_a_client_binds_and_goes_on_binding():
     grid = RegisteredGrid([(0, "client-7")])
-    nodes = Nodes(CLIENTS, wait=0.0, lenient=True)
+    nodes = nodes_of()
     assert nodes.present(grid) == {}
     grid.leave(0)
     grid.register(0, "machine")
@@ -112,7 +116,7 @@ def test_any_name_of_a_client_binds_and_goes_on_binding():
 
 def test_nodes_without_such_names_leave_when_the_first_one_comes():
     grid = RegisteredGrid([(0, "machine"), (1, "")])
-    nodes = Nodes(CLIENTS, wait=0.0, lenient=True)
+    nodes = nodes_of()
     assert list(nodes.present(grid)) == [0, 1]
     mine = grid.register(2, "client-2")
     assert nodes.present(grid) == nodes.present(grid) == {2: mine}
@@ -122,10 +126,9 @@ def test_late_joiners_without_any_of_the_run_are_of_another_federation():
     grid = RegisteredGrid([])
     for client in range(2 * CLIENTS):
         grid.register(client, of=2 * CLIENTS)
-    nodes = Nodes(CLIENTS, wait=0.0, lenient=True, late=True)
-    with pytest.raises(
-        NodesError, match=r"^After 0 .* 0 of the 3 .* Refused: A node was started for 6 clients"
-    ):
+    nodes = nodes_of(late=True)
+    says = r"^After 0 .* 0 of the 3 .* Refused: A node was started for 6 clients"
+    with pytest.raises(NodesError, match=says):
         nodes.wait_for(grid, range(CLIENTS))
     mine = grid.register(1)
     assert nodes.present(grid) == {1: mine, **{client: grid.client(client) for client in (3, 4, 5)}}
@@ -140,7 +143,7 @@ def test_who_waits_is_told_why_nobody_is_there(monkeypatch, caplog):
     for client in range(CLIENTS):
         grid.register(client, f"client-{client}", of=6)
     with caplog.at_level("INFO", "flwr"), pytest.raises(NodesError):
-        Nodes(CLIENTS, wait=0.1, lenient=True).wait_for(grid)
+        nodes_of(0.1).wait_for(grid)
     assert "Waiting for clients: 0 of 3 are there. Refused: A node was started for 6 clients" in caplog.text
 
 
@@ -150,16 +153,16 @@ def test_who_waits_is_told_why_nobody_is_there(monkeypatch, caplog):
 def test_late_joiners_have_numbers_that_chunks_can_be_kept_for(client, taken):
     grid = RegisteredGrid(honest())
     grid.register(client, f"client-{client}", of=10**13)
-    nodes = Nodes(CLIENTS, wait=0.0, lenient=True, late=True)
+    nodes = nodes_of(late=True)
     assert (client in nodes.present(grid)) is taken
-    assert list(Nodes(CLIENTS, wait=0.0, lenient=True).present(grid)) == [0, 1, 2]
+    assert list(nodes_of().present(grid)) == [0, 1, 2]
 
 
 def test_any_one_client_is_enough_where_anybody_is_waited_for():
     grid = RegisteredGrid([(2, "client-2")])
-    assert list(Nodes(CLIENTS, wait=1000.0, lenient=True).wait_for(grid)) == [2]
+    assert list(nodes_of(1000.0).wait_for(grid)) == [2]
     with pytest.raises(NodesError, match="missing: 0, 1, 2"):
-        Nodes(CLIENTS, wait=0.0, lenient=True).wait_for(RegisteredGrid([]))
+        nodes_of().wait_for(RegisteredGrid([]))
 
 
 @pytest.mark.parametrize("answer", [{}, {"client": True}, {"client": 1.0}, {"client": [1]}, {"clients": "3"}])
@@ -170,10 +173,9 @@ def test_answers_that_are_no_numbers_are_refused(answer, monkeypatch):
     def odd(message):
         reply = ask(message)
         if reply.metadata.src_node_id == grid.named("client-1"):
-            reply.content["config"] = ConfigRecord(
-                {"version": VERSION, "client": 1, "clients": 3, **answer} if answer else {}
-            )
+            known = {"version": VERSION, "client": 1, "clients": 3}
+            reply.content["config"] = ConfigRecord({**known, **answer} if answer else {})
         return reply
 
     monkeypatch.setattr(grid, "_answer", odd)
-    assert list(Nodes(CLIENTS, wait=0.0, lenient=True).present(grid)) == [0, 2]
+    assert list(nodes_of().present(grid)) == [0, 2]

@@ -17,11 +17,8 @@ from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
 
 ROOT = Path(fedpart.__file__).parent.parent
-WIRE = [
-    ROOT / "fedpart" / "federated" / "wire.py",
-    *(ROOT / "fedpart" / "codecs").glob("*.py"),
-    *(ROOT / "fedpart" / "flower").rglob("*.py"),
-]
+WIRE = [ROOT / "fedpart" / "federated" / "wire.py", *(ROOT / "fedpart" / "codecs").glob("*.py")]
+WIRE += (ROOT / "fedpart" / "flower").rglob("*.py")
 UNPICKLES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 
@@ -93,9 +90,8 @@ def test_a_run_tells_what_it_refused_and_spent(tmp_path):
     summary = run_experiment(config, tmp_path / "run")
     lines = read_metrics(tmp_path / "run")
     refused = sum(len(line["skipped"]) for line in lines)
-    assert (
-        refused > 0 and summary["refused"] == {"examples": refused} and summary["skipped_clients"] == refused
-    )
+    assert refused > 0 and summary["refused"] == {"examples": refused}
+    assert summary["skipped_clients"] == refused
     assert all(line["refused"] == ({"examples": n} if (n := len(line["skipped"])) else {}) for line in lines)
     assert {one["category"] for line in lines for one in line["skipped"]} == {"examples"}
     assert 0 < lines[0]["epsilon"] < lines[1]["epsilon"] == summary["epsilon"]
@@ -114,16 +110,13 @@ def test_a_run_in_which_no_round_steps_fails_with_the_commonest_reason(tmp_path)
         },
     ):
         folder, config = tmp_path / str(len(more)), tiny(rounds=2, **nobody, **more)
+        says = r"none of 2 rounds had .* \(\d times\) because of examples, .* client"
         for resume in (False, True):
-            with pytest.raises(
-                RunError, match=r"none of 2 rounds had .* \(\d times\) because of examples, .* client"
-            ):
+            with pytest.raises(RunError, match=says):
                 run_experiment(config, folder, resume=resume)
         assert not (folder / SUMMARY).exists()
-    lines = read_metrics(tmp_path / "1")
-    assert [(line["stepped"], line["replies"], line["train_loss"]) for line in lines] == [
-        (False, 0, None)
-    ] * 2
+    told = [(line["stepped"], line["replies"], line["train_loss"]) for line in read_metrics(tmp_path / "1")]
+    assert told == [(False, 0, None)] * 2
 
 
 def test_a_run_in_which_some_rounds_do_not_step_says_how_many(tmp_path):

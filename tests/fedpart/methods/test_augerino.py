@@ -2,23 +2,12 @@
 
 import pytest
 import torch
+from problems import after, settings
 from torch.nn import functional as F
 
-from fedpart import (
-    AffineAugmentation,
-    Batch,
-    Dataset,
-    Federation,
-    FederationSettings,
-    LocalSettings,
-    Protocol,
-    Task,
-)
-from fedpart.engines.local import LocalEngine
+from fedpart import AffineAugmentation, Dataset, Federation, LocalSettings, Protocol, Task
 from fedpart.methods.augerino import Augerino
 from fedpart.nn.models import digits_cnn
-from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.gradients import Job
 
 
 def task(*transforms):
@@ -64,18 +53,6 @@ def test_safe_switch(place):
     assert regulariser(Augerino(limit=9.0), prepared, raw)[0] == 0
 
 
-def test_objective_is_loss_plus_regulariser():
-    method = Augerino()
-    prepared = method.prepare(task())
-    space = prepared.parameter_space(1)
-    w, psi = space.tensors(space.initial()), prepared.psi_space.initial()
-    batch = Batch(torch.rand(4, 1, 8, 8), torch.arange(4))
-    noise = Noise(NoiseKey(0, "test"))
-    value = method.loss(prepared, Job(1, 1, True), w, psi, batch, noise)
-    expected = prepared.loss(w, psi, batch, noise) + method.regulariser(prepared, psi)
-    assert torch.equal(value, expected) and value < prepared.loss(w, psi, batch, noise)
-
-
 def test_its_own_family_takes_the_place():
     original = task(AffineAugmentation("minmax", initial=0.1, align_corners=False, padding="border"))
     prepared = Augerino(initial=-2.0).prepare(original)
@@ -96,33 +73,27 @@ def test_a_start_of_the_tasks_own_is_kept():
 
 @pytest.mark.parametrize("safe", [True, False])
 def test_dropout_rates_stay_frozen_and_widths_learn(safe):
-    settings = FederationSettings(clients=3, method="augerino", cohort=2, method_options={"safe": safe})
-    federation = Federation(Protocol(task(), settings))
+    method = {"method": "augerino", "method_options": {"safe": safe}}
+    federation = Federation(Protocol(task(), settings(3, cohort=2, **method)))
     assert federation.protocol.partition.chunks == 1
     before = {name: value.clone() for name, value in federation.psi_tensors().items()}
     shards = [Dataset(torch.rand(5, 1, 8, 8), torch.arange(5)) for _ in range(3)]
-    LocalEngine(federation, shards).run(2)
-    after = federation.psi_tensors()
+    after(2, federation, shards)
+    learned = federation.psi_tensors()
     assert list(before) == ["affine.range", "dropout1.logit", "dropout2.logit", "dropout3.logit"]
-    assert (after["affine.range"] != before["affine.range"]).all()
-    assert all(torch.equal(after[f"dropout{i}.logit"], before[f"dropout{i}.logit"]) for i in (1, 2, 3))
+    assert (learned["affine.range"] != before["affine.range"]).all()
+    assert all(torch.equal(learned[f"dropout{i}.logit"], before[f"dropout{i}.logit"]) for i in (1, 2, 3))
 
 
 @pytest.mark.parametrize(("place", "same"), [("server", True), ("training", False)])
 def test_where_a_client_takes_the_gradient_of_psi(place, same):
     """At the server's weights, however far local training goes; or along its way."""
     shards = [Dataset(torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6))]
-    found = []
+    method, found = {"method": "augerino", "method_options": {"psi_gradient": place}}, []
     for rate in (0.01, 1.0):
-        settings = FederationSettings(
-            clients=1,
-            method="augerino",
-            cohort=1,
-            method_options={"psi_gradient": place},
-            local=LocalSettings(learning_rate=rate, batch_size=2),
-        )
-        federation = Federation(Protocol(task(), settings))
-        LocalEngine(federation, shards).run(1)
+        local = LocalSettings(learning_rate=rate, batch_size=2)
+        federation = Federation(Protocol(task(), settings(1, local=local, **method)))
+        after(1, federation, shards)
         found.append(federation.optimiser_psi.state_dict())
     assert federation.psi_tensors()["affine.range"].ne(0).all()
     assert (str(found[0]) == str(found[1])) == same

@@ -6,14 +6,7 @@ from evidences import numeric
 from problems import augmentation, chain_net, shard
 from torch import nn
 
-from fedpart import (
-    AdamSettings,
-    AffineAugmentation,
-    SGDSettings,
-    Task,
-    Training,
-    TrainingSettings,
-)
+from fedpart import AdamSettings, AffineAugmentation, SGDSettings, Task, Training, TrainingSettings
 from fedpart.data import DATASETS, random_subset, rotated
 from fedpart.nn.models import mlp
 from fedpart.randomness.noise import NoiseKey
@@ -27,10 +20,9 @@ def training(kind="kfac", task=None, data=None, options=None, **changes):
     """Epochs of four iterations; two of them are burnt in."""
     task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
     method = {"evidence": kind, "burn_in": 2, "batch": 10, **(options or {})}
-    own = {"method": "laplace", "method_options": method, "optimiser_psi": AdamSettings(PSI_RATE), "seed": 3}
-    return Training(
-        task, data or shard(40), TrainingSettings(**{"iterations": 20, "batch_size": 10, **own, **changes})
-    )
+    known = {"method": "laplace", "method_options": method, "optimiser_psi": AdamSettings(PSI_RATE)}
+    known |= {"iterations": 20, "batch_size": 10, "seed": 3, **changes}
+    return Training(task, data or shard(40), TrainingSettings(**known))
 
 
 def own(state):
@@ -43,12 +35,8 @@ def test_psi_is_stepped_at_the_ends_of_epochs_after_the_burn_in(kind):
     for _ in range(16):
         before = state.psi.clone()
         state.step()
-        moved.append(
-            tuple(
-                bool((part != 0).any())
-                for part in (state.psi - before).split([own(state), len(before) - own(state)])
-            )
-        )
+        parts = (state.psi - before).split([own(state), len(before) - own(state)])
+        moved.append(tuple(bool((part != 0).any()) for part in parts))
     assert [i + 1 for i, found in enumerate(moved) if any(found)] == [12, 16]
     assert moved[11] == moved[15] == (True, True)
 
@@ -66,20 +54,16 @@ def test_the_prior_takes_so_many_steps_of_adam_and_psi_one(steps, monkeypatch):
     for _ in range(12):
         state.step()
     assert parts == [0] * steps + [1]
-    change = (state.psi - start).abs()
-    torch.testing.assert_close(
-        change[own(state) :], torch.full_like(start[own(state) :], PSI_RATE), rtol=0.01, atol=1e-6
-    )
-    if steps == 1:
-        torch.testing.assert_close(change[: own(state)], torch.full((3,), PSI_RATE), rtol=0.01, atol=1e-6)
+    change, prior = (state.psi - start).abs(), own(state)
+    for part in (change[prior:], *([change[:prior]] if steps == 1 else [])):
+        torch.testing.assert_close(part, torch.full_like(part, PSI_RATE), rtol=0.01, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_psi_ascends_the_evidence(kind):
     """The signs of its first step are those of finite differences of what reports say."""
-    state = training(
-        kind, Task(nn.Sequential(chain_net()), transforms=[augmentation()], samples=2, precision="fp64")
-    )
+    net = nn.Sequential(chain_net())
+    state = training(kind, Task(net, transforms=[augmentation()], samples=2, precision="fp64"))
     for _ in range(11):
         state.step()
     start, finish = state.psi.clone(), state.method.finish
@@ -112,8 +96,7 @@ def test_the_prior_is_in_the_loss():
     state = training(task=Task(net, samples=1), data=data, **sgd)
     plain = Training(Task(net, samples=1), data, TrainingSettings(method="none", **sgd))
     state.psi.copy_(torch.tensor([1.0, 20.0, 3.0]).log())
-    before = state.tensors()
-    before = {name: value.clone() for name, value in before.items()}
+    before = {name: value.clone() for name, value in state.tensors().items()}
     state.step()
     plain.step()
     found, expected = state.tensors(), plain.tensors()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from parity import assert_parity
-from problems import SIZE, AtRound, chain_net, settings, shard, shards
+from problems import SIZE, AtRound, after, chain_net, settings, shard, shards
 from tiny import tiny
 from torch import nn
 
@@ -17,8 +17,6 @@ from fedpart import ConcreteDropout, Dataset, Federation, LocalSettings, Protoco
 from fedpart.engines import LocalEngine
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.engines.executor import Executor
-from fedpart.federated.cohorts import upload_numbers
-from fedpart.federated.wire import decode_update, encode_update
 from fedpart.nn.likelihoods import Gaussian
 from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore as Score
@@ -41,9 +39,7 @@ def protocol(of=None, sizes=SIZES, rates=RATES, local=None, **options):
 
 def trained(rounds, data=None, execution="loop", of=None, **options):
     data = data or shards(SIZES)
-    federation = Federation(of or protocol(sizes=data, **options))
-    engine = LocalEngine(federation, data, execution=execution)
-    return federation, [engine.run_round() for _ in range(rounds)]
+    return after(rounds, Federation(of or protocol(sizes=data, **options)), data, execution=execution)
 
 
 def arms(federation):
@@ -66,10 +62,9 @@ def test_the_step_is_the_published_one(schedule, difference):
         for client in run.cohort(round):
             n, old, new = (int(v) for v in rng.integers(1, 9, 3))
             before, after = (Score(n, 0.0, n - wrong) for wrong in (old, new))
-            found += method.feedback(run.view(client, round, psi), before, after)
-            tried.append(
-                (method.drawn(run.view(client, round, psi))[0], n, (new - old if difference else new) / n)
-            )
+            view = run.view(client, round, psi)
+            found += method.feedback(view, before, after)
+            tried.append((method.drawn(view)[0], n, (new - old if difference else new) / n))
         probabilities = np.exp(z)
         discounts = 0.7 ** np.arange(len(trace))[::-1]
         baseline = np.dot(trace, discounts) / discounts.sum() if trace else 0.0
@@ -88,21 +83,6 @@ def test_the_step_is_the_published_one(schedule, difference):
         place = run.task.psi_names.index("arms.log_probabilities")
         now = list(run.task.psi_space.tensors(psi).values())[place]
         np.testing.assert_allclose(now.numpy(), z, rtol=2e-5, atol=2e-5)
-
-
-def test_one_client_and_two_rates_by_hand():
-    """A first score of 1/2 above a baseline of 0: aggressive steps log theta down by eta = sqrt(2 log 2)."""
-    run = protocol(rates=[0.1, 0.3])
-    psi = run.task.psi_space.initial()
-    (arm,) = run.method.drawn(run.view(0, 1, psi))
-    found = run.method.feedback(run.view(0, 1, psi), Score(4, 0.0, 4), Score(4, 0.0, 2))
-    federation = Federation(run)
-    federation.psi.copy_(run.method.stepped(run.task, psi, found))
-    expected = 1 / (1 + math.exp(math.sqrt(2 * math.log(2))))
-    assert theta(federation)[arm] == pytest.approx(expected, rel=1e-6)
-    assert arms(federation)["arms.baseline"].tolist() == [0.5, 1.0]
-    chosen = [0.1, 0.3][1 - arm]
-    assert run.task.physical(federation.psi)["3.rate [%]"] == pytest.approx(100 * chosen)
 
 
 def test_arms_are_drawn_by_theta_and_by_nothing_else():
@@ -140,9 +120,8 @@ def test_below_the_cutoff_everybody_takes_the_likeliest_rate_and_theta_stays():
 
 def test_theta_finds_the_rate_that_trains_best():
     torch.manual_seed(6)  # of some networks the likeliest rate is another after 40 rounds
-    net = nn.Sequential(
-        nn.Flatten(), ConcreteDropout(0.1), nn.Linear(SIZE**2, 12), nn.Tanh(), nn.Linear(12, 3)
-    )
+    layers = nn.Linear(SIZE**2, 12), nn.Tanh(), nn.Linear(12, 3)
+    net = nn.Sequential(nn.Flatten(), ConcreteDropout(0.1), *layers)
     data = shards([20] * 10)
     local = LocalSettings(learning_rate=1.0, batch_size=4)
     run = protocol(Task(net, samples=1), data, rates=[0.97, 0.05, 0.9], score="loss", local=local)
@@ -150,16 +129,6 @@ def test_theta_finds_the_rate_that_trains_best():
     assert theta(federation)[1] > 0.95
     assert reports[-1].physical["1.rate [%]"] == pytest.approx(5)
     assert reports[-1].physical["arms.probability[dropout=5%] [%]"] > 95
-
-
-def test_with_a_single_rate_it_is_fedavg_on_what_is_not_held_out():
-    data, local = shards(SIZES), LocalSettings(learning_rate=0.3, batch_size=4, epochs=2)
-    run = protocol(rates=[0.2], local=local)
-    federation, _ = trained(3, data, of=run)
-    kept = [data[c].subset(divided(run, c, n)[0]) for c, n in enumerate(SIZES)]
-    changes = {"chunks": (1.0,), "cohort": len(SIZES), "seed": 3, "local": local}
-    plain = federate(task(), kept, rounds=3, method="fedavg", **changes)
-    assert torch.equal(federation.w, plain.state.w)
 
 
 def test_with_a_single_arm_it_is_fedavg_under_its_settings():
@@ -191,8 +160,7 @@ def test_theta_finds_the_best_rate_of_a_quadratic_problem():
         baseline = np.dot(scores, 0.5 ** np.arange(round)[::-1])
         assert arms(federation)["arms.baseline"][0].item() == pytest.approx(baseline, rel=1e-5)
         w = federation.tensors(1)["weight"].item()
-    for _ in range(28):
-        engine.run_round()
+    engine.run(30)
     assert theta(federation)[2] > 0.9
 
 
@@ -281,22 +249,6 @@ def test_a_score_is_that_of_the_trained_network():
     assert update.examples == 24
 
 
-def test_an_upload_is_fedavgs_and_the_scores():
-    run, data = protocol(), shards(SIZES)
-    federation, executor = Federation(run), AtRound(Executor(run))
-    executor.begin(1, federation.w, federation.psi)
-    jobs = run.plan(0, 1)
-    update = executor.run(0, data[0], jobs)
-    assert (
-        sum(map(len, encode_update(update).values()))
-        == upload_numbers(run, 0, jobs)
-        == len(federation.w) + len(federation.psi)
-    )
-    assert len(federation.psi) == 1 + 3 + 2 + 1  # a layer's rate, theta, its baseline and scale
-    scalars = {"examples": update.examples, "loss": update.loss}
-    assert torch.equal(decode_update(encode_update(update), scalars, run, 0, jobs).psi, update.psi)
-
-
 @pytest.mark.parametrize(
     "local", [LocalSettings(0.5), LocalSettings(0.3, batch_size=4, epochs=2, momentum=0.5)]
 )
@@ -304,9 +256,8 @@ def test_an_upload_is_fedavgs_and_the_scores():
 @pytest.mark.parametrize("arms", [{"dropout": RATES}, 9])
 def test_vectorised_clients_have_the_settings_and_the_scores_of_the_loop(local, rows, arms):
     options = {"arms": arms, "score": "loss", "eps": 0.3}
-    assert_parity(
-        task(precision="fp64"), 1e-11, rows=rows, method="fedex", method_options=options, local=local
-    )
+    method = {"method": "fedex", "method_options": options}
+    assert_parity(task(precision="fp64"), 1e-11, rows=rows, local=local, **method)
 
 
 def test_clipped_weights_leave_the_feedback_as_it_is():
@@ -336,12 +287,8 @@ def test_a_run_lists_theta_by_round_and_is_charged_for_what_it_holds_out(tmp_pat
     summary = run_experiment(config, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
-        physical = line["psi"]["physical"]
-        chances = [
-            v
-            for k, v in physical.items()
-            if re.match(r"arms\.probability\[dropout=(2\.5|10|40)%\] \[%\]$", k)
-        ]
+        physical, name = line["psi"]["physical"], r"arms\.probability\[dropout=(2\.5|10|40)%\] \[%\]$"
+        chances = [value for key, value in physical.items() if re.match(name, key)]
         assert len(chances) == 3 and sum(chances) == pytest.approx(100, rel=1e-5)
         likeliest = [2.5, 10, 40][int(np.argmax(line["psi"]["raw"]["arms.log_probabilities"]))]
         assert {round(v, 3) for k, v in physical.items() if k.endswith("rate [%]")} == {likeliest}

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from problems import augmentation, shard
+from sizes import NestedMean, first, stepped
 from torch import nn
 from torch.nn import functional as F
 
@@ -47,30 +48,20 @@ def test_absent_classes_are_in_no_loss_and_no_mean_written_out():
     found, data = run().state, shards()
     protocol, module = found.protocol, net().double()
     for round in (1, 2):
-        values = [p.detach().clone() for p in module.parameters()]
-        sums, counts = [torch.zeros_like(v) for v in values], [torch.zeros_like(v) for v in values]
+        mean = NestedMean(module)
         for client in protocol.cohort(round):
             units = int(4 * WIDTHS[protocol.architectures[client]])
-            part = [values[0][:units], values[1][:units], values[2][:, :units], values[3]]
-            part = [p.clone().requires_grad_() for p in part]
-            before = [p.detach().clone() for p in part]
+            part, before = mean.part(first(units)), mean.part(first(units))
             x, y = data[client].inputs.double().flatten(1), data[client].targets
             there = torch.zeros(3, dtype=torch.double)
             there[list(HELD[client])] = 1
             for _ in range(2):
                 logits = F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3])
-                gradients = torch.autograd.grad(F.cross_entropy(logits * there, y), part)
-                with torch.no_grad():
-                    for parameter, gradient in zip(part, gradients, strict=True):
-                        parameter -= 0.3 * gradient
+                stepped(part, F.cross_entropy(logits * there, y))
             masks = [torch.ones(units, 1), torch.ones(units), there[:, None].expand(3, units), there]
-            for total, count, now, then, mask in zip(sums, counts, part, before, masks, strict=True):
-                place = tuple(map(slice, now.shape))
-                total[place] += len(y) * mask * (now.detach() - then)
-                count[place] += len(y) * mask
-        with torch.no_grad():
-            for parameter, total, count in zip(module.parameters(), sums, counts, strict=True):
-                parameter.add_(torch.where(count > 0, total / count.clamp(min=1), 0.0))
+            changes = [(now - then).detach() for now, then in zip(part, before, strict=True)]
+            mean.add(first(units), changes, len(y), masks)
+        mean.step()
     for value, parameter in zip(found.tensors().values(), module.parameters(), strict=True):
         torch.testing.assert_close(value, parameter.detach(), rtol=0, atol=1e-12)
 

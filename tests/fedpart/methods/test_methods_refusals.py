@@ -80,12 +80,9 @@ def test_what_fedex_cannot_score():
         changes = {"weighting": "uniform", "checkpoint_every": 1, **safeguard}
         other = dataclasses.replace(tiny(**changes).settings(), method="fedex")  # fits other methods
         task, scores = Task(chain_net()), rf"'fedex' scores .*; leave {name} out, or"
-        rows.append(
-            (f"a configuration of {name}", partial(tiny, method="fedex", **changes), ConfigError, scores)
-        )
-        rows.append(
-            (f"{name} in code", partial(Protocol, task, other), ValueError, rf"which {name} does not leave")
-        )
+        configured, left = partial(tiny, method="fedex", **changes), f"which {name} does not leave"
+        rows.append((f"a configuration of {name}", configured, ConfigError, scores))
+        rows.append((f"{name} in code", partial(Protocol, task, other), ValueError, left))
     fused = partial(federate, Task(chain_net()), shards(SIZES), rounds=1, method="fedex", execution="fused")
     loop = "which the method 'fedex' asks for; use execution: loop"
     arms = {"arms": {"dropout": [0.1, 0.2]}}
@@ -199,6 +196,7 @@ def test_networks_of_nested_widths():
     decayed = {"local": LocalSettings(0.3, weight_decay=0.1)}
     probabilities = {"of_task": {"average": "probabilities"}}
     distilled = {"method_options": {"distil": True}, "of_task": {"likelihood": "multilabel"}}
+    together = {"architectures": None, "execution": "vectorised"}
     adam = "Adam's state and momentum cannot follow"
     earlier = "what clients found in earlier ones cannot follow"
     norm = nn.Sequential(nn.Linear(2, 3), nn.PReLU(3), nn.Linear(3, 2))
@@ -207,16 +205,8 @@ def test_networks_of_nested_widths():
         ("heterofl", {**shared, **masked}, "leave sharing and private parameters out"),
         ("heterofl", {**decayed, **masked}, "set local.weight_decay to 0"),
         ("heterofl", {**private, **masked}, "which privacy may not depend on"),
-        (
-            "heterofl",
-            {**probabilities, **masked},
-            "^mask_classes sets logits to 0 of classes, .* the average prob",
-        ),
-        (
-            "heterofl",
-            {"architectures": None, "execution": "vectorised"},
-            "the method 'heterofl' gives each its own",
-        ),
+        ("heterofl", {**probabilities, **masked}, "^mask_classes sets logits to 0 of .* the average prob"),
+        ("heterofl", together, "the method 'heterofl' gives each its own"),
         ("fedrolex", {"server": AdamSettings()}, adam),
         ("fedrolex", {"server": SGDSettings(1.0, momentum=0.9)}, adam),
         ("fedrolex", {"build": normed}, "LayerNorm at '1'"),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from problems import augmentation, shards
+from sizes import NestedMean, first, stepped
 from torch import nn
 from torch.nn import functional as F
 
@@ -60,29 +61,18 @@ def test_fedrolex_trains_a_window_that_moves_by_one_unit_a_round():
     data = shards(EXAMPLES)
     for round in range(rounds):
         window = [(round + unit) % 4 for unit in range(2)]
-        weight, bias, last, _ = values = [p.detach().clone() for p in module.parameters()]
-        sums, counts = [torch.zeros_like(v) for v in values], [torch.zeros_like(v) for v in values]
+        mean = NestedMean(module)
         for client in protocol.cohort(round + 1):
             units = window if protocol.architectures[client] == 1 else [(round + i) % 4 for i in range(4)]
-            part = [weight[units], bias[units], last[:, units], values[3]]
-            part = [p.clone().requires_grad_() for p in part]
+            places = [(units,), (units,), (slice(None), units), (slice(None),)]
+            part = mean.part(places)
             x, y = data[client].inputs.double().flatten(1), data[client].targets
             loss = F.cross_entropy(F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3]), y)
-            gradients = torch.autograd.grad(loss, part)
-            places = [(units,), (units,), (slice(None), units), (slice(None),)]
-            for total, count, gradient, place in zip(sums, counts, gradients, places, strict=True):
-                total[place] -= 0.3 * len(y) * gradient
-                count[place] += len(y)
-        with torch.no_grad():
-            for parameter, total, count in zip(module.parameters(), sums, counts, strict=True):
-                parameter.add_(torch.where(count > 0, total / count.clamp(min=1), 0.0))
-    named = found.tensors()
-    moved = [named["1.weight"], named["1.bias"]]  # the server's units have moved by `rounds`
-    for value, parameter in zip(moved, list(module.parameters())[:2], strict=True):
-        torch.testing.assert_close(value, parameter.detach().roll(-rounds, 0), rtol=0, atol=1e-12)
-    torch.testing.assert_close(
-        named["3.weight"], module[3].weight.detach().roll(-rounds, 1), rtol=0, atol=1e-12
-    )
+            mean.add(places, [-0.3 * gradient for gradient in torch.autograd.grad(loss, part)], len(y))
+        mean.step()
+    for name, axis in (("1.weight", 0), ("1.bias", 0), ("3.weight", 1)):  # the server's units have moved
+        expected = module.get_parameter(name).detach().roll(-rounds, axis)
+        torch.testing.assert_close(found.tensors()[name], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("distil", [False, True])
@@ -92,18 +82,13 @@ def test_fjord_draws_a_width_for_every_step_written_out(distil):
     protocol, module, data, drawn = found.protocol, dense().double(), shards(EXAMPLES), []
     draws = FjORD()
     for round in (1, 2):
-        values = [p.detach().clone() for p in module.parameters()]
-        sums, counts = [torch.zeros_like(v) for v in values], [torch.zeros_like(v) for v in values]
+        mean = NestedMean(module)
         for client in protocol.cohort(round):
             own, n = protocol.architectures[client], len(data[client])
-            part = [values[0], values[1], values[2], values[3]]
-            if own == 1:
-                part = [values[0][:2], values[1][:2], values[2][:, :2], values[3]]
-            part = [p.clone().requires_grad_() for p in part]
-            before = [p.detach().clone() for p in part]
+            places = first(2 if own == 1 else 4)
+            part, before = mean.part(places), mean.part(places)
             x, y = data[client].inputs.double().flatten(1), data[client].targets
-            view = protocol.view(client, round)
-            for size in draws.architectures(view, 4):
+            for size in draws.architectures(protocol.view(client, round), 4):
                 drawn.append((own, size))
                 units = 4 if size == 0 else 2
                 hidden = F.linear(x, part[0][:units], part[1][:units]).tanh()
@@ -114,17 +99,9 @@ def test_fjord_draws_a_width_for_every_step_written_out(distil):
                     loss = F.cross_entropy(whole, y)
                     if size != own:
                         loss = loss - (whole.detach().softmax(1) * logits.log_softmax(1)).sum(1).mean()
-                gradients = torch.autograd.grad(loss, part)
-                with torch.no_grad():
-                    for parameter, gradient in zip(part, gradients, strict=True):
-                        parameter -= 0.3 * gradient
-            for total, count, now, then in zip(sums, counts, part, before, strict=True):
-                place = tuple(map(slice, now.shape))
-                total[place] += n * (now.detach() - then)
-                count[place] += n
-        with torch.no_grad():
-            for parameter, total, count in zip(module.parameters(), sums, counts, strict=True):
-                parameter.add_(torch.where(count > 0, total / count.clamp(min=1), 0.0))
+                stepped(part, loss)
+            mean.add(places, [(now - then).detach() for now, then in zip(part, before, strict=True)], n)
+        mean.step()
     assert set(drawn) == {(0, 0), (0, 1), (1, 1)}
     for value, parameter in zip(found.tensors().values(), module.parameters(), strict=True):
         torch.testing.assert_close(value, parameter.detach(), rtol=0, atol=1e-12)

@@ -6,6 +6,8 @@ from functools import partial
 import numpy as np
 import refusals
 import torch
+from passes import ONES, Calls, Checkpointed, Model, Stateful, averaged, nested, passed
+from problems import outputs
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -13,28 +15,6 @@ from fedpart import Task
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.redirect import TorchDraws
 from fedpart.randomness.redirection import Redirection
-
-
-class Model(nn.Module):
-    """As a task wraps it: the network is a part called ``module``."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, x):
-        return self.module(x)
-
-
-class Calls(nn.Module):
-    """Adds what a function returns."""
-
-    def __init__(self, call):
-        super().__init__()
-        self.call = call
-
-    def forward(self, x):
-        return x + self.call()
 
 
 class Outer(nn.Module):
@@ -55,43 +35,30 @@ def passing(module):
     return lambda: redirection((True, True, ""), noise.active, lambda: model.train()(x), x)
 
 
-def nested(call):
-    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh(), Calls(call)))
-
-
-def outputs(net):
-    """A call of a task's outputs with noise."""
-    task = Task(net, samples=1)
-    w = task.parameter_space(1).tensors(task.parameter_space(1).initial())
-    psi, noise = task.psi_space.initial(), Noise(NoiseKey(0, "test"))
-    return partial(task.outputs, w, psi, torch.ones(3, 4), noise, dropout=True)
-
-
 def test_draws_that_cannot_be_redirected():
     """None is accepted the second time either."""
     python, of_numpy = "draws from Python's random module", "draws from NumPy's global generator"
     draw_with = ", .*; draw with torch.rand"
     rows = [
-        (nested(random.random), rf"^Calls at '1\.1' {python}{draw_with}"),
-        (nested(np.random.rand), rf"^Calls at '1\.1' {of_numpy}{draw_with}"),
-        (nested(lambda: float(np.random.permutation(3)[0])), rf"^Calls at '1\.1' {of_numpy}{draw_with}"),
-        (Calls(random.random), f"Calls at 'the top level' {python}"),
-        (Calls(lambda: random.getrandbits(3)), python),
-        (Calls(lambda: random.randint(0, 3)), python),
+        (nested(lambda x: random.random()), rf"^Calls at '1\.1' {python}{draw_with}"),
+        (nested(lambda x: np.random.rand()), rf"^Calls at '1\.1' {of_numpy}{draw_with}"),
+        (nested(lambda x: float(np.random.permutation(3)[0])), rf"^Calls at '1\.1' {of_numpy}{draw_with}"),
+        (Calls(lambda x: random.random()), f"Calls at 'the top level' {python}"),
+        (Calls(lambda x: random.getrandbits(3)), python),
+        (Calls(lambda x: random.randint(0, 3)), python),
         (nn.Sequential(nn.Tanh(), Outer()), "Outer at '1' draws"),
     ]
     calls = 2 * [(passing(module), says) for module, says in rows]
-    of_task = outputs(nn.Sequential(nn.Linear(4, 2), Calls(lambda: random.gauss(0, 1))))
-    calls.append((of_task, f"Calls at '1' {python}"))
+    task = Task(nn.Sequential(nn.Linear(4, 2), Calls(lambda x: random.gauss(0, 1))), samples=1)
+    calls.append((partial(passed, task), f"Calls at '1' {python}"))
     refusals.check((f"{i}: {says}", call, ValueError, says) for i, (call, says) in enumerate(calls))
-    w, psi, x, _ = of_task.args
-    of_task.func(w, psi, x, None)  # without noise the caller has asked for any numbers
+    outputs(task, ONES)  # without noise the caller has asked for any numbers
 
 
 def test_a_later_draw_below_of_what_torchs_modes_see():
     below = []
 
-    def call():
+    def call(x):
         if below:
             with torch._C._DisableTorchDispatch():
                 return torch.rand(3, 1)
@@ -117,24 +84,11 @@ def test_draws_without_a_rule():
         ("poisson", lambda: torch.poisson(ones)),
         ("_standard_gamma", lambda: torch.distributions.Gamma(1.0, 1.0).sample()),
     ]
+    says = "with torch's {}, .*; draw with torch.rand, "
     refusals.check(
-        (
-            f"{i}: {name}",
-            partial(drawn, call),
-            ValueError,
-            rf"with torch's {name}, .*; draw with torch.rand, ",
-        )
+        (f"{i}: {name}", partial(drawn, call), ValueError, says.format(name))
         for i, (name, call) in enumerate(rows)
     )
-
-
-class Checkpointed(nn.Module):
-    def __init__(self, again, inside):
-        super().__init__()
-        self.again, self.block = again, nn.Sequential(nn.Linear(4, 4), inside)
-
-    def forward(self, x):
-        return self.again(self.block, x)
 
 
 def test_layers_that_would_be_computed_again():
@@ -152,26 +106,14 @@ def test_layers_that_would_be_computed_again():
     for name, again in ways.items():
         for inside in (nn.Tanh(), nn.Dropout(0.3)):
             net = nn.Sequential(nn.Linear(4, 4), Checkpointed(again, inside))
-            rows += [(f"{name}, {inside}, pass {i}", outputs(net)) for i in (1, 2)]
+            rows += [(f"{name}, {inside}, pass {i}", partial(passed, net)) for i in (1, 2)]
     refusals.check((what, call, ValueError, says) for what, call in rows)
 
 
-class Stateful(nn.Module):
-    def __init__(self, anew):
-        super().__init__()
-        self.anew = anew
-        self.register_buffer("state", torch.ones(4))
-
-    def forward(self, x):
-        mean = x.detach().mean(0)
-        if self.anew:
-            self.state = 0.9 * self.state + 0.1 * mean
-        else:
-            self.state.mul_(0.9).add_(mean, alpha=0.1)
-        return x
-
-
 def test_buffers_that_change():
+    def made_anew(layer, x):
+        layer.state = 0.9 * layer.state + 0.1 * x.detach().mean(0)
+
     says = r"^Stateful at '1' changes its buffer 'state' .*; call module.get_submodule\('1'\).eval\(\) if"
-    nets = {name: nn.Sequential(nn.Linear(4, 4), Stateful(name == "anew")) for name in ("in place", "anew")}
-    refusals.check((name, outputs(net), ValueError, says) for name, net in nets.items())
+    nets = [nn.Sequential(nn.Linear(4, 4), Stateful(update)) for update in (averaged, made_anew)]
+    refusals.check((f"{i}", partial(passed, net), ValueError, says) for i, net in enumerate(nets))

@@ -5,8 +5,10 @@ import random
 import sys
 import threading
 
+import passes
 import pytest
 import torch
+from passes import ONES, Calls, Checkpointed, Model, Stateful, averaged
 from torch import nn
 
 from fedpart import uniform
@@ -14,30 +16,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.redirection import Redirection
 
 
-class Model(nn.Module):
-    """As a task wraps it: the network is a part called ``module``."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, x):
-        return self.module(x)
-
-
-class Calls(nn.Module):
-    """Adds what a function returns, and counts how often it is called."""
-
-    def __init__(self, call):
-        super().__init__()
-        self.call = call
-
-    def forward(self, x):
-        return x + self.call(x)
-
-
-def passed(model, redirection, training=True, x=None):
-    x = torch.ones(3, 4) if x is None else x
+def passed(model, redirection, training=True, x=ONES):
     noise = Noise(NoiseKey(0, "test"))
     return redirection(
         (training, torch.is_grad_enabled(), ""), noise.active, lambda: model.train(training)(x), x
@@ -45,7 +24,7 @@ def passed(model, redirection, training=True, x=None):
 
 
 def nested(call):
-    return Model(nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh(), Calls(call))))
+    return Model(passes.nested(call))
 
 
 def test_a_network_that_draws_nothing_is_watched_once():
@@ -190,3 +169,30 @@ def test_a_profile_function_is_set_again():
         assert sys.getprofile() is function
     finally:
         sys.setprofile(before)
+
+
+def made_again(layer, x):
+    layer.state = torch.ones(4)
+
+
+def grown(layer, x):
+    layer.state = torch.zeros(7)
+
+
+@pytest.mark.parametrize("update", [made_again, grown])
+def test_a_cache_may_be_made_again_or_grow(update):
+    passes.passed(nn.Sequential(nn.Linear(4, 4), Stateful(update)))
+
+
+def test_a_layer_that_changes_nothing_in_evaluation_mode_may_stay_in_it():
+    net = nn.Sequential(nn.Linear(4, 4), Stateful(averaged, training_alone=True))
+    with pytest.raises(ValueError, match="changes its buffer"):
+        passes.passed(net)
+    net[1].eval()
+    passes.passed(net)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_layers_that_are_computed_once_and_norms_at_rest_pass(training):
+    layers = nn.Linear(4, 4), nn.BatchNorm1d(4).eval(), Checkpointed(lambda block, x: block(x))
+    passes.passed(nn.Sequential(*layers), training)

@@ -5,18 +5,12 @@ import copy
 import pytest
 import torch
 from adapted import Recurrent, chain, frozen_body, frozen_norm, trained
-from problems import CLASSES, SIZE, Gain, augmentation, settings, shards
+from problems import CLASSES, SIZE, Gain, augmentation, outputs, settings, shards
 from torch import nn
 
 from fedpart import ConcreteDropout, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.nn.layers import FrozenBatchNorm
 from fedpart.training.agreement import difference
-
-
-def initial(task):
-    """Weights by name, and psi."""
-    space = task.parameter_space(1)
-    return space.tensors(space.initial()), task.psi_space.initial()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -92,15 +86,8 @@ def test_server_and_clients_agree_on_frozen_weights():
 
 def with_dropout():
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(SIZE**2, 8),
-        nn.Dropout(0.3),
-        nn.Linear(8, 8),
-        nn.Dropout(0.0),
-        nn.Dropout(0.1),
-        nn.Linear(8, CLASSES),
-    )
+    drops = [nn.Dropout(0.3), nn.Linear(8, 8), nn.Dropout(0.0), nn.Dropout(0.1)]
+    return nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 8), *drops, nn.Linear(8, CLASSES))
 
 
 def test_dropout_rates_are_learned_where_that_is_asked_for():
@@ -130,10 +117,8 @@ def test_the_rate_of_a_part_at_rest_is_not_learned():
 def test_every_change_has_one_sentence():
     assert Task(chain()).notes == [] and Task(Recurrent()).notes == []
     (norm,) = Task(frozen_norm()).notes
-    assert (
-        norm
-        == "BatchNorm layers that are frozen or in evaluation mode keep their statistics as constants: '1'."
-    )
+    kept = "BatchNorm layers that are frozen or in evaluation mode keep their statistics as constants: '1'."
+    assert norm == kept
     (rates,) = Task(with_dropout(), learn_dropout=True).notes
     assert "are learned where forward() calls the layer: '2' and 1 more." in rates
     (nothing,) = Task(chain(), learn_dropout=True).notes
@@ -189,9 +174,9 @@ def test_hooks_of_layers_that_are_replaced_stay():
     plain = Task(net, learn_dropout=True)
     net[2].register_forward_hook(lambda layer, args, out: 2 * out)
     net[3].register_forward_pre_hook(lambda layer, args, kwargs: ((3 * args[0],), kwargs), with_kwargs=True)
-    x, (w, psi) = torch.rand(5, 1, SIZE, SIZE), initial(plain)
-    hooked = Task(net, learn_dropout=True).outputs(w, psi, x, None, dropout=False)
-    torch.testing.assert_close(hooked, 6 * plain.outputs(w, psi, x, None, dropout=False))
+    x = torch.rand(5, 1, SIZE, SIZE)
+    hooked = outputs(Task(net, learn_dropout=True), x, dropout=False)
+    torch.testing.assert_close(hooked, 6 * outputs(plain, x, dropout=False))
 
 
 @pytest.mark.parametrize("rest", ["eval", "freeze", "whole"])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from problems import initial, outputs
 from torch import Tensor, nn
 
 from fedpart import Batch, Task
@@ -67,12 +68,6 @@ def two_inputs():
     return torch.randn(ROWS, FEATURES, generator=g), torch.randn(ROWS, FEATURES, generator=g)
 
 
-def outputs(net, inputs, samples=1):
-    task = Task(net, samples=samples)
-    space = task.parameter_space(1)
-    return task.outputs(space.tensors(space.initial()), task.psi_space.initial(), inputs, None)
-
-
 @pytest.mark.parametrize("returned", RETURNED)
 def test_outputs_are_found_in_what_a_network_returns(returned):
     a, b = two_inputs()
@@ -99,7 +94,7 @@ def test_names_decide_and_not_places():
 
 def test_samples_repeat_every_tensor_of_a_tree():
     a, b = two_inputs()
-    torch.testing.assert_close(outputs(Named(), {"a": a, "b": b}, samples=3), Named()(a, b))
+    torch.testing.assert_close(outputs(Task(Named(), samples=3), {"a": a, "b": b}), Named()(a, b))
 
 
 def test_a_tree_inside_a_tree():
@@ -118,9 +113,7 @@ def test_a_tree_of_one_tensor_is_that_tensor_to_the_bit():
     x, _ = two_inputs()
     batch = [Batch(inputs, torch.arange(ROWS) % CLASSES) for inputs in (x, {"x": x}, (x,), [x])]
     task = Task(Single(), samples=1)
-    space = task.parameter_space(1)
-    w = space.tensors(space.initial())
-    plain, *trees = [task.loss(w, task.psi_space.initial(), of, None) for of in batch]
+    plain, *trees = [task.loss(*initial(task), of, None) for of in batch]
     assert all(torch.equal(tree, plain) for tree in trees)
 
 

@@ -37,14 +37,9 @@ def test_clients_computed_together_draw_what_each_draws_alone(name, execution, s
     assert not torch.equal(loop.w, trained(net, of={"share_dropout_mask": not share}).w)
 
 
-def test_stochastic_depth_is_fused():
-    net = DRAWING["stochastic depth"]()
-    loop, fused = trained(net), trained(net, execution="fused")
-    torch.testing.assert_close(fused.w, loop.w, rtol=0, atol=1e-12)
-
-
-def test_recurrent_layers_without_dropout_are_fused():
-    net = lstm_without_dropout()
+@pytest.mark.parametrize("network", [DRAWING["stochastic depth"], lstm_without_dropout])
+def test_clients_of_these_are_fused(network):
+    net = network()
     torch.testing.assert_close(trained(net, execution="fused").w, trained(net).w, rtol=0, atol=1e-12)
 
 

@@ -4,16 +4,17 @@ import copy
 import random
 import threading
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
 import refusals
 import torch
+from problems import after, settings
 from torch import nn
 from torch.nn import functional as F
 
 import fedpart
-from fedpart.engines import LocalEngine
 
 ROUNDS, RATE, CLIENTS, EACH = 3, 0.5, 2, 12
 WEIGHT = "forward\\(\\) reaches .* by another way than as a parameter of its layer, .*; use self.NAME"
@@ -62,21 +63,21 @@ def plain(net):
 
 def ours(net, execution="loop", samples=1):
     inputs, targets = data()
-    settings = fedpart.FederationSettings(
-        clients=CLIENTS,
-        cohort=CLIENTS,
-        chunks=(1.0,),
-        method="fedavg",
-        local=fedpart.LocalSettings(RATE, 64),
-        server=fedpart.SGDSettings(1.0),
-    )
-    federation = fedpart.Federation(fedpart.Protocol(fedpart.Task(net, samples=samples), settings))
+    plain = {"chunks": (1.0,), "method": "fedavg", "server": fedpart.SGDSettings(1.0)}
+    chosen = settings(CLIENTS, local=fedpart.LocalSettings(RATE, 64), **plain)
+    federation = fedpart.Federation(fedpart.Protocol(fedpart.Task(net, samples=samples), chosen))
     shards = [fedpart.Dataset(x, y) for x, y in zip(inputs, targets, strict=True)]
-    engine = LocalEngine(federation, shards, execution=execution)
-    for _ in range(ROUNDS):
-        engine.run_round()
+    after(ROUNDS, federation, shards, execution=execution)
     assert torch.equal(inputs, data()[0]), "the caller's examples stay as they are"
     return federation.partition.materialise(federation.w, 1)
+
+
+def check(rows):
+    """Each is a name, a network, what is said of it, and the error if it is no client's."""
+    refusals.check(
+        (name, partial(ours, net), *(error or [fedpart.ClientError]), says)
+        for name, net, says, *error in rows
+    )
 
 
 def doubled(net, x):
@@ -115,10 +116,7 @@ def test_weights_that_are_reached_by_another_way():
         (Net(lambda s, x: s.a(x) @ (s.t * 1), t=lambda s: s.w * 2), "made of weights"),
         (Net(lambda s, x: other(s.a(x))), r"a weight \[3, 6\] that is no parameter of it"),
     ]
-    refusals.check(
-        (f"row {i}", lambda net=net: ours(net), fedpart.ClientError, f"(?=.*({what})).*{WEIGHT}")
-        for i, (net, what) in enumerate(rows)
-    )
+    check((f"row {i}", net, f"(?=.*({what})).*{WEIGHT}") for i, (net, what) in enumerate(rows))
 
 
 @pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
@@ -148,9 +146,8 @@ def test_validation_data_stay_as_they_are(through):
         fedpart.fit(task, (inputs[1], targets[1]), validation=(x, y), iterations=4, evaluate_every=1)
     else:
         shards = [fedpart.Dataset(*one) for one in zip(inputs, targets, strict=True)]
-        fedpart.federate(
-            task, shards, rounds=3, cohort=2, chunks=(0.5, 0.5), validation=(x, y), evaluate_every=1
-        )
+        options = {"cohort": 2, "chunks": (0.5, 0.5), "validation": (x, y), "evaluate_every": 1}
+        fedpart.federate(task, shards, rounds=3, **options)
     assert torch.equal(x, inputs[0])
 
 
@@ -164,23 +161,15 @@ def test_numbers_that_share_the_memory_of_a_weight():
         (Net(lambda s, x: s.b(s.a(x)), t=lambda s: tie(s, lambda s: s.w.data.t()[:, :3])), "'a.weight', 'w'"),
         (Net(lambda s, x: s.b(x) + s.a.bias[:3], t=lambda s: setattr(s.a.bias, "data", s.w.data[:, 0])), "w"),
         (Net(lambda s, x: s.b(x) + torch.tensor(s.n), n=lambda s: s.b.bias.detach().numpy()), "'b.bias'"),
-        (
-            Net(lambda s, x: s.b(x) + torch.tensor(s.n[0]), n=lambda s: [s.b.bias.data.numpy()[:1]]),
-            "'b.bias'",
-        ),
+        (Net(lambda s, x: s.b(x) + s.n[0].item(), n=lambda s: [s.b.bias.data.numpy()[:1]]), "'b.bias'"),
     ]
-    refusals.check(
-        (f"row {i}", lambda net=net: ours(net), ValueError, f"{named}.* share.* memory")
-        for i, (net, named) in enumerate(rows)
-    )
+    memory = "{}.* share.* memory"
+    check((f"row {i}", net, memory.format(named), ValueError) for i, (net, named) in enumerate(rows))
 
 
 def test_weights_that_forward_changes():
     rows = [(doubled, "b.weight"), (halved, "b.weight"), (replaced, "w"), (swapped, "b.bias")]
-    refusals.check(
-        (one.__name__, lambda one=one: ours(Net(one)), fedpart.ClientError, LOST.format(name))
-        for one, name in rows
-    )
+    check((forward.__name__, Net(forward), LOST.format(name)) for forward, name in rows)
 
 
 def hidden(net, x):
@@ -221,10 +210,7 @@ def test_state_in_plain_attributes():
         (Net(counted, n=0), "n"),
         (Net(remembered, q=lambda s: deque(maxlen=4)), "q"),
     ]
-    refusals.check(
-        (f"{name} {i}", lambda net=net: ours(net), fedpart.ClientError, KEPT.format(name))
-        for i, (net, name) in enumerate(rows)
-    )
+    check((f"{name} {i}", net, KEPT.format(name)) for i, (net, name) in enumerate(rows))
 
 
 def helper():
@@ -243,13 +229,10 @@ def test_generators_of_one_s_own():
         (Net(lambda s, x: s.b(x) * helper()), "GLOBAL"),
         (Net(lambda s, x: s.b(x) * torch.rand((), generator=s.g), g=lambda s: torch.Generator()), "g"),
     ]
-    refusals.check(
-        (f"{name} {i}", lambda net=net: ours(net), fedpart.ClientError, DRAWN.format(name))
-        for i, (net, name) in enumerate(rows)
-    )
+    check((f"{name} {i}", net, DRAWN.format(name)) for i, (net, name) in enumerate(rows))
     random.gauss(0, 1)  # the module keeps the second number, which nobody draws in the pass then
     net = Net(lambda s, x: s.b(x) * random.gauss(0, 1))
-    refusals.check([("gauss", lambda: ours(net), fedpart.ClientError, "draws from Python's random module")])
+    check([("gauss", net, "draws from Python's random module")])
 
 
 def test_networks_that_tie_examples_together_are_not_fused():

@@ -5,17 +5,11 @@ import copy
 import pytest
 import torch
 from adapted import Attending, chain, lstm_without_dropout, trained
-from problems import CLASSES, SIZE, shards
+from problems import CLASSES, SIZE, outputs, shards
 from torch import nn
 from torch.nn import functional as F
 
 from fedpart import Task, federate
-
-
-def initial(task):
-    """Weights by name, and psi."""
-    space = task.parameter_space(1)
-    return space.tensors(space.initial()), task.psi_space.initial()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -29,10 +23,10 @@ def test_a_frozen_body_of_16_bits_stays_so_and_the_head_is_trained_in_32(dtype):
     kinds = {name: parameter.dtype for name, parameter in task.module.named_parameters()}
     assert {kind for name, kind in kinds.items() if name.startswith("0.")} == {dtype}
     assert {kind for name, kind in kinds.items() if name.startswith("1.")} == {torch.float32}
-    x, (w, psi) = torch.rand(5, 1, SIZE, SIZE), initial(task)
+    x = torch.rand(5, 1, SIZE, SIZE)
     with torch.no_grad():
         expected = copy.deepcopy(head).float()(body(x.to(dtype)).float())
-    found = task.outputs(w, psi, x, None)
+    found = outputs(task, x)
     assert found.dtype == torch.float32 and torch.equal(found, expected)
     result = federate(task, shards([4, 5, 3, 6]), rounds=2)
     after = result.module()
@@ -58,19 +52,11 @@ HALVES = {
 @pytest.mark.parametrize("name", HALVES)
 def test_any_frozen_part_of_16_bits_computes(name, precision):
     """To about what the same frozen values compute in 32 bits."""
-    federation, wide = (
-        trained(net, of={"precision": precision}) for net in (HALVES[name](), HALVES[name]().float())
-    )
+    networks = HALVES[name](), HALVES[name]().float()
+    federation, wide = (trained(net, of={"precision": precision}) for net in networks)
     assert {tensor.dtype for tensor in federation.task.frozen.values()} == {torch.bfloat16}
     moved = (wide.w - wide.partition.initial()).norm()
     assert (federation.w - wide.w).norm() < 0.01 * moved
-
-
-def test_16_bits_that_are_trained_are_32():
-    net = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES)).to(torch.bfloat16)
-    task = Task(net)
-    assert {parameter.dtype for parameter in task.module.parameters()} == {torch.float32}
-    federate(task, shards([3, 4]), rounds=1, chunks=(0.5, 0.5))
 
 
 class Frozen(nn.Module):
@@ -119,11 +105,10 @@ WAYS = {
 def test_inputs_of_a_frozen_part_have_its_type_however_they_are_given(way):
     make, call = WAYS[way]
     net = Frozen(make(), call)
-    task = Task(net, samples=1)
-    x, (w, psi) = torch.rand(5, 1, SIZE, SIZE), initial(task)
+    x = torch.rand(5, 1, SIZE, SIZE)
     with torch.no_grad():
         half = call(net.part, x.squeeze(1).half()).mean(1).float()
-        assert torch.equal(task.outputs(w, psi, x, None), net.head(half))
+        assert torch.equal(outputs(net, x), net.head(half))
 
 
 class Shared(nn.Module):
@@ -131,10 +116,8 @@ class Shared(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.body = (
-            nn.Linear(SIZE**2, 8).requires_grad_(False).half(),
-            nn.Linear(SIZE**2, SIZE**2),
-        )
+        self.first = nn.Linear(SIZE**2, 8).requires_grad_(False).half()
+        self.body = nn.Linear(SIZE**2, SIZE**2)
 
     def forward(self, x):
         return F.linear(self.body(x.flatten(1)), self.first.weight)
@@ -150,20 +133,17 @@ def biases_alone():
     "make, names", [(biases_alone, ("1.weight", "1.bias")), (Shared, ("first.weight", "body.weight"))]
 )
 def test_types_that_do_not_fit_are_named_with_the_line_that_helps(make, names):
-    task = Task(make(), samples=1)
-    x, (w, psi) = torch.rand(5, 1, SIZE, SIZE), initial(task)
+    x = torch.rand(5, 1, SIZE, SIZE)
     says = (
         rf"^The frozen parameter '{names[0]}' is float16 while '{names[1]}' is float32, .*; "
         r"call module.float\(\) before Task\(module\)\.$"
     )
     with pytest.raises(ValueError, match=says):
-        task.outputs(w, psi, x, None)
-    Task(make().float(), samples=1).outputs(w, psi, x, None)
+        outputs(make(), x)
+    outputs(make().float(), x)
 
 
 def test_another_error_is_left_alone():
     net = Frozen(nn.Linear(SIZE, 4), lambda part, x: part(x))
-    task = Task(net, samples=1)
-    w, psi = initial(task)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        task.outputs(w, psi, torch.rand(5, 1, SIZE, SIZE + 1), None)
+        outputs(net, torch.rand(5, 1, SIZE, SIZE + 1))

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from fedpart import Batch, Protocol, Task
-from fedpart.federated.settings import FederationSettings
 from fedpart.randomness.noise import Noise, NoiseKey
 
 
@@ -64,15 +63,12 @@ def test_the_only_part_with_real_numbers_needs_no_name():
 def test_it_is_part_of_the_agreement():
     def fingerprint(transform):
         torch.manual_seed(0)
-        return Protocol(
-            Task(Sum(), transforms=[transform]), FederationSettings(clients=4, cohort=2)
-        ).fingerprint
+        return Protocol(Task(Sum(), transforms=[transform]), problems.settings(4)).fingerprint
 
     assert len({fingerprint(Shift()), fingerprint(Shift().on("a")), fingerprint(Shift().on("b"))}) == 3
 
 
 def test_a_copy_keeps_it():
     task = Task(Sum(), transforms=[Shift().on("b")]).replace(samples=1)
-    space, psi = task.parameter_space(1), task.psi_space.initial()
     batch = Batch({"a": A, "b": B}, torch.zeros(4, dtype=torch.int64))
-    assert task.loss(space.tensors(space.initial()), psi, batch, None).isfinite()
+    assert task.loss(*problems.initial(task), batch, None).isfinite()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from problems import Shift
+from problems import Shift, initial
 from torch import nn
 
 from fedpart import AffineAugmentation, ConcreteDropout, HyperModule, Task
@@ -36,10 +36,9 @@ def test_one_rate_shared_by_two_layers():
     module[3].logit = module[1].logit
     task = Task(module, samples=2)
     assert task.psi_names == ("1.logit",)
-    space = task.parameter_space(1)
     psi = torch.tensor([-50.0])  # a rate of nearly 0: the shared logit reaches both layers
-    x = torch.randn(3, 4)
-    out = task.outputs(space.tensors(space.initial()), psi, x, Noise(NoiseKey(0, "test")))
+    x, (w, _) = torch.randn(3, 4), initial(task)
+    out = task.outputs(w, psi, x, Noise(NoiseKey(0, "test")))
     torch.testing.assert_close(out, task.module.eval()(x))
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from problems import Shift
+from problems import Shift, initial, outputs
 from torch import nn
 
 from fedpart import AffineAugmentation, Batch, ConcreteDropout, Task
@@ -22,11 +22,10 @@ def cnn_task(**options):
 
 
 def arguments(task, n=6):
-    space = task.parameter_space(1)
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(n, 1, 8, 8, generator=generator)
     y = torch.randint(10, (n,), generator=generator)
-    return space.tensors(space.initial()), task.psi_space.initial(), Batch(x, y)
+    return *initial(task), Batch(x, y)
 
 
 def noise(task):
@@ -84,9 +83,8 @@ def test_samples_differ_and_masks_can_be_shared():
     def masks(share):
         module = nn.Sequential(ConcreteDropout(0.5), Recorder(), nn.Flatten(), nn.Linear(20, 2))
         task = Task(module, samples=4, share_dropout_mask=share)
-        space = task.parameter_space(1)
-        x, y = torch.ones(3, 20), torch.zeros(3, dtype=torch.int64)
-        task.loss(space.tensors(space.initial()), task.psi_space.initial(), Batch(x, y), noise(task))
+        batch = Batch(torch.ones(3, 20), torch.zeros(3, dtype=torch.int64))
+        task.loss(*initial(task), batch, noise(task))
         return seen.pop().view(3, 4, 20)
 
     own, shared = masks(False), masks(True)
@@ -99,9 +97,8 @@ def test_transforms_sample_per_row_also_when_masks_are_shared():
     task = Task(nn.Sequential(nn.Linear(4, 2)), transforms=[Shift()], samples=3, share_dropout_mask=True)
     rows = []
     task.module.register_forward_pre_hook(lambda _, x: rows.append(x[0].clone()))
-    space = task.parameter_space(1)
     batch = Batch(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
-    task.loss(space.tensors(space.initial()), task.psi_space.initial(), batch, noise(task))
+    task.loss(*initial(task), batch, noise(task))
     assert rows[0].unique(dim=0).shape[0] == 6
 
 
@@ -167,16 +164,12 @@ def test_precisions_agree():
 
 def test_bf16_computes_the_network_and_not_the_coordinates():
     seen = []
-    task = Task(
-        nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()),
-        transforms=[AffineAugmentation(initial=0.3)],
-        precision="bf16",
-    )
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
+    task = Task(net, transforms=[AffineAugmentation(initial=0.3)], precision="bf16")
     task.module[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
     task.module[0].register_forward_hook(lambda *a: seen.append(a[2]))
-    space = task.parameter_space(1)
     x = torch.rand(4, 1, 28, 28)
-    task.outputs(space.tensors(space.initial()), task.psi_space.initial(), x, noise(task))
+    outputs(task, x, noise(task))
     with noise(task).active():
         exact = task.transforms["affine"](x.repeat_interleave(10, 0))
     assert torch.equal(seen[0], exact) and seen[1].dtype == torch.bfloat16
@@ -186,12 +179,8 @@ def test_memory_formats_agree_and_reach_every_layer_also_from_one_channel():
     found = {}
     for channels_last in (False, True):
         torch.manual_seed(0)
-        task = Task(
-            digits_cnn(input_shape=(1, 8, 8), dropout=None),
-            transforms=[AffineAugmentation(initial=0.1)],
-            samples=3,
-            channels_last=channels_last,
-        )
+        net, transforms = digits_cnn(input_shape=(1, 8, 8), dropout=None), [AffineAugmentation(initial=0.1)]
+        task = Task(net, transforms=transforms, samples=3, channels_last=channels_last)
         w, psi, batch = arguments(task)
         form = torch.channels_last if channels_last else torch.contiguous_format
         contiguous = []
@@ -234,17 +223,13 @@ def test_buffers_follow_the_inputs():
             return self.fc(x + self.table)
 
     task = Task(Positional(), transforms=[Shift()], samples=2)
-    space = task.parameter_space(1)
-    w = {name: value.to("meta") for name, value in space.tensors(space.initial()).items()}
-    out = task.outputs(w, task.psi_space.initial().to("meta"), torch.zeros(3, 4, device="meta"), noise(task))
+    w, psi = initial(task)
+    w = {name: value.to("meta") for name, value in w.items()}
+    out = task.outputs(w, psi.to("meta"), torch.zeros(3, 4, device="meta"), noise(task))
     assert out.device.type == "meta" and out.shape == (3, 2)
     assert task.module.table.device.type == "cpu"
 
 
 def test_integer_inputs():
-    task = Task(
-        nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2)), samples=2, precision="bf16"
-    )
-    space = task.parameter_space(1)
-    tokens = torch.randint(9, (5, 3))
-    assert task.outputs(space.tensors(space.initial()), torch.zeros(0), tokens, None).shape == (5, 2)
+    net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2))
+    assert outputs(Task(net, samples=2, precision="bf16"), torch.randint(9, (5, 3))).shape == (5, 2)

@@ -5,6 +5,7 @@ from collections import namedtuple
 from functools import partial
 from types import SimpleNamespace
 
+import problems
 import refusals
 import torch
 from adapted import DRAWING, Recurrent, chain, frozen_body, trained
@@ -53,9 +54,7 @@ def test_options_and_psi():
             ({"transforms": {"pop": Shift()}}, "cannot be called 'pop'"),
         ]
     ]
-    frozen = (
-        r"hyperparameter '0\.\*' is frozen; .* call module.get_parameter\('0.weight'\).requires_grad_\(True\)"
-    )
+    frozen = r"hyperparameter '0\.\*' is frozen; .* call module.get_parameter\('0.weight'\).requires_grad_"
     widths = "No transform of the task has widths; add AffineAugmentation"
     shifted = Task(nn.Linear(2, 2), transforms=[Shift()])
     rows += [
@@ -83,10 +82,8 @@ class Single(Named):
 
 def outputs(net, inputs, *transforms):
     """A call of a task's outputs at its first weights."""
-    task = Task(net, transforms=transforms, samples=1)
-    space = task.parameter_space(1)
-    w, noise = space.tensors(space.initial()), Noise(NoiseKey(0, "test"))
-    return lambda: task.outputs(w, task.psi_space.initial(), inputs, noise)
+    task, noise = Task(net, transforms=transforms, samples=1), Noise(NoiseKey(0, "test"))
+    return partial(problems.outputs, task, inputs, noise)
 
 
 def module(forward):
@@ -98,13 +95,12 @@ def module(forward):
 def test_inputs_that_are_no_arguments():
     rowwise = nn.Linear(3, 4)
     ways_out = "give a dict whose keys are its arguments, or a tu"
+
+    def says(which, takes):
+        return re.escape(f"The inputs are {which}, but the network has forward({takes})") + f".*; {ways_out}"
+
     refusals.check(
-        (
-            f"{which} for {takes}",
-            outputs(net, inputs),
-            ValueError,
-            re.escape(f"The inputs are {which}, but the network has forward({takes})") + f".*; {ways_out}",
-        )
+        (f"{which} for {takes}", outputs(net, inputs), ValueError, says(which, takes))
         for net, inputs, which, takes in [
             (Single(), {"x": A, "more": B}, "a dict of 'x', 'more'", "x"),
             (Single(), {"image": A}, "a dict of 'image'", "x"),
@@ -155,21 +151,14 @@ def test_parts_of_the_inputs():
         r"the parts 'ids', 'a', 'b'; say which one the transform 'shift' acts on: Shift\(...\).on\('a'\), "
         r"in a configuration part: a\.$"
     )
-    refusals.check(
-        [
-            ("no part", outputs(net, inputs, Shift()), ValueError, unclear),
-            ("another part", outputs(net, inputs, Shift().on("c")), ValueError, unclear),
-            *(
-                (
-                    f"the part {part!r} of a tensor",
-                    outputs(net, A, Shift().on(part)),
-                    ValueError,
-                    rf"transform 'shift' cannot act on a part {part!r} .*leave out \.on\({part!r}",
-                )
-                for part in ("a", 0)
-            ),
-        ]
-    )
+    no_parts = r"transform 'shift' cannot act on a part {0!r} .*leave out \.on\({0!r}"
+    rows = [
+        ("no part", outputs(net, inputs, Shift()), unclear),
+        ("another part", outputs(net, inputs, Shift().on("c")), unclear),
+        ("a key of a tensor", outputs(net, A, Shift().on("a")), no_parts.format("a")),
+        ("a place of a tensor", outputs(net, A, Shift().on(0)), no_parts.format(0)),
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in rows)
 
 
 class Checkpointed(nn.Module):
@@ -213,15 +202,8 @@ def test_weights_without_memory_of_their_own():
 
 
 def test_jobs():
+    no_jobs = [{}, *({"subnetwork": value} for value in ("1", 1.0, True))]
+    no_jobs += [{"subnetwork": 1, **more} for more in ({"partition": "2"}, {"psi": 1}, {"chunk": 2})]
     refusals.check(
-        (str(data), partial(Job.from_dict, data), ValueError, "This is not a job")
-        for data in (
-            {},
-            {"subnetwork": "1"},
-            {"subnetwork": 1.0},
-            {"subnetwork": True},
-            {"subnetwork": 1, "partition": "2"},
-            {"subnetwork": 1, "psi": 1},
-            {"subnetwork": 1, "chunk": 2},
-        )
+        (str(data), partial(Job.from_dict, data), ValueError, "This is not a job") for data in no_jobs
     )

@@ -74,15 +74,15 @@ def test_an_exception_loses_nothing_that_was_saved(tmp_path, undisturbed):
     assert_same_state(resumed, undisturbed)
 
 
-def test_resuming_without_a_checkpoint_begins_anew(tmp_path, undisturbed):
-    assert_same_state(run(ROUNDS, checkpoint=tmp_path / "none.pt", resume=True), undisturbed)
-
-
-def test_resuming_a_finished_run_computes_nothing(tmp_path, undisturbed):
-    run(ROUNDS, checkpoint=tmp_path / "run.pt")
-    again = run(ROUNDS, checkpoint=tmp_path / "run.pt", resume=True)
-    assert again.metrics == []
-    assert_same_state(again, undisturbed)
+def test_resuming_begins_anew_goes_on_with_less_care_and_computes_nothing_of_a_finished_run(
+    tmp_path, undisturbed
+):
+    path = tmp_path / "run.pt"
+    run(2, checkpoint=path, resume=True)
+    for rounds in ([3, 4, 5], []):
+        resumed = run(ROUNDS, checkpoint=path, resume=True, on_client_error="skip")
+        assert [report.round for report in resumed.metrics] == rounds
+        assert_same_state(resumed, undisturbed)
 
 
 def test_double_precision_and_every_method_resume_too(tmp_path):
@@ -125,12 +125,6 @@ def test_killed_at_a_random_moment(tmp_path):
     assert_same_state(resumed, run(reached + 3))
 
 
-def test_a_run_may_move_to_another_device_or_go_on_with_less_care(tmp_path, undisturbed):
-    run(2, checkpoint=tmp_path / "run.pt")
-    resumed = run(ROUNDS, checkpoint=tmp_path / "run.pt", resume=True, on_client_error="skip")
-    assert_same_state(resumed, undisturbed)
-
-
 @pytest.mark.parametrize("content", [b"", None], ids=["torn", "gone"])
 def test_the_checkpoint_before_the_last_stands_in_for_it(tmp_path, undisturbed, content):
     """A disk that lost the last one, or a death between the two renames of saving."""
@@ -168,11 +162,8 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, undisturbed, monkeypat
 
 
 def test_options_that_are_no_plain_data_can_be_saved(tmp_path, undisturbed):
-    settings = replace(
-        undisturbed.state.protocol.settings,
-        method="augerino",
-        method_options={"initial": torch.full((6,), -1.0)},
-    )
+    augerino = {"method": "augerino", "method_options": {"initial": torch.full((6,), -1.0)}}
+    settings = replace(undisturbed.state.protocol.settings, **augerino)
     task = Task(chain_net(), transforms=[augmentation()])
     first, second = (Federation(Protocol(task, settings)) for _ in range(2))
     first.step(CohortSum())

@@ -49,12 +49,8 @@ def test_the_options_are_the_settings(options, settings, without):
 
 
 def test_a_mapping_says_what_differs_from_the_default():
-    made = FederationSettings(
-        local={"epochs": 3},
-        server={"eps": 1e-3},
-        server_psi={"betas": (0.5, 0.9)},
-        clip={"weights": 2.0},
-    )
+    groups = {"local": {"epochs": 3}, "server": {"eps": 1e-3}, "server_psi": {"betas": (0.5, 0.9)}}
+    made = FederationSettings(clip={"weights": 2.0}, **groups)
     assert made.local == LocalSettings(epochs=3) and made.server == AdamSettings(eps=1e-3)
     assert made.server_psi == AdamSettings(3e-3, betas=(0.5, 0.9)), "at psi's own rate"
     assert made.clip == ClipSettings(2.0)

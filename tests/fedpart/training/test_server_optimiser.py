@@ -1,5 +1,7 @@
 """The server's Adam: per partition, torch's own, stepped only in rounds with a contributor."""
 
+import copy
+
 import pytest
 import torch
 from problems import Recorder, chain_net, settings, shards
@@ -47,14 +49,8 @@ def test_state_is_restored_and_a_slice_never_stepped_has_none():
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
 def test_a_federation_steps_what_was_trained_and_nothing_else(weighting):
     data = shards([3, 6, 2, 5, 4, 7, 3, 5, 2, 6])
-    fixed = settings(
-        len(data),
-        cohort=2,
-        chunks=(0.4, 0.3, 0.3),
-        weighting=weighting,
-        server=AdamSettings(0.01, eps=1e-6),
-        server_psi=AdamSettings(0.05, betas=(0.5, 0.9)),
-    )
+    adams = {"server": AdamSettings(0.01, eps=1e-6), "server_psi": AdamSettings(0.05, betas=(0.5, 0.9))}
+    fixed = settings(len(data), cohort=2, chunks=(0.4, 0.3, 0.3), weighting=weighting, **adams)
     federation = Recorder(Protocol(Task(chain_net()), fixed))
     engine, partition = LocalEngine(federation, data), federation.protocol.partition
     w = {j: federation.w[partition.slice(j)].clone() for j in (1, 2, 3)}
@@ -64,10 +60,7 @@ def test_a_federation_steps_what_was_trained_and_nothing_else(weighting):
 
     rested = {"w": 0, "psi": 0}
     for _ in range(12):
-        before = [
-            dict(s) for s in (*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict())
-        ]
-        before = [{key: value.clone() for key, value in state.items()} for state in before]
+        before = copy.deepcopy([*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict()])
         engine.run_round()
         total = federation.totals[-1]
         after = [*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict()]

@@ -37,19 +37,14 @@ def test_steps_that_do_not_fit_their_slice():
     vector = torch.zeros(5)
     sliced = SlicedOptimiser(vector, [slice(0, 3), slice(3, 5)], AdamSettings())
     shape = r"takes a gradient \[3\] of torch.float32, .* got {}"
-    refusals.check(
-        [
-            ("short", lambda: sliced.step(0, torch.ones(2)), ValueError, shape.format(r"\[2\]")),
-            ("one number", lambda: sliced.step(0, torch.ones(1)), ValueError, shape.format(r"\[1\]")),
-            ("double", lambda: sliced.step(0, torch.ones(3).double()), ValueError, "float64"),
-            (
-                "decays",
-                lambda: SlicedOptimiser(vector, [slice(0, 5)], SGDSettings(), [0.1, 0.2]),
-                ValueError,
-                "1 slices need as many weight decays, got 2",
-            ),
-        ]
-    )
+    decays = partial(SlicedOptimiser, vector, [slice(0, 5)], SGDSettings(), [0.1, 0.2])
+    rows = [
+        ("short", partial(sliced.step, 0, torch.ones(2)), shape.format(r"\[2\]")),
+        ("one number", partial(sliced.step, 0, torch.ones(1)), shape.format(r"\[1\]")),
+        ("double", partial(sliced.step, 0, torch.ones(3).double()), "float64"),
+        ("decays", decays, "1 slices need as many weight decays, got 2"),
+    ]
+    refusals.check((what, call, ValueError, says) for what, call, says in rows)
     assert not vector.any()
 
 
@@ -85,10 +80,8 @@ def test_checkpoints_of_another_configuration(tmp_path):
         ({"task": Task(chain_net(seed=1), transforms=[augmentation()], samples=2)}, "default values"),
     ]
     another = "belongs to another configuration.*{}.*Resume with"
-    refusals.check(
-        (says, partial(run, 5, path, resume=True, **changes), ValueError, another.format(says))
-        for changes, says in rows
-    )
+    told = [(changes, another.format(says)) for changes, says in rows]
+    refusals.check_keywords(partial(run, 5, path, resume=True), told)
     new = "exists already; pass resume=True"
     refusals.check([("a new run", partial(run, 5, path), ValueError, rf"run\.pt {new}")])
     assert path.read_bytes() == before

@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from problems import augmentation, chain_net, settings, shards
+from problems import after, augmentation, chain_net, settings, shards
 
 from fedpart import Federation, Protocol, Task
-from fedpart.engines import LocalEngine
 from fedpart.randomness.streams import generator
 from fedpart.updates.bounds import UNIT, Bound
 from fedpart.updates.defences import DEFENCES
@@ -24,15 +23,12 @@ def made(name, bucket=1, seed=0, **options):
 def test_each_partition_and_psi_over_those_who_sent_it():
     g = torch.Generator().manual_seed(0)
     values = torch.randn(9, 4, generator=g)
-    updates = [
-        Update(
-            {1: row.clone(), 2: row[:3] + 1} if i < 5 else {2: row[:3] + 1},
-            None if i < 6 else row[:2].clone(),
-            examples=i + 1,
-            loss=1.0,
-        ).weigh(1.0, 1.0)
-        for i, row in enumerate(values)
-    ]
+
+    def sent(i, row):
+        deltas = {1: row.clone(), 2: row[:3] + 1} if i < 5 else {2: row[:3] + 1}
+        return Update(deltas, None if i < 6 else row[:2].clone(), examples=i + 1, loss=1.0).weigh(1.0, 1.0)
+
+    updates = [sent(i, row) for i, row in enumerate(values)]
     total = made("median").sum(updates, 1)
     assert torch.equal(total.deltas[1], values[:5].median(dim=0).values)
     assert torch.equal(total.deltas[2], (values[:, :3] + 1).median(dim=0).values)
@@ -44,11 +40,9 @@ def test_each_partition_and_psi_over_those_who_sent_it():
 
 @pytest.mark.parametrize("name", DEFENCES.names())
 def test_huge_lies_of_a_fifth_stay_out_of_every_partition(name):
-    honest = [
-        Update({1: torch.randn(4), 2: torch.randn(3)}, torch.randn(2)).weigh(1.0, 1.0) for _ in range(8)
-    ]
-    liars = [Update({2: torch.full((3,), 1e15)}, torch.full((2,), -1e15)).weigh(1.0, 1.0) for _ in range(2)]
-    total = made(name).sum([*liars, *honest], 1)
+    honest = [Update({1: torch.randn(4), 2: torch.randn(3)}, torch.randn(2)) for _ in range(8)]
+    liars = [Update({2: torch.full((3,), 1e15)}, torch.full((2,), -1e15)) for _ in range(2)]
+    total = made(name).sum([update.weigh(1.0, 1.0) for update in liars + honest], 1)
     for tensor in (*total.deltas.values(), total.psi):
         assert tensor.abs().max().item() < 20
 
@@ -122,10 +116,8 @@ def test_where_nobody_can_be_borne_each_is_shortened_by_itself(name):
 def run(rounds, federation=None, **changes):
     task = Task(chain_net(), transforms=[augmentation()], samples=1)
     options = {"weighting": "uniform", "defence": "centred", "chunks": (0.5, 0.3, 0.2), **changes}
-    protocol = Protocol(task, settings(10, **options))
-    federation = federation or Federation(protocol)
-    LocalEngine(federation, shards(range(3, 13))).run(rounds)
-    return federation
+    federation = federation or Federation(Protocol(task, settings(10, **options)))
+    return after(rounds, federation, shards(range(3, 13)))[0]
 
 
 def test_a_run_that_resumes_remembers(tmp_path):
@@ -148,10 +140,8 @@ def test_a_round_that_does_not_step_is_not_remembered():
     before = {cell: value.clone() for cell, value in federation.stage(RobustSum).defended.memory.items()}
     update = Update({1: torch.ones_like(before[1])}).weigh(1.0, 1.0)
     federation.step(CohortSum(total=update))
-    assert all(
-        torch.equal(value, before[cell])
-        for cell, value in federation.stage(RobustSum).defended.memory.items()
-    )
+    after = federation.stage(RobustSum).defended.memory
+    assert all(torch.equal(value, before[cell]) for cell, value in after.items())
 
 
 def test_an_infinite_radius_is_the_run_without_a_defence():

@@ -9,15 +9,10 @@ def test_what_reports_list_of_a_client_that_is_left_out():
     refused = ClientError.refused(3, 2, Refusal("size", "w_1 is too long"))
     says = "The update of client 3 in round 2 was refused: w_1 is too long."
     assert skipped(3, refused) == {"client": 3, "category": "size", "reason": says}
-    assert skipped(1, ValueError("no\nlabels")) == {
-        "client": 1,
-        "category": "client_error",
-        "reason": "no labels",
-    }
-    silent = ClientError.silent(4, 5)
-    assert skipped(4, silent)["category"] == "no_answer" and "Client 4 did not answer in round 5" in str(
-        silent
-    )
+    failed = {"client": 1, "category": "client_error", "reason": "no labels"}
+    assert skipped(1, ValueError("no\nlabels")) == failed
+    silent = skipped(4, ClientError.silent(4, 5))
+    assert silent["category"] == "no_answer" and "Client 4 did not answer in round 5" in silent["reason"]
     assert ClientError("x").category == "client_error"
 
 
@@ -37,11 +32,7 @@ def test_a_sentence_is_cut_at_its_longest():
 
 
 def test_who_is_taken_and_how_often_each_category_occurs():
-    skips = [
-        {"client": 4, "category": "size"},
-        {"client": 1, "category": "late"},
-        {"client": 9, "category": "size"},
-    ]
+    skips = [{"client": c, "category": kind} for c, kind in ((4, "size"), (1, "late"), (9, "size"))]
     assert taken([1, 2, 4, 7], skips) == [2, 7]
     counts = tally(skips, ["dtype", "late"])
     assert list(counts.items()) == [("dtype", 1), ("late", 2), ("size", 2)]

@@ -19,9 +19,8 @@ def update(ks=(2, 3), psi=True, **changes):
     """A good update, but for the changes."""
     deltas = {k: torch.ones(5 - k) for k in ks}
     more = {"unseen_loss": 3.0, "unseen_examples": 5} if psi else {}
-    answer = Update(
-        deltas, torch.ones(2) if psi else None, examples=5, loss=1.5, visited=15, seconds=1.25, **more
-    )
+    more |= {"examples": 5, "loss": 1.5, "visited": 15, "seconds": 1.25}
+    answer = Update(deltas, torch.ones(2) if psi else None, **more)
     for name, value in changes.items():
         if name in ("w2", "w3"):
             answer.deltas[int(name[1:])] = value

@@ -160,7 +160,16 @@ def test_what_does_not_fit_is_refused_in_one_sentence(file, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+LARGE = {"attacks", "cifar10_1250", "mnist_1250", "sizes", "sizes_rotated"}  # of many, or wide, networks
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
+        for name in sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    ],
+)
 def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tmp_path):
     path = table_file(name)
     table = read_table(path)

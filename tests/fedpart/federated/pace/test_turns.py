@@ -82,9 +82,8 @@ def test_answers_at_the_same_moment_are_taken_by_number_and_before_anybody_start
 
 
 def test_without_delay_and_with_a_full_buffer_it_is_the_synchronous_round():
-    buffered, waiting = (
-        turns(pace(kind), 4, dict.fromkeys(range(10), 0.0)) for kind in (Buffered, Synchronous)
-    )
+    none = dict.fromkeys(range(10), 0.0)
+    buffered, waiting = (turns(pace(kind), 4, none) for kind in (Buffered, Synchronous))
     assert [turn.groups for turn in buffered] == [turn.groups for turn in waiting]
     assert {len(turn.asked) for turn in (*buffered, *waiting)} == {3}
 

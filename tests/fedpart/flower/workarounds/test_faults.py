@@ -289,9 +289,8 @@ def test_a_token_is_on_the_command_line(monkeypatch):
 
 
 def test_a_token_is_in_the_database(superlink, tmp_path):
-    token = superlink.state.claim_task(
-        superlink.state.create_task(TaskType.CLIENT_APP, superlink.run, "hash")
-    )
+    task = superlink.state.create_task(TaskType.CLIENT_APP, superlink.run, "hash")
+    token = superlink.state.claim_task(task)
     assert any(token.encode() in file.read_bytes() for file in tmp_path.glob("state.db*"))
 
 

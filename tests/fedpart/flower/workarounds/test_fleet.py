@@ -112,21 +112,16 @@ def test_what_comes_too_late_is_no_fault_and_costs_nothing(superlink):
     assert superlink.count("object_push_sessions") == 0 == len(superlink.state.object_store)
 
 
+def of_parts(*ids):
+    return ObjectTree(object_id="a" * 64, children=[ObjectTree(object_id=id) for id in ids])
+
+
 ABUSES = {
     "10,000 children": ({"tree": broad(10_000)}, f"more than the {MOST} parts"),
     "a chain": ({"tree": deep(DEPTH + 1)}, f"more than {DEPTH} deep"),
-    "a name": (
-        {"tree": ObjectTree(object_id="a" * 64, children=[ObjectTree(object_id="b")])},
-        "Invalid object",
-    ),
-    "twice": (
-        {"tree": ObjectTree(object_id="a" * 64, children=[ObjectTree(object_id="b" * 64)] * 2)},
-        "duplicate",
-    ),
-    "itself": (
-        {"tree": ObjectTree(object_id="a" * 64, children=[ObjectTree(object_id="a" * 64)])},
-        "children",
-    ),
+    "a name": ({"tree": of_parts("b")}, "Invalid object"),
+    "twice": ({"tree": of_parts("b" * 64, "b" * 64)}, "duplicate"),
+    "itself": ({"tree": of_parts("a" * 64)}, "children"),
     "no type": ({"kind": ""}, "'' is not the type of a message"),
     "unknown type": ({"kind": "unknown"}, "'unknown' is not the type"),
     "another type": ({"kind": "evaluate"}, "or not of the one it answers"),
@@ -148,11 +143,7 @@ def test_who_pushes_what_nobody_can_read_is_refused_and_named_and_the_round_goes
 
 @pytest.mark.parametrize(
     ("asked", "changes", "says"),
-    [
-        (0, {"run_id": 5}, "another run"),
-        (1, {}, "messages to itself"),
-        (None, {}, "answers only"),
-    ],
+    [(0, {"run_id": 5}, "another run"), (1, {}, "messages to itself"), (None, {}, "answers only")],
 )
 def test_what_answers_no_message_of_the_node_leaves_no_trace(superlink, asked, changes, says):
     with pytest.raises(HTTPException, match=says) as refused:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
+from flower_experiment import CLIENTS, app, assert_equal_runs, build, deployed, local
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import PushObjectResponse
@@ -16,8 +16,7 @@ from inprocess_grid import InProcessGrid
 from malformed import forge
 from superlink import Link
 
-from fedpart import ClientError, Federation
-from fedpart.flower.strategy import FedPart
+from fedpart import ClientError
 from fedpart.flower.workarounds.objects import RECORD_BYTES, UNREADABLE
 
 SKIP = {"on_client_error": "skip", "round_timeout": 600.0}
@@ -56,17 +55,13 @@ def link(change=None, config=SKIP):
 
 
 def run(rounds, made, config=SKIP):
-    federation, reports = Federation(build(config).protocol), []
-    FedPart(federation, on_round=reports.append).run(made.grid(), rounds)
-    return federation, reports
+    return deployed(rounds, config, made.grid())
 
 
 def another_body(name):
     def change(made, reply):
-        forge(
-            {"message": reply, "content": reply.content}.get(name) or reply.content[name],
-            lambda body: b"\xff\x00",
-        )
+        part = {"message": reply, "content": reply.content}.get(name) or reply.content[name]
+        forge(part, lambda body: b"\xff\x00")
 
     return change
 
@@ -77,9 +72,8 @@ def another_root(made, reply):
 
 def bomb(made, reply):
     """An array of one chunk, many times."""
-    forge(
-        reply.content["arrays"]["w"], lambda body: body.replace(b"[0]", b"[%s]" % b",".join([b"0"] * 10**6))
-    )
+    many = b"[%s]" % b",".join([b"0"] * 10**6)
+    forge(reply.content["arrays"]["w"], lambda body: body.replace(b"[0]", many))
 
 
 def large(made, reply):
@@ -107,18 +101,23 @@ UNREAD = {
 @pytest.mark.parametrize("kind", UNREAD)
 def test_a_reply_that_cannot_be_read_costs_one_client_one_round(kind):
     made = link(UNREAD[kind])
-    federation, (report,) = run(1, made)
-    (skip,) = report.skipped
-    assert (skip["client"], skip["category"]) == (VICTIM, "malformed")
+    federation, (report,) = outcome = run(1, made)
+    assert_skipped(outcome, "malformed")
     assert report.refused == {"malformed": 1} and report.replies == 4
-    nodes = InProcessGrid(app, CLIENTS, SKIP, tamper=lambda reply: None if sender(reply) == VICTIM else reply)
-    without = Federation(federation.protocol)
-    FedPart(without).run(nodes, 1)
+    without, _ = deployed(1, SKIP, tamper=lambda reply: None if sender(reply) == VICTIM else reply)
     assert torch.equal(federation.w, without.w)
     assert len(made.confirmed) == CLIENTS + 5, "the SuperLink may delete all replies"
 
     with pytest.raises(ClientError, match=f"update of client {VICTIM} in round 1 was refused: it "):
         run(1, link(UNREAD[kind], {}), {})
+
+
+def assert_skipped(outcome, category):
+    """Why the victim alone is left out of a round."""
+    (report,) = outcome[1]
+    (skip,) = report.skipped
+    assert (skip["client"], skip["category"]) == (VICTIM, category)
+    return skip["reason"]
 
 
 def sender(reply):
@@ -141,11 +140,7 @@ def test_keys_without_end_are_refused_by_their_size(monkeypatch):
         reply.content["config"]["k"] = 1
         forge(reply.content["config"], lambda body: many)
 
-    _, (report,) = run(1, link(change))
-    (skip,) = report.skipped
-    assert (skip["client"], skip["category"]) == (VICTIM, "malformed") and "beside its arrays" in skip[
-        "reason"
-    ]
+    assert "beside its arrays" in assert_skipped(run(1, link(change)), "malformed")
 
 
 @pytest.mark.parametrize("kind", ["message", "content", "arrays", "config", "metrics", "root"])
@@ -175,13 +170,8 @@ def after_one_more_look(clock, seconds):
 
 
 def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_taken(clock):
-    assert_unanswered(run(1, link(announced_only)))
+    assert_skipped(run(1, link(announced_only)), "no_answer")
     assert_equal_runs(run(1, after_one_more_look(clock, 5)), local(1))
-
-
-def assert_unanswered(outcome):
-    (report,) = outcome[1]
-    assert [(skip["client"], skip["category"]) for skip in report.skipped] == [(VICTIM, "no_answer")]
 
 
 def test_flowers_own_grid_waits_for_them_beyond_the_timeout(flowers_own, clock):
@@ -243,10 +233,8 @@ def test_flowers_own_grid_does_not_send_it_again(flowers_own):
 
 def test_it_is_sent_again_once():
     losing = Losing(5)
-    _, (report,) = run(1, losing.link())
-    (skip,) = report.skipped
-    assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 2
-    assert "could not be found" in skip["reason"]
+    assert "could not be found" in assert_skipped(run(1, losing.link()), "client_error")
+    assert losing.seen == 2
 
 
 def test_a_message_whose_clientapp_dies_is_sent_again():
@@ -299,9 +287,8 @@ def test_nothing_is_sent_again_after_the_timeout_or_its_expiry(name, monkeypatch
     place = f"fedpart.flower.workarounds.grid.{name}"
     before = resolve_name(place)
     monkeypatch.setattr(place, lambda: before() + 7200 if losing.gone else before())
-    _, (report,) = run(1, made)
-    (skip,) = report.skipped
-    assert (skip["client"], skip["category"]) == (VICTIM, "client_error") and losing.seen == 1
+    assert_skipped(run(1, made), "client_error")
+    assert losing.seen == 1
 
 
 def test_what_nobody_has_asked_for_is_not_read():
@@ -336,12 +323,11 @@ def test_a_reply_answers_what_the_superlink_says():
 
 
 def test_flowers_own_grid_believes_what_it_says_itself(flowers_own):
-    assert_unanswered(run(1, link(claims_another)))
+    assert_skipped(run(1, link(claims_another)), "no_answer")
 
 
 def test_an_error_of_a_client_stays_what_it_is():
     config = {**SKIP, "failing": VICTIM}
-    _, (report,) = run(1, link(config=config), config)
-    (skip,) = report.skipped
-    assert skip["category"] == "client_error" and "the disk of this client is gone" in skip["reason"]
+    reason = assert_skipped(run(1, link(config=config), config), "client_error")
+    assert "the disk of this client is gone" in reason
     assert UNREADABLE not in range(100), "Flower's own"

@@ -38,10 +38,8 @@ def test_what_a_node_announces_to_another_keeps_that_one_from_nothing():
         assert arrivals.wait(NODE) and not arrivals.wait(SERVER)
         raise ValueError("No.")
 
-    both = SimpleNamespace(
-        messages_list=[message("made up", 7), message("reply", 1)],
-        message_object_trees=[tree("made up"), tree("reply")],
-    )
+    messages, trees = [message("made up", 7), message("reply", 1)], [tree("made up"), tree("reply")]
+    both = SimpleNamespace(messages_list=messages, message_object_trees=trees)
     with pytest.raises(ValueError, match=r"No\."):
         announcing(refuses, arrivals, nodes=True)(both)
     assert arrivals.wait(SERVER)

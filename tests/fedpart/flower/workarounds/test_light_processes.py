@@ -7,30 +7,25 @@ import sys
 import time
 
 import psutil
+import pytest
 
 PATIENCE = 120.0
-FORWARDING = [
-    f"fedpart.flower.workarounds.{name}" for name in ("superlink", "supernode", "executor", "workers")
-]
+FORWARDING = "superlink", "supernode", "executor", "workers"
 
 
 def printed(code, **environment):
     """What a Python process prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **environment},
-    )
-    return done.stdout.strip()
+    environment = {**os.environ, **environment}
+    return subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).strip()
 
 
 def test_a_process_that_only_forwards_messages_loads_no_torch():
-    imports = "\n".join(f"import {name}" for name in (*FORWARDING, "simulations.deployment.health"))
+    imports = "\n".join(f"import fedpart.flower.workarounds.{name}" for name in FORWARDING)
+    imports += "\nimport simulations.deployment.health"
     assert printed(f"{imports}\nimport sys; print('torch' in sys.modules)") == "False"
 
 
+@pytest.mark.slow
 def test_what_a_worker_is_forked_with_has_started_no_thread():
     """But for OpenBLAS, which ends its own before a fork."""
     code = (

@@ -25,20 +25,15 @@ def test_what_was_on_its_way_is_sent_again(tmp_path):
     with engine.begin() as connection:
         for name, times in (("message_ins", messages), ("message_res", replies)):
             for id, delivered in times.items():
-                row = {
-                    "message_id": id,
-                    "delivered_at": delivered,
-                    "reply_to_message_id": id.partition(" ")[2],
-                }
+                answered = id.partition(" ")[2]
+                row = {"message_id": id, "delivered_at": delivered, "reply_to_message_id": answered}
                 connection.execute(sqlalchemy.insert(tables[name]).values(row))
         for id in ("lost", "answered", "waiting", "new", "to lost reply", "to answered"):
             connection.execute(sqlalchemy.insert(tables["objects"]).values(object_id=id))
     assert redeliver(tmp_path / "state.db", START) == 2
     with closing(engine.connect()) as connection:
         for name, times in (("message_ins", messages), ("message_res", replies)):
-            columns = tables[name].c
-            found = dict(
-                connection.execute(sqlalchemy.select(columns.message_id, columns.delivered_at)).all()
-            )
+            wanted = sqlalchemy.select(tables[name].c.message_id, tables[name].c.delivered_at)
+            found = dict(connection.execute(wanted).all())
             assert found == {**times, **{id: "" for id in times if id in ("lost", "to lost reply")}}
     assert redeliver(tmp_path / "state.db", START) == 0

@@ -1,6 +1,7 @@
 """What a caller can make a SuperLink do, by its real app: bounded, and at the cost of nobody else."""
 
 import asyncio
+import copy
 import json
 import re
 import threading
@@ -46,8 +47,15 @@ PATIENCE = 300
 GET, PUSH = "/v1/fleet/get-run", "/v1/fleet/push-object"
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The app of a SuperLink, as Flower has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield Served(tmp_path_factory.mktemp("superlink"), patch)
+
+
 @pytest.fixture
-def served(tmp_path, monkeypatch):
+def served(plain, monkeypatch):
     """With the door, and the guard of pushes."""
     for name in ("push_messages", "push_object", "check_abort", "get_run"):
         monkeypatch.setattr(fleet_handlers, name, getattr(fleet_handlers, name))
@@ -55,8 +63,9 @@ def served(tmp_path, monkeypatch):
 
     trust_door(node_auth)
     guard_pushes(Pushes())
-    served = Served(tmp_path, monkeypatch)
-    served.flowers, served.app = served.app, Door(served.app)
+    plain.state.activate_node(plain.id, 30)  # a test may have ended it
+    served = copy.copy(plain)
+    served.flowers, served.app = plain.app, Door(plain.app)
     return served
 
 
@@ -130,15 +139,12 @@ def test_a_node_may_send_what_a_message_needs(served, path):
 
 def test_a_node_that_the_door_knows_is_still_no_other(served):
     other = served.state.create_node("me", "me", b"another", 30)
-    for request, status in (
-        (GetRunRequest(node=Node(node_id=other), run_id=1), 401),
-        (DeactivateNodeRequest(node_id=other), 401),
-        (ActivateNodeRequest(public_key=b"another", heartbeat_interval=30), 401),
-        (DeactivateNodeRequest(node_id=served.id), 200),
+    for name, request, status in (
+        ("get-run", GetRunRequest(node=Node(node_id=other), run_id=1), 401),
+        ("deactivate-node", DeactivateNodeRequest(node_id=other), 401),
+        ("activate-node", ActivateNodeRequest(public_key=b"another", heartbeat_interval=30), 401),
+        ("deactivate-node", DeactivateNodeRequest(node_id=served.id), 200),
     ):
-        name = {GetRunRequest: "get-run", ActivateNodeRequest: "activate-node"}.get(
-            type(request), "deactivate-node"
-        )
         asked = ask(served.app, f"/v1/fleet/{name}", request.SerializeToString(), served.signed())
         assert asked.status == status, name
 
@@ -234,16 +240,14 @@ def test_an_honest_nodes_pace_is_never_too_fast(served, clock, monkeypatch):
 
 @pytest.mark.parametrize("run", [0, 77])
 def test_a_run_that_does_not_exist_is_no_fault_of_the_servers(served, run):
-    id, message = "a" * 64, Message(metadata=Metadata(run_id=run, message_id="a" * 64, src_node_id=served.id))
+    id, known = "a" * 64, {"node": served.node, "run_id": run}
+    message = Message(metadata=Metadata(run_id=run, message_id=id, src_node_id=served.id))
+    pushed = {"messages_list": [message], "message_object_trees": [ObjectTree(object_id=id)]}
     requests = {
-        "push-object": PushObjectRequest(node=served.node, run_id=run, object_id=id),
-        "pull-object": PullObjectRequest(node=served.node, run_id=run, object_id=id),
-        "push-messages": PushMessagesRequest(
-            node=served.node, messages_list=[message], message_object_trees=[ObjectTree(object_id=id)]
-        ),
-        "confirm-message-received": ConfirmMessageReceivedRequest(
-            node=served.node, run_id=run, message_object_id=id
-        ),
+        "push-object": PushObjectRequest(object_id=id, **known),
+        "pull-object": PullObjectRequest(object_id=id, **known),
+        "push-messages": PushMessagesRequest(node=served.node, **pushed),
+        "confirm-message-received": ConfirmMessageReceivedRequest(message_object_id=id, **known),
     }
     for name, request in requests.items():
         asked = ask(served.app, f"/v1/fleet/{name}", request.SerializeToString(), served.signed())

@@ -10,21 +10,26 @@ from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 from fedpart.flower.workarounds.parts import check_children, correct
 
 
+@pytest.fixture
+def store(tmp_path):
+    made = SqlObjectStore(str(tmp_path / "objects.db"))
+    made.initialize()
+    return made
+
+
+def foreseen_by_a_node(store, part):
+    """A node announces an object with other parts than it has."""
+    children = [ObjectTree(object_id=part, children=[ObjectTree(object_id="cd" * 32)])]
+    store.preregister(1, false := ObjectTree(object_id="ef" * 32, children=children))
+    return false
+
+
 @pytest.mark.parametrize("pushed_before", [False, True])
-def test_the_server_is_believed_about_objects_that_a_node_has_announced_with_other_parts(
-    tmp_path, pushed_before
-):
+def test_the_server_is_believed_about_objects_that_a_node_has_announced(store, pushed_before):
     part = Array(np.arange(3.0))
     record, message = ArrayRecord({"w": part}), "ab" * 32
-    theirs = get_object_tree(record)
-    store = SqlObjectStore(str(tmp_path / "objects.db"))
-    store.initialize()
-    foreseen, absent = record.object_id, "cd" * 32
-    false = ObjectTree(
-        object_id="ef" * 32,
-        children=[ObjectTree(object_id=foreseen, children=[ObjectTree(object_id=absent)])],
-    )
-    store.preregister(1, false)
+    theirs, foreseen, absent = get_object_tree(record), record.object_id, "cd" * 32
+    foreseen_by_a_node(store, foreseen)
     if pushed_before:
         store.put(foreseen, record.deflate())
     tree = ObjectTree(object_id=message, children=[theirs])
@@ -40,13 +45,6 @@ def test_the_server_is_believed_about_objects_that_a_node_has_announced_with_oth
     store.delete(message)
     store.delete(absent)
     assert len(store) == 0
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = SqlObjectStore(str(tmp_path / "objects.db"))
-    made.initialize()
-    return made
 
 
 def announced(store, tree):
@@ -66,9 +64,7 @@ def test_a_node_that_foresees_another_nodes_answer_keeps_nobody_from_giving_it(s
     config = ConfigRecord({"round": 7, "client": 3})
     content = RecordDict({"config": config})
     honest = get_object_tree(content)
-    junk = [ObjectTree(object_id="cd" * 32)]
-    false = ObjectTree(object_id="ef" * 32, children=[ObjectTree(object_id=config.object_id, children=junk)])
-    store.preregister(1, false)
+    false = foreseen_by_a_node(store, config.object_id)
     assert config.object_id in announced(store, honest)
     if again:
         announced(store, false)

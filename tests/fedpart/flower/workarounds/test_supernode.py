@@ -13,8 +13,8 @@ from one_message import REQUEST, OneMessage, receive_until_the_run_ends
 
 from fedpart.flower.workarounds import supernode
 from fedpart.flower.workarounds.outside import RUN_ID
+from fedpart.flower.workarounds.protocol import SHARE, SHORTEST, pause
 from fedpart.flower.workarounds.supernode import State, acquire_task, look_more_often, tell_refusal
-from fedpart.flower.workarounds.waiting import SHARE, SHORTEST, pause
 
 
 @pytest.mark.parametrize("fetched", [True, False])
@@ -127,9 +127,8 @@ def test_a_reply_is_sent_though_no_message_comes(looking, monkeypatch):
     node = OneMessage(State)
     node.fetched()
     given = {"receive": lambda: None, "object_store": node.state.object_store, "node_config": {}}
-    given |= dict.fromkeys(
-        ("get_run", "get_fab", "pull_object", "confirm_message_received", "trusted_entities")
-    )
+    unused = "get_run", "get_fab", "pull_object", "confirm_message_received", "trusted_entities"
+    given |= dict.fromkeys(unused)
 
     def pulled():
         return looking._pull_and_store_message(state=node.state, **given)

@@ -7,14 +7,7 @@ from flwr.supercore.protobuf.framing import frame_message
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
-from fedpart.flower.workarounds.protocol import (
-    CLIENT_APP,
-    NODE_KEY,
-    TASK_TOKEN,
-    ApiCalls,
-    message,
-    refusal,
-)
+from fedpart.flower.workarounds.protocol import CLIENT_APP, NODE_KEY, TASK_TOKEN, ApiCalls, message, refusal
 
 
 def calls(answer):

@@ -8,11 +8,7 @@ from evidences import five_inputs, of_five_inputs
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import (
-    ConcreteDropout,
-    Dataset,
-    FixedMask,
-)
+from fedpart import ConcreteDropout, Dataset, FixedMask
 from fedpart.methods.evidence.laplace import diagonal_laplace, optimal_precision
 from fedpart.nn.models import mlp
 

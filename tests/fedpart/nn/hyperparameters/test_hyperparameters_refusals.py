@@ -37,7 +37,7 @@ NO_NOISE = "is positive, got .*leave the noise out for 0"
 
 def test_options():
     refusals.check(
-        (f"{kind.__name__}({options})", partial(kind, **options), ValueError, says)
+        (f"{kind.__name__}({options})", partial(kind, **options), says)
         for kind, options, says in [
             (AffineAugmentation, {"family": "lie"}, FAMILIES),
             (AffineAugmentation, {"padding": "wrap"}, "Unknown padding 'wrap'"),
@@ -110,7 +110,7 @@ def test_masks():
         for mask in (FixedMask(5, 3), ConcreteMask(5))
         for shape in ((2, 4), (2, 6), (5,), (2, 1, 5))
     ]
-    refusals.check((what, call, ValueError, says) for what, call, says in rows)
+    refusals.check(rows)
 
 
 def test_inputs():
@@ -133,7 +133,7 @@ def test_inputs():
         jitter = ColourJitter(**{part: 0.1}, **others)
         rows += [(jitter, torch.rand(6, n, 5, 7), no_gradient.format(n)) for n in (1, 4)]
     refusals.check(
-        (f"{number}, {type(kind).__name__}", partial(kind, x), ValueError, says)
+        (f"{number}, {type(kind).__name__}", partial(kind, x), says)
         for number, (kind, x, says) in enumerate(rows)
     )
 
@@ -155,7 +155,7 @@ def test_lora():
     none = {"scale": False, "dropout": None}
     gated = learn_lora(nn.Sequential(Adapted()))
     refusals.check(
-        (says, partial(function, nn.Sequential(network), **options), ValueError, says)
+        (says, partial(function, nn.Sequential(network), **options), says)
         for function, network, options, says in [
             (learn_lora, nn.Linear(2, 2), {}, r"no LoRA adapters, .*peft\.get_peft_model"),
             (learn_lora, Adapted(True), {}, "adapter 'default' of '0' is a variant .*use_dora=False"),

@@ -112,7 +112,8 @@ SHAPES = [  # images, channels, height, width, filters, size
     ],
     ids=str,
 )
-@pytest.mark.parametrize("more", [0, 21])  # images, of which vectors take sixteen at once
+# more images: with 21 vectors take sixteen at once, and there is a rest
+@pytest.mark.parametrize("more", [pytest.param(0, marks=pytest.mark.slow), 21])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_values_ties_and_derivatives_are_those_of_two_steps(monkeypatch, shape, more, kind, autocast, name):
     n, channels, height, width, filters, size = shape

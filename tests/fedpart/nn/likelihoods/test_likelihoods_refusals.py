@@ -50,7 +50,7 @@ def test_arguments():
         (lambda: linear("gaussian", average="probabilities"), "average='logits'"),
         (lambda: linear("classification", average="mean"), "Unknown average"),
     ]
-    refusals.check((says, make, ValueError, says) for make, says in rows)
+    refusals.check((says, make, says) for make, says in rows)
 
 
 def test_outputs_and_targets():
@@ -72,8 +72,7 @@ def test_outputs_and_targets():
         (Ordinal(3), (B,), labels + 3, r"outside the 3 classes 0\.\.2 of the ordinal"),
     ]
     refusals.check(
-        (says, partial(ends, torch.zeros(outputs), targets), ValueError, says)
-        for ends, outputs, targets, says in rows
+        (says, partial(ends, torch.zeros(outputs), targets), says) for ends, outputs, targets, says in rows
     )
 
 
@@ -121,20 +120,10 @@ def test_what_is_no_loss():
     one_each = r"returned shape \(6, 1\) where one negative log-likelihood per example, \(6,\), is expected"
     rows = [(says, partial(loss, from_model(form)), (TypeError, ValueError), says) for form, says in forms]
     rows += [
-        ("a mean of padded rows", lambda: loss(scalar, torch.ones(B)), ValueError, padded),
+        ("a mean of padded rows", lambda: loss(scalar, torch.ones(B)), padded),
         ("a mean of clients together", together, ClientError, "execution: loop"),
-        (
-            "a loss of outputs alone",
-            lambda: scalar.likelihood(torch.zeros(B, 3), LABELS),
-            ValueError,
-            r"use Task\.loss",
-        ),
-        (
-            "a loss for each output",
-            of_outputs(lambda out, y: (out - y[:, None]).square()),
-            ValueError,
-            one_each,
-        ),
-        ("a mean", of_outputs(lambda out, y: out.mean()), ValueError, r"returned shape \(\) where"),
+        ("a loss of outputs alone", lambda: scalar.likelihood(torch.zeros(B, 3), LABELS), r"use Task\.loss"),
+        ("a loss for each output", of_outputs(lambda out, y: (out - y[:, None]).square()), one_each),
+        ("a mean", of_outputs(lambda out, y: out.mean()), r"returned shape \(\) where"),
     ]
     refusals.check(rows)

@@ -9,8 +9,7 @@ from fedpart.partition.space import ParameterSpace
 
 
 @pytest.mark.parametrize(
-    ("width", "numbers"),
-    [(1.0, 1_556_874), (0.5, 391_370), (0.25, 98_922), (0.125, 25_274), (0.0625, 6_594)],
+    ("width", "numbers"), [(1.0, 1_556_874), (0.5, 391_370), (0.25, 98_922), (0.125, 25_274), (0.0625, 6_594)]
 )
 def test_published_numbers_of_parameters(width, numbers):
     """As the table of Flower's baseline has them: 1,556.874 K to 6.594 K."""

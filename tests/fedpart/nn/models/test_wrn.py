@@ -117,10 +117,7 @@ def test_at_a_rate_that_moves_nothing_the_last_stage_is_trained_on_random_featur
     for part in (frozen.stem, frozen.stage1, frozen.stage2):
         part.requires_grad_(False)
     settings = TrainingSettings(
-        chunks=(0.5, 0.5),
-        method=method,
-        optimiser=SGDSettings(0.1, 0.9),
-        optimiser_psi=AdamSettings(1e-30),
+        chunks=(0.5, 0.5), method=method, optimiser=SGDSettings(0.1, 0.9), optimiser_psi=AdamSettings(1e-30)
     )
     still, without = (Training(task, data, settings) for task in (learned, Task(frozen, samples=1)))
     start = still.w.clone()

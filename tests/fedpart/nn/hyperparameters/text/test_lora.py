@@ -52,10 +52,7 @@ def test_one_gate_for_all_adapters_in_place():
     gate = network[0].lora_dropout["default"]
     assert isinstance(gate, LoraGate) and network[2].lora_dropout["default"] is gate
     names = Task(network).psi_names
-    assert names == (
-        "0.lora_dropout.default.log_scale",
-        "0.lora_dropout.default.dropout.logit",
-    )
+    assert names == ("0.lora_dropout.default.log_scale", "0.lora_dropout.default.dropout.logit")
 
 
 def test_psi_are_what_is_asked_for():
