@@ -30,8 +30,7 @@ from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import MISFIT, Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.task import Batch, Task
-from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import LocalSGD
+from fedpart.training.local import LocalSettings, LocalSGD
 from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.round import Round
 from fedpart.updates.update import Update

@@ -261,3 +261,19 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
     """
     made: Method = METHODS.make(name, options)
     return made
+
+
+def check_logits(task: Task, what: str) -> None:
+    """Refuse a task whose outputs are not the logits of one class per example.
+
+    Args:
+        what: a clause that says what is done with them, for the message.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if (found := (task.likelihood_name, task.average)) != ("classification", "logits"):
+        raise ValueError(
+            f"{what} of classes, but the likelihood is {found[0]} with the average {found[1]}; use "
+            f"classification with average logits, or leave that option out."
+        )

@@ -8,9 +8,8 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.methods.base import METHODS, ClientView
+from fedpart.methods.base import METHODS, ClientView, check_logits
 from fedpart.methods.fedavg import FedAvg
-from fedpart.methods.labels import check_logits
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Objective

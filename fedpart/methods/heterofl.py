@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from fedpart.methods.base import METHODS, ClientView
+from fedpart.methods.base import METHODS, ClientView, check_logits
 from fedpart.methods.fedavg import FedAvg
-from fedpart.methods.labels import check_logits
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise

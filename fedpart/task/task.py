@@ -25,34 +25,31 @@ from fedpart.task.psi_names import checked_transforms, physical_values, psi_name
 from fedpart.trees import Tree, first_leaf, with_floats
 
 Tensors = Mapping[str, Tensor]  # a module's, by name
+Given = tuple[Tree, Tree]  # inputs and targets
+Finish = Callable[[Tensor, Tree], Any] | None
 
 
 class Task:
     """What is learned: ``loss(w, psi, batch, noise)`` averages over S samples, here and nowhere else.
 
     Args:
-        module: the network, which is copied; see :class:`.ParameterSpace` for its layers. Frozen parameters
-            (``requires_grad=False``) are constants. A part in evaluation mode stays in it; where the whole
-            network is, only its BatchNorm does, which keeps its statistics.
+        module: the network, which is copied; see :class:`.ParameterSpace` for its layers. Frozen parameters are
+            constants. A part in evaluation mode stays in it; of a whole network only its BatchNorm does.
         transforms: input transforms with learned parameters, e.g. ``AffineAugmentation()``; a list, or a dict
             that names them.
         hyperparameters: names of further parameters of ``module`` that are psi and not w; ``*`` and ``?`` are
             wildcards (``"stage1.*"``). Those that a ``HyperModule`` inside ``module`` lists are psi anyway.
-        likelihood: ``classification``, ``gaussian``, ... (:mod:`fedpart.nn.likelihoods`), a
-            :class:`.Likelihood` with options of its own, or a function
-            ``(outputs [B, ...], targets) -> nll [B]``.
+        likelihood: a name of :mod:`fedpart.nn.likelihoods`, a :class:`.Likelihood` with options, or
+            a function ``(outputs [B, ...], targets) -> nll [B]``.
         samples: S, augmentation samples per example.
         average: what is averaged over the samples: see :func:`.average_samples`.
         share_dropout_mask: whether the samples of one example share their dropout noise.
         precision: ``fp32``, ``fp64``, or ``bf16`` (autocast of the network; parameters stay float32).
-        channels_last: memory format of images inside the network; with ``bf16`` a training step takes a third
-            of the time on a CPU that has it.
-        stacked: further stacked parameters of ``module``, ``{"block.scale": "product"}``; see
-            :class:`.ParameterSpace`.
+        channels_last: memory format of images; with ``bf16`` a step takes a third of the time on some CPUs.
+        stacked: further stacked parameters, ``{"block.scale": "product"}``; see :class:`.ParameterSpace`.
         learn_dropout: whether the rates of the network's nn.Dropout layers are psi, as those of
             :class:`.ConcreteDropout`, and not fixed.
-        sizes: builds the network in other sizes, for ``architectures``, a setting, whose ``model_options``
-            are its arguments.
+        sizes: builds the network in other sizes, of the ``model_options`` of the setting ``architectures``.
 
     Attributes:
         psi_space: the hyperparameters as a flat vector.
@@ -195,26 +192,19 @@ class Task:
         Raises:
             TypeError, ValueError: see :meth:`.Model.averaged`.
         """
-        found = self._run(w, psi, inputs, noise, dropout)
+        found = self._run(w, psi, (inputs, None), noise, dropout)
         with self.likelihood_at(psi):
             return self._model.averaged(found, len(first_leaf(inputs)), self.dtype)
 
     def _run(
-        self,
-        w: Tensors,
-        psi: Tensor,
-        inputs: Tree,
-        noise: Noise | None,
-        dropout: bool,
-        targets: Tree = None,
-        finish: Callable[[Tensor, Tree], Any] | None = None,
+        self, w: Tensors, psi: Tensor, given: Given, noise: Noise | None, dropout: bool, finish: Finish = None
     ) -> Any:
         """See :class:`.Passes`."""
         tensors = dict(self.psi_space.tensors(psi))
         for name, value in w.items():
             tensors[f"module.{name}"] = channels_last_of(value) if self.channels_last else value
         share = self.share_dropout_mask and self.samples > 1
-        given = with_floats(inputs, self.dtype), targets
+        given = with_floats(given[0], self.dtype), given[1]
         return self._passes(tensors, given, noise, dropout, share, finish)
 
     def loss(
@@ -224,8 +214,7 @@ class Task:
         if self._computes_loss:
             _, nll = self._own(w, psi, batch, noise, dropout)
         else:
-            finish = self._model.likelihood.loss_of_each
-            nll = self._run(w, psi, batch.inputs, noise, dropout, batch.targets, finish)
+            nll = self._run(w, psi, batch[:2], noise, dropout, self._model.likelihood.loss_of_each)
         if batch.weights is None:
             return nll.mean()
         if not nll.ndim:
@@ -239,7 +228,8 @@ class Task:
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool
     ) -> tuple[Any, Tensor]:
         """What a network returns that computes its loss, and the loss: ``[B]`` nats, or one mean of all."""
-        found = self._run(w, psi, batch.inputs, noise, dropout, with_floats(batch.targets, self.dtype))
+        given = batch.inputs, with_floats(batch.targets, self.dtype)
+        found = self._run(w, psi, given, noise, dropout)
         loss = loss_of(found, batch.examples * self.samples).to(self.dtype)
         return found, loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
 
@@ -252,13 +242,7 @@ class Task:
         dropout: bool = False,
         change: Callable[[Tensor], Tensor] | None = None,
     ) -> Prediction:
-        """Outputs, and how good they are; of a network that has none without targets, its losses.
-
-        Args:
-            w, psi, noise, dropout: see :meth:`outputs`.
-            batch: whose weights do not count here.
-            change: what is made of averaged outputs first.
-        """
+        """Outputs, ``change`` made of them, and how good they are; where targets are needed, the losses."""
         if self._computes_loss:
             found, loss = self._own(w, psi, batch, noise, dropout)
             nll = outputs = loss.expand(batch.examples)
@@ -276,7 +260,7 @@ class Task:
                 outputs, likelihood.of_each(outputs, targets), likelihood.hits(outputs, targets)
             )
 
-        return cast(Prediction, self._run(w, psi, batch.inputs, noise, dropout, batch.targets, predicted))
+        return cast(Prediction, self._run(w, psi, batch[:2], noise, dropout, predicted))
 
     def transformed(self, psi: Tensor, inputs: Tree, noise: Noise | None = None) -> Tree:
         """``inputs [B, ...]`` as the network sees them, in one sample each."""

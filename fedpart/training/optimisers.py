@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import torch
@@ -251,62 +250,6 @@ def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tens
     cosine = torch.dot(gradient, u).item() / norms if norms else 0.0
     last = state.get("log_rate", torch.zeros((), dtype=torch.float64))
     state["log_rate"] = last + settings.hypergradient * cosine
-
-
-class LocalSGD:
-    """SGD on a client: some steps from the server's values of a vector, anew in every round.
-
-    What is stepped is the change itself, which is small: a difference of final and first values would be
-    rounded as they are.
-
-    Args:
-        origin: gives the server's values ``[N]``, which are never changed; not called if nobody needs them.
-        settings: of SGD.
-        weight_decay: of this vector.
-        steps: how many will follow.
-        final: whether ``values`` are of interest after the last of them.
-    """
-
-    def __init__(
-        self,
-        origin: Callable[[], Tensor],
-        settings: SGDSettings,
-        weight_decay: float,
-        steps: int,
-        final: bool = False,
-    ) -> None:
-        self._take, self._decay = origin, weight_decay
-        self._rate = settings.learning_rate
-        self._sgd: SlicedOptimiser | None = None
-        self._only: Tensor | None = None  # gradient of the only step
-        if steps > 1 or final:
-            self._change = torch.zeros_like(self.values)
-            self._sgd = SlicedOptimiser(self._change, [slice(None)], settings)
-
-    @cached_property
-    def values(self) -> Tensor:
-        """``[N]``, after the steps so far; the server's where only one will follow, unless ``final``."""
-        return self._origin
-
-    @cached_property
-    def _origin(self) -> Tensor:
-        return self._take()
-
-    def step(self, gradient: Tensor) -> None:
-        """One step along ``gradient [N]``, which is used up."""
-        if self._decay:
-            gradient = gradient.add_(self.values, alpha=self._decay)
-        if self._sgd is None:
-            self._only = gradient
-        else:
-            self._sgd.step(0, gradient)
-            self.values = self._origin + self._change
-
-    def change(self) -> Tensor:
-        """What all steps have added to the vector, ``[N]``. Call it once, at the end."""
-        if self._only is not None:  # torch's step, whose momentum begins with the second
-            return self._only.mul_(-self._rate)
-        return self._change
 
 
 def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.corruption import corrupted
 from fedpart.data.dataset import has_labels
-from fedpart.federated.exposure import exposed
+from fedpart.federated.report import exposed
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
 from simulations.building.data import client_shards, load_data

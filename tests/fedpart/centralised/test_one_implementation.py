@@ -152,7 +152,9 @@ def test_every_part_of_the_mathematics_has_one_place():
 
 
 def test_both_take_their_gradients_and_their_optimisers_from_there():
-    for module in ("fedpart.engines.executor", "fedpart.centralised.training"):
-        assert {"fedpart.task.gradients", "fedpart.training.optimisers"} <= imported(module)
+    steps = {"fedpart.engines.executor": "local", "fedpart.centralised.training": "optimisers"}
+    for module, file in steps.items():
+        assert {"fedpart.task.gradients", f"fedpart.training.{file}"} <= imported(module)
+    assert "fedpart.training.optimisers" in imported("fedpart.training.local")
     for module in ("fedpart.federated.federation", "fedpart.centralised.training"):
         assert "fedpart.training.state" in imported(module)

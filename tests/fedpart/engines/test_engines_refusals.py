@@ -27,7 +27,7 @@ from fedpart import (
 from fedpart.engines.executor import Executor
 from fedpart.engines.sharing import learned_clusters
 from fedpart.task.gradients import Job
-from fedpart.training.optimisers import LocalSGD
+from fedpart.training.local import LocalSGD
 from fedpart.updates.round import Round
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]

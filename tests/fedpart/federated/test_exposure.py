@@ -4,7 +4,7 @@ import pytest
 from problems import augmentation, chain_net, settings
 
 from fedpart import Protocol, Task
-from fedpart.federated.exposure import contributors, exposed
+from fedpart.federated.report import contributors, exposed
 
 
 def protocol(clients=20, **changes):
