@@ -230,7 +230,7 @@ MALFORMED = st.one_of(
     st.builds(junk, st.binary(max_size=60)),
     st.builds(foreign, st.text(max_size=10).filter(lambda text: text != "numpy.ndarray")),
     st.builds(lambda name, body: forged(name, lambda _: body), OBJECTS, st.binary(max_size=60)),
-    st.builds(lambda name, value: forged(name, in_json(lambda _: value)), OBJECTS, JSON),
+    st.builds(lambda name, value: forged(name, lambda _: json.dumps(value).encode()), OBJECTS, JSON),
     st.builds(renamed, st.text(max_size=10)),
     st.builds(extra, st.text(max_size=10)),
     st.builds(replaced, st.sampled_from(["arrays", "config", "metrics"]), RECORDS),

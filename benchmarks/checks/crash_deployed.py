@@ -45,12 +45,7 @@ class CheckedDeployment(Deployment):
             thread.join()
 
 
-def kill_deployed(
-    folder: Path,
-    kills: int,
-    moments: random.Random,
-    victim: str,
-) -> int:
+def kill_deployed(folder: Path, kills: int, moments: random.Random, victim: str) -> int:
     """Kill a process of a deployed run, which goes on by itself or is resumed."""
     case = Case(folder, 3, **({"on_client_error": "fail"} if victim == "SuperNode" else {}))
     with CheckedDeployment(case.config, folder) as federation:

@@ -30,9 +30,7 @@ class TrainingSettings(RunSettings, DecaySettings):
         (0.8, 0.1, 0.1), "proportions u of the chunks of the training data, sum 1"
     )
     iterations: int = setting(
-        10_000,
-        "iterations of training, a step on weights and one on psi each, finetuning apart",
-        ge=1,
+        10_000, "iterations of training, a step on weights and one on psi each, finetuning apart", ge=1
     )
     batch_size: int = setting(200, "examples per step on weights or psi, drawn with replacement (I.1)", ge=1)
     psi_every: int = setting(
@@ -57,8 +55,7 @@ class TrainingSettings(RunSettings, DecaySettings):
         None, "of cosine: iterations until the last rate; null: all of the run's", ge=1
     )
     keep_best: bool = setting(
-        False,
-        "end with the weights and psi whose evidence was best among the reports (early stopping, I.4)",
+        False, "end with the weights and psi whose evidence was best among the reports (early stopping, I.4)"
     )
     _others = (SGDSettings(), AdamWSettings())
 

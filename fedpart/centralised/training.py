@@ -184,12 +184,9 @@ class Training(ModelState):
         return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._given(batch), self.completed)
 
     def log_marginal_likelihood(self) -> float:
-        """The method's own estimate of log p(D), or L_ML under training's noise, in nats.
+        """Estimate of log p(D): the method's, or ``L_ML = sum_k=2..C log p(D_k | w_s^(k-1), psi)`` (Eq. 2).
 
-        ``L_ML = sum over k = 2..C of log p(D_k | w_s^(k-1), psi)`` (Eq. 2).
-
-        Raises:
-            ValueError: no chunk is scored by a network that has not seen it.
+        In nats, under training's noise; a ValueError if no chunk is scored by a network that has not seen it.
         """
         if self.method.estimates:
             return self.method.evidence(self, self._chunks.data)
@@ -286,7 +283,7 @@ class Training(ModelState):
             self.method.finish(self, self._chunks.data)
 
     def _apply(self, step: Step, found: Gradients, iteration: int) -> None:
-        """Step w_j and psi."""
+        """Step w_j and psi; a ValueError if a number is not finite, or the method has diverged."""
         if not math.isfinite(found.loss) or (found.psi is not None and not found.psi.isfinite().all()):
             self.method.watch(self.task, self.psi)
             raise ValueError(f"the loss or its gradient is not finite; {self.method.remedy}")

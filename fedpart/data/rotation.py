@@ -51,12 +51,7 @@ def rotate(images: Tensor, angles: Tensor) -> Tensor:
 
 
 def rotated(
-    dataset: Dataset,
-    seed: int,
-    max_angle: float = math.pi,
-    *,
-    part: int = 0,
-    places: Indices | None = None,
+    dataset: Dataset, seed: int, max_angle: float = math.pi, *, part: int = 0, places: Indices | None = None
 ) -> Dataset:
     """``dataset`` with every image turned by its own angle ~ U[-max_angle, max_angle], drawn once (App. J.2).
 

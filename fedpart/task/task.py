@@ -33,7 +33,7 @@ class Task:
     """What is learned: ``loss(w, psi, batch, noise)`` averages over S samples, here and nowhere else.
 
     Args:
-        module: the network, which is copied; see :class:`.ParameterSpace` for its layers. Frozen parameters are
+        module: the network, which is copied; see :class:`.ParameterSpace` for layers. Frozen parameters are
             constants. A part in evaluation mode stays in it; of a whole network only its BatchNorm does.
         transforms: input transforms with learned parameters, e.g. ``AffineAugmentation()``; a list, or a dict
             that names them.

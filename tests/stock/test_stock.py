@@ -8,8 +8,13 @@ from fedpart import AdamSettings, ClientError
 from stock import STOCK
 from stock.training import SIZES, data_of, federation_of, trained
 
+WHOLE = {"DistilBert", "GPT-2"}  # those with adapters have the same layers
+NETWORKS = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in WHOLE else []) for name in STOCK]
+)
 
-@pytest.mark.parametrize("name", STOCK)
+
+@NETWORKS
 def test_two_rounds_have_the_same_bits_in_workers_and_leave_constants_alone(name):
     stock = STOCK[name]
     one, two = (trained(federation_of(stock), data_of(stock), 2, workers, seed=workers) for workers in (1, 2))
@@ -24,7 +29,7 @@ def test_two_rounds_have_the_same_bits_in_workers_and_leave_constants_alone(name
     assert not trains & given.keys(), "constants are in no partition, and so in no message"
 
 
-@pytest.mark.parametrize("name", STOCK)
+@NETWORKS
 def test_chunk_k_reaches_no_earlier_partition(name):
     """As in engines/test_leak.py; psi is frozen by a server that does not step it."""
     stock, rounds = STOCK[name], 2
@@ -42,7 +47,7 @@ def test_chunk_k_reaches_no_earlier_partition(name):
         assert any(not torch.equal(*both) for both in psi), "the psi gradient changes"
 
 
-@pytest.mark.parametrize("name", STOCK)
+@NETWORKS
 def test_together_is_one_by_one_to_rounding_or_a_sentence_says_what_to_use(name):
     stock = STOCK[name]
     once = {"of": {"precision": "fp64"}, "batch_size": 8}

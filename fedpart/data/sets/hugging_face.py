@@ -147,12 +147,7 @@ def load_hugging_face(
 
 
 def _loaded(
-    name: str,
-    data_dir: str | None,
-    subset: str | None,
-    revision: str | None,
-    download: bool,
-    limits: Limits,
+    name: str, data_dir: str | None, subset: str | None, revision: str | None, download: bool, limits: Limits
 ) -> Any:
     """The splits by name, as ``load_dataset`` returns them."""
     datasets = need("datasets", f"The data set hf:{name}", "hf")

@@ -111,13 +111,7 @@ def _raw_files(kind: Any, name: str, root: Path) -> list[str]:
 
 
 def _open(
-    kind: Any,
-    name: str,
-    root: Path,
-    part: str,
-    options: Mapping[str, Any],
-    download: bool,
-    limits: Limits,
+    kind: Any, name: str, root: Path, part: str, options: Mapping[str, Any], download: bool, limits: Limits
 ) -> Any:
     """torchvision's data set of a part, ``train`` or ``test``, which opens no file but within limits."""
     parameters = {key for base in kind.__mro__ for key in inspect.signature(base.__init__).parameters}

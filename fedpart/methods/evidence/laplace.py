@@ -28,11 +28,7 @@ class DiagonalLaplace(NamedTuple):
 
 
 def diagonal_laplace(
-    module: nn.Module,
-    dataset: Dataset,
-    prior_precision: float | Literal["optimised"],
-    *,
-    batch_size: int = 8,
+    module: nn.Module, dataset: Dataset, prior_precision: float | Literal["optimised"], *, batch_size: int = 8
 ) -> DiagonalLaplace:
     """Laplace's approximation of the log marginal likelihood at the network's weights (Immer et al. 2021).
 

@@ -62,10 +62,7 @@ class FixupBlock(nn.Module):
 
 
 def fixup_resnet(
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (3, 32, 32),
-    depth: int = 8,
-    width: int = 16,
+    num_classes: int = 10, input_shape: tuple[int, int, int] = (3, 32, 32), depth: int = 8, width: int = 16
 ) -> nn.Sequential:
     """A Fixup ResNet for images of CIFAR's size (App. I.3): Fixup-8 and Fixup-14 of the paper's Table 1.
 

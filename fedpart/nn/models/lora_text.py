@@ -82,10 +82,7 @@ def lora_text(
     if unknown:
         raise ValueError(f"The model in {weights} has no layers called {', '.join(unknown)}; {choose}.")
     config = peft.LoraConfig(
-        task_type=peft.TaskType.SEQ_CLS,
-        r=rank,
-        lora_alpha=alpha,
-        target_modules=list(target_modules),
+        task_type=peft.TaskType.SEQ_CLS, r=rank, lora_alpha=alpha, target_modules=list(target_modules)
     )
     try:
         model = peft.get_peft_model(model, config)

@@ -67,8 +67,10 @@ def assert_same_bits(*arguments, **options):
     assert [(r.train_loss, r.lml) for r in one.metrics] == [(r.train_loss, r.lml) for r in two.metrics]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 9])
-@pytest.mark.parametrize("method", ["partitioned", "augerino", "fedex"])
+WAYS = [(2, "partitioned"), (3, "partitioned"), (9, "partitioned"), (3, "augerino"), (2, "fedex")]
+
+
+@pytest.mark.parametrize("workers, method", WAYS)
 def test_the_bits_are_those_of_one_process(workers, method):
     one, other = run(workers, method=method), local(3, method=method)
     assert_equal_runs(one, other)

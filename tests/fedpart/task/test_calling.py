@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from adapted import Named, Single
 from problems import initial, outputs
 from torch import Tensor, nn
 
@@ -38,29 +39,12 @@ RETURNED = {
 }
 
 
-class Named(nn.Module):
-    """Adds two inputs before a layer."""
-
-    def __init__(self, returned=same):
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear, self.returned = nn.Linear(FEATURES, CLASSES), returned
-
-    def forward(self, a, b):
-        return self.returned(self.linear(a + b))
-
-
 class Whole(Named):
     """The same of one argument."""
 
     def forward(self, both):
         a, b = both.values() if isinstance(both, dict) else both
         return super().forward(a, b)
-
-
-class Single(Named):
-    def forward(self, x):
-        return super().forward(x, torch.zeros_like(x))
 
 
 def two_inputs():

@@ -60,10 +60,8 @@ def smooth_network():
 
 
 def own_layers():
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3), NoisyScale(4), nn.GELU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 5),
-        NoisyScale(5),
-    )  # fmt: skip
+    body = nn.Conv2d(1, 4, 3), NoisyScale(4), nn.GELU(), nn.AvgPool2d(2), nn.Flatten()
+    return nn.Sequential(*body, nn.Linear(36, 5), NoisyScale(5))
 
 
 def norm_network():
@@ -74,35 +72,28 @@ def cnn():
     return digits_cnn(num_classes=5, input_shape=(1, 8, 8), temperature=0.3)
 
 
+def affine(family="minmax", initial=0.2, **options):
+    return {"transforms": [AffineAugmentation(family, initial=initial, **options)]}
+
+
+BORDER = {"align_corners": False, "padding": "border"}
+ALL = {"transforms": [AffineAugmentation(initial=0.1), Blur()], "hyperparameters": ["0.bias"]}
 CASES = {
-    "minmax": (smooth_network, {"transforms": [AffineAugmentation("minmax", initial=0.2)]}),
-    "schwobel": (smooth_network, {"transforms": [AffineAugmentation("schwobel", initial=0.2)]}),
-    "minmax without align_corners": (
-        smooth_network,
-        {"transforms": [AffineAugmentation("minmax", initial=0.3, align_corners=False, padding="border")]},
-    ),
-    "log-probabilities": (
-        smooth_network,
-        {"transforms": [AffineAugmentation(initial=0.2)], "average": "log_probabilities"},
-    ),
-    "centred": (smooth_network, {"transforms": [AffineAugmentation("centred", initial=0.2)]}),
+    "minmax": (smooth_network, affine()),
+    "schwobel": (smooth_network, affine("schwobel")),
+    "minmax without align_corners": (smooth_network, affine(initial=0.3, **BORDER)),
+    "log-probabilities": (smooth_network, affine() | {"average": "log_probabilities"}),
+    "centred": (smooth_network, affine("centred")),
     "augerino": (smooth_network, {"transforms": [AffineAugmentation("augerino")]}),
     "dropout": (cnn, {}),
     "dropout, probabilities": (cnn, {"average": "probabilities"}),
-    "dropout and affine": (cnn, {"transforms": [AffineAugmentation(initial=0.1)]}),
+    "dropout and affine": (cnn, affine(initial=0.1)),
     "shared mask": (cnn, {"share_dropout_mask": True}),
     "a module's own parameters": (smooth_network, {"hyperparameters": ["0.*"]}),
     "a norm's parameters": (norm_network, {"hyperparameters": ["1.*"]}),
     "a transform of one's own": (smooth_network, {"transforms": [Blur()]}),
     "a layer of one's own": (own_layers, {}),
-    "all at once": (
-        own_layers,
-        {
-            "transforms": [AffineAugmentation(initial=0.1), Blur()],
-            "hyperparameters": ["0.bias"],
-            "average": "probabilities",
-        },
-    ),
+    "all at once": (own_layers, ALL | {"average": "probabilities"}),
 }
 
 

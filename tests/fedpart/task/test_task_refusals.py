@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import problems
 import refusals
 import torch
-from adapted import DRAWING, Recurrent, chain, frozen_body, trained
+from adapted import DRAWING, Named, Recurrent, Single, chain, frozen_body, trained
 from problems import CLASSES, Shift
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -62,22 +62,6 @@ def test_options_and_psi():
         ("widths of a shift", lambda: shifted.widths(torch.zeros(1)), widths),
     ]
     refusals.check((what, make, ValueError, says) for what, make, says in rows)
-
-
-class Named(nn.Module):
-    """Adds two inputs before a layer."""
-
-    def __init__(self, returned=lambda out: out):
-        super().__init__()
-        self.linear, self.returned = nn.Linear(3, 4), returned
-
-    def forward(self, a, b):
-        return self.returned(self.linear(a + b))
-
-
-class Single(Named):
-    def forward(self, x):
-        return super().forward(x, x)
 
 
 def outputs(net, inputs, *transforms):

@@ -253,6 +253,7 @@ def test_keys_are_private_stay_and_belong_to_one_federation(tmp_path):
         make_keys(tmp_path / "keys", 3)
 
 
+@pytest.mark.slow
 def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
     """A worker is forked from what has been imported, and what it imports is imported for every run."""
     program = (

@@ -61,6 +61,7 @@ def test_vectorised_clients_have_no_channels_last(seconds, tmp_path):
     assert (config.precision, config.channels_last) == ("bf16", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [auto(), tiny_training(precision="auto")], ids=["run", "train"])
 def test_every_way_is_measured(config):
     found = measure(config)

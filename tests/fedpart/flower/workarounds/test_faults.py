@@ -253,23 +253,25 @@ def test_an_executor_is_told_at_once_that_there_is_no_work(monkeypatch):
     assert len(node.pending()) == 1
 
 
-def test_a_clientapp_that_fails_without_a_reply_is_waited_for():
-    node = OneMessage(InMemoryNodeState)
-    node.fetched()
+@pytest.fixture
+def node():
+    """Flower's SuperNode, whose ClientApp has fetched a message."""
+    made = OneMessage(InMemoryNodeState)
+    made.fetched()
+    return made
+
+
+def test_a_clientapp_that_fails_without_a_reply_is_waited_for(node):
     assert node.state.finish_task(node.task, SubStatus.FAILED, "It has died.")
     assert not node.replies()
 
 
-def test_a_reply_is_handed_on_before_its_parts():
-    node = OneMessage(InMemoryNodeState)
-    node.fetched()
+def test_a_reply_is_handed_on_before_its_parts(node):
     reply = node.reply()
     assert node.replies() == [reply]
 
 
-def test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message():
-    node = OneMessage(InMemoryNodeState)
-    node.fetched()
+def test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message(node):
     node.new_task()
     node.forget(node.task)
     assert len(node.replies()) == 1

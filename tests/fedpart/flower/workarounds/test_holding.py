@@ -20,9 +20,10 @@ def tree(id, *parts):
     return ObjectTree(object_id=id, children=[ObjectTree(object_id=part) for part in parts])
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
+@pytest.fixture
+def arrivals(monkeypatch):
     monkeypatch.setattr(holding, "HOLD_SECONDS", 0.01)
+    return Arrivals()
 
 
 def test_a_message_is_for_a_node_and_a_reply_for_the_server_of_its_run():
@@ -30,8 +31,7 @@ def test_a_message_is_for_a_node_and_a_reply_for_the_server_of_its_run():
     assert whose(message("b", 1)) == SERVER
 
 
-def test_what_a_node_announces_to_another_keeps_that_one_from_nothing():
-    arrivals = Arrivals()
+def test_what_a_node_announces_to_another_keeps_that_one_from_nothing(arrivals):
     assert not for_servers(message("made up", 7)) and for_servers(message("reply", 1))
 
     def refuses(request):
@@ -45,8 +45,7 @@ def test_what_a_node_announces_to_another_keeps_that_one_from_nothing():
     assert arrivals.wait(SERVER)
 
 
-def test_a_node_is_not_answered_while_a_part_of_its_message_is_on_its_way(monkeypatch):
-    arrivals = Arrivals()
+def test_a_node_is_not_answered_while_a_part_of_its_message_is_on_its_way(arrivals, monkeypatch):
     arrivals.more(NODE)
     arrivals.announced([(message("a", 7), tree("a", "part", "known")), (message("b", 8), tree("b"))])
     arrivals.missing([message("a", 7)], {"a", "part"})
@@ -59,17 +58,16 @@ def test_a_node_is_not_answered_while_a_part_of_its_message_is_on_its_way(monkey
     assert arrivals.wait((8, 0))
 
 
-def test_a_part_of_two_messages_comes_once():
-    arrivals = Arrivals()
+def test_a_part_of_two_messages_comes_once(arrivals):
     arrivals.announced([(message(id, to), tree(id, "part")) for id, to in (("a", 7), ("b", 8))])
     for id in ("a", "b", "part"):
         arrivals.came(id)
     assert arrivals.wait(NODE) and arrivals.wait((8, 0))
 
 
-def test_what_comes_ends_the_waiting(monkeypatch):
+def test_what_comes_ends_the_waiting(arrivals, monkeypatch):
     monkeypatch.setattr(holding, "HOLD_SECONDS", 600.0)
-    arrivals, found = Arrivals(), []
+    found = []
     arrivals.announced([(message("a", 7), tree("a")), (message("b", 1), tree("b"))])
     for who in (NODE, SERVER):
         asks = threading.Thread(target=lambda who=who: found.append(arrivals.wait(who)), daemon=True)
@@ -82,10 +80,9 @@ def test_what_comes_ends_the_waiting(monkeypatch):
     assert arrivals.wait(SERVER)
 
 
-def test_beyond_some_questions_nobody_waits_and_a_node_waits_once(monkeypatch):
+def test_beyond_some_questions_nobody_waits_and_a_node_waits_once(arrivals, monkeypatch):
     monkeypatch.setattr(holding, "HOLD_SECONDS", 600.0)
     monkeypatch.setattr(holding, "MOST_HELD", 2)
-    arrivals = Arrivals()
 
     def asks(who):
         thread = threading.Thread(target=arrivals.wait, args=(who,), daemon=True)

@@ -28,27 +28,25 @@ def test_a_clientapp_that_fails_without_a_reply_is_answered_for(fetched):
     assert reply.metadata.reply_to_message_id == node.message.metadata.message_id
 
 
-def test_a_reply_that_is_there_stays_the_only_one():
-    node = OneMessage(State)
-    node.fetched()
-    reply = node.reply()
-    node.put(reply)
-    assert node.state.finish_task(node.task, SubStatus.FAILED, "It has raised.")
-    assert node.replies() == [reply]
+@pytest.fixture
+def node():
+    """Whose ClientApp has fetched the message."""
+    made = OneMessage(State)
+    made.fetched()
+    return made
 
 
-def test_a_reply_is_handed_on_when_all_of_it_is_there():
-    node = OneMessage(State)
-    node.fetched()
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_reply_is_handed_on_when_all_of_it_is_there_and_stays_the_only_one(node, fails):
     reply = node.reply()
     assert not node.replies()
     node.put(reply)
+    if fails:
+        assert node.state.finish_task(node.task, SubStatus.FAILED, "It has raised.")
     assert node.replies() == [reply]
 
 
-def test_a_clientapp_that_dies_within_its_reply_is_answered_for():
-    node = OneMessage(State)
-    node.fetched()
+def test_a_clientapp_that_dies_within_its_reply_is_answered_for(node):
     part = node.reply()
     assert not node.replies()
     assert node.state.finish_task(node.task, SubStatus.FAILED, "It has died.")
@@ -66,9 +64,7 @@ def test_the_end_of_a_task_is_not_that_of_the_next_message():
 
 
 @pytest.mark.parametrize("later", [True, False])
-def test_a_task_that_nobody_has_ended_ends_no_later_message(later):
-    node = OneMessage(State)
-    node.fetched()
+def test_a_task_that_nobody_has_ended_ends_no_later_message(node, later):
     if later:
         node.new_task()
     node.forget(node.task)
@@ -122,10 +118,8 @@ def test_a_message_whose_run_ends_while_it_comes_leaves_nothing_behind(looking):
     assert "f" * 64 not in node.state.object_store
 
 
-def test_a_reply_is_sent_though_no_message_comes(looking, monkeypatch):
+def test_a_reply_is_sent_though_no_message_comes(node, looking):
     """As if Flower had sent another in its place before, and waited for a message since."""
-    node = OneMessage(State)
-    node.fetched()
     given = {"receive": lambda: None, "object_store": node.state.object_store, "node_config": {}}
     unused = "get_run", "get_fab", "pull_object", "confirm_message_received", "trusted_entities"
     given |= dict.fromkeys(unused)

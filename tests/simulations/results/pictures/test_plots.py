@@ -301,6 +301,7 @@ def test_bytes_are_read_in_decimal_units():
     assert [byte_unit(n)[1] for n in (999, 1e3, 2.5e6, 1e9)] == ["B", "kB", "MB", "GB"]
 
 
+@pytest.mark.slow
 def test_matplotlib_is_imported_for_pictures_alone_and_never_pyplot(tmp_path):
     one_run(tmp_path, learned(12, -60, 60))
     code = (

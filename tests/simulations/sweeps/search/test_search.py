@@ -88,6 +88,7 @@ def test_the_best_configuration_is_one_that_runs_and_says_the_same(found, tmp_pa
 SLOW_SAMPLERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("tpe", "gp")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", *SLOW_SAMPLERS])
 def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
     """A search of five is one of three that goes on."""
