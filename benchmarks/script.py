@@ -1,7 +1,5 @@
 """What the scripts share: rows of JSON, times, processes of their own. The standard library will do."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """federate(): a whole run in one call, on this machine."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Extras: libraries that some features need, and not every installation has."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

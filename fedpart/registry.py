@@ -1,7 +1,5 @@
 """Names for things that a user may swap: methods, models, data sets, transforms."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """Trees: a tensor, or dicts, tuples and lists of trees; every tensor has examples in its first dimension."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Errors that several rooms raise; the message of each is one sentence for the user."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

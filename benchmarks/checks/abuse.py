@@ -8,8 +8,6 @@ In docker-compose.yml's federation, with client 3 in the hostile part, beside a 
         python benchmarks/checks/abuse.py superlink:8000 --keys /keys --minutes 20
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl

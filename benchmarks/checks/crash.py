@@ -7,8 +7,6 @@ SuperNode has not answered, which ends that run here, and is resumed.
 (this takes root). Exit status 1 if a run does not end as it should.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

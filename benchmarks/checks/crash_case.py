@@ -1,7 +1,5 @@
 """A run that something happens to, held to the weights of the same run that nothing happens to."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

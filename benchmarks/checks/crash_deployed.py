@@ -1,7 +1,5 @@
 """What becomes of a deployed run whose ServerApp, SuperLink or SuperNodes are killed."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

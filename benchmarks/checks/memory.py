@@ -5,8 +5,6 @@ python -m benchmarks.checks.memory soak --engines local,ray --rounds 1000
 python -m benchmarks.checks.memory soak --engines deployed --rounds 60 --every 4 --warmup 20
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

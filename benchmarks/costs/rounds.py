@@ -6,8 +6,6 @@ python -m benchmarks.costs.rounds widths --workload W5 --rounds 10
 python -m benchmarks.costs.rounds device --device cuda --workload W1,W2,W3,W4 --rounds 20
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import statistics

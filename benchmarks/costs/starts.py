@@ -4,8 +4,6 @@ python -m benchmarks.costs.starts commands --data ../shared/data
 python -m benchmarks.costs.starts clients simulations/configs/quickstart.yaml
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -4,8 +4,6 @@ python -m benchmarks.costs.steps partitioned --model mnist_cnn --batch 200 --sam
 python -m benchmarks.costs.steps convolutions
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ of the time, one of the ResNet-9 the same.
 ``fedpart bench`` runs it in a process of its own, ``python -m benchmarks.rounds.bare``.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

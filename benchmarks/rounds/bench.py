@@ -4,8 +4,6 @@ Every engine has a process of its own, with one thread. All are set up and warme
 interleaved: one engine runs while the others wait. Flower cannot wait, so it runs all its rounds halfway.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Collection, Sequence

@@ -3,8 +3,6 @@
 ``python -m benchmarks.rounds.deployed PROCESSES``: ``ours`` or ``flower``
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence

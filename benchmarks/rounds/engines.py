@@ -1,7 +1,5 @@
 """The engines that ``fedpart bench`` compares, and which workloads each can run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

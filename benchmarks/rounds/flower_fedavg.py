@@ -4,8 +4,6 @@ Flower's own FedAvg; a clock is all that is added. ``fedpart bench`` runs it in 
 ``python -m benchmarks.rounds.flower_fedavg``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """A client's work in bare PyTorch: gradients of its batches, added up in place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The workloads' models in plain PyTorch: affine samples, network, concrete dropout, logits averaged."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

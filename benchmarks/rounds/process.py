@@ -1,7 +1,5 @@
 """The processes that ``fedpart bench`` runs engines in, seen from outside."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

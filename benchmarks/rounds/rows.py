@@ -1,7 +1,5 @@
 """What ``fedpart bench`` reports of an engine: a row of numbers, for JSON and for people."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

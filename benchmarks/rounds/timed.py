@@ -3,8 +3,6 @@
 The standard library is all it needs, for baselines run in environments of their own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What an ensemble is worth: alone, together, in every subset; and what corrupted images do to a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any

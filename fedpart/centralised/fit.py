@@ -1,7 +1,5 @@
 """fit(): centralised training with learned hyperparameters in one call."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path

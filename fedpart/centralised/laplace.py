@@ -1,7 +1,5 @@
 """The diagonal Laplace evidence of a network in training."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """What centralised training tells while it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

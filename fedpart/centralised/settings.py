@@ -1,7 +1,5 @@
 """Settings of centralised training: plain data, and the sections of its YAML."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass

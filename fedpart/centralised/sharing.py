@@ -3,8 +3,6 @@
 This follows the authors' text. The gradients are those of a whole data set, where their code takes one batch.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset

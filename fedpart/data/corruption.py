@@ -1,7 +1,5 @@
 """Corrupted images: five closed forms at five severities, which are not those of CIFAR-10-C."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

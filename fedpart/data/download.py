@@ -1,7 +1,5 @@
 """Downloads by torchvision: a line before, one sentence where they fail, and nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

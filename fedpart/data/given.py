@@ -1,7 +1,5 @@
 """What people have their examples in, as a ``Dataset``: tensors, arrays, torch's data sets and loaders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 

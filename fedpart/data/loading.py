@@ -1,7 +1,5 @@
 """The data sets that an experiment can name, and the way to a user's own."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Cells that name something: a class, a client, a column. What means the same is one name, or refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

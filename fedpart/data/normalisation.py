@@ -1,7 +1,5 @@
 """Normalised data sets: images whose channels are brought to mean 0 and deviation 1, once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Rotated data sets: every image is turned once by an angle of its own (App. J.2)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Numbers of 64 bits that are computed with in 32: what would become one is refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

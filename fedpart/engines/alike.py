@@ -1,7 +1,5 @@
 """Whether clients' examples have one shape, as they must where several clients are computed together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Which of a client's examples each local step of a job sees."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

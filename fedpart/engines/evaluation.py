@@ -1,7 +1,5 @@
 """Clients score the network on what they hold out of training, on this machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import cached_property, partial

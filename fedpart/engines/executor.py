@@ -1,7 +1,5 @@
 """Executor: what a client computes, from the server's values to its update. Every engine calls it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

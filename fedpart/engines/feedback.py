@@ -1,7 +1,5 @@
 """What a client adds to the cohort's sum in place of psi's gradient, where examples are held out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The in-process engine in simulated time: devices of their own speed, deadlines and buffered steps."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """personalise(): a trained network, fine-tuned on one client's examples with psi fixed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

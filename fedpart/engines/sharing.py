@@ -4,8 +4,6 @@ SuperWeight Networks (Teterwak et al. 2024) learn it in one place. Here a round 
 clients send the gradients of their composed weights, as many numbers as their plain network's layers have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

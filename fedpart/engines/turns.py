@@ -1,7 +1,5 @@
 """Turns: whom a round asks, how long they take on their simulated devices, and the sum of their answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """A worker process: runs blocks of clients for a WorkerPool, in memory that it shares with it."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import pickle

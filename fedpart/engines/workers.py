@@ -1,7 +1,5 @@
 """WorkerPool: blocks of a cohort on several processes, which share w, psi and the sums."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import pickle

@@ -1,7 +1,5 @@
 """What each of several architectures is worth, and what their ensemble is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Arrays of messages: which are expected, and how they are read without trusting what they declare."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from typing import Any, NamedTuple

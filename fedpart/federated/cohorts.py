@@ -1,7 +1,5 @@
 """Cohorts: the sum of their answers, and in how many bytes values and answers travel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Evaluation on the clients: who scores a round's network, and what their scores amount to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Keyword arguments of ``federate()``, for editors and type checkers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

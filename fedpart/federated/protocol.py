@@ -1,7 +1,5 @@
 """Protocol: what server and clients agree on before the first round, and never change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Reports: what a round tells, and where a cohort is too small for its defence to bear a hostile client."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of a federated run, which server and clients share: plain data, and the sections of its YAML."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

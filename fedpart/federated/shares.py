@@ -1,7 +1,5 @@
 """Shares of clients in the settings: caps by size, and architectures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Networks of several sizes: their tasks, and how the numbers that they have in common are divided."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The Flower ClientApp: says which client it is, and executes the jobs of a round on that client's shard."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Replies of a round, taken in the cohort's order while they come in any order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from logging import WARNING, getLogger
 

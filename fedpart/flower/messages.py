@@ -1,7 +1,5 @@
 """A round's messages as the server sees them: instructions out, replies in."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, cast
 

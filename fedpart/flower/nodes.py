@@ -1,7 +1,5 @@
 """Which node is which client: node ids are Flower's and change, client numbers are ours and stay."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """PacedFedPart: the strategy where clients' time is simulated, by the devices that the settings describe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedPart: a Flower strategy for every fedpart method."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

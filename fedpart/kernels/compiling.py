@@ -1,7 +1,5 @@
 """Machine code that numba makes of kernels, where it is installed and may compile."""
 
-from __future__ import annotations
-
 import importlib.util
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Numbers of a table, in one pass over memory, for which torch takes two."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

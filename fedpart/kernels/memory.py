@@ -1,7 +1,5 @@
 """What the C library does with memory that is free for the moment."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from functools import cache

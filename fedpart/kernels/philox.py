@@ -1,7 +1,5 @@
 """What numpy's Philox4x64-10 gives, in half of its time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

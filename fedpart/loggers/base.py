@@ -1,7 +1,5 @@
 """Logger: what shows the numbers of a run while it is under way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

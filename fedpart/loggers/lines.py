@@ -1,7 +1,5 @@
 """The lines of metrics.jsonl, and the numbers that are shown of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

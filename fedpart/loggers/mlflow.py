@@ -1,7 +1,5 @@
 """MLflow: a data base in the run's folder, or a tracking server."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Printed: lines of a run for people who look on."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Loggers: all loggers of a run, as one."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

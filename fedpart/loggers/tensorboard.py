@@ -1,7 +1,5 @@
 """TensorBoard: event files in the folder ``tensorboard`` of the run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Weights & Biases: offline in the run's folder unless asked otherwise; ``wandb sync`` uploads it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import uuid

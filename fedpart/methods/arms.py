@@ -1,7 +1,5 @@
 """What FedEx's clients try: configurations of local training, in grids with a distribution each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Augerino (Benton et al. 2020), federated or not: widths grow under a regulariser on the training loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """Method: a policy that plans what is computed, and how the answers are combined."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """FedAvg with a server-side Adam (McMahan et al. 2017, Reddi et al. 2020): the baseline without psi."""
 
-from __future__ import annotations
-
 from fedpart.methods.base import METHODS, ClientView
 from fedpart.methods.plain import Plain
 from fedpart.task.gradients import Job

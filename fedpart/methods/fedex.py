@@ -1,7 +1,5 @@
 """FedEx (Khodak et al. 2021): clients try settings, and a distribution over these follows their scores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """FedRolex (Alam et al. 2022): clients' networks are a window of the units that moves on every round."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedpart.methods.base import METHODS

@@ -1,7 +1,5 @@
 """FjORD (Horvath et al. 2021): ordered dropout, a width drawn for every local step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """HeteroFL (Diao et al. 2021): clients with networks of nested widths, and a loss of their own classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import torch

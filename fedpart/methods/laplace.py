@@ -1,7 +1,5 @@
 """Training by a differentiable estimate of the marginal likelihood (Immer et al. 2022, App. D here)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal

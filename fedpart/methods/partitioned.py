@@ -1,7 +1,5 @@
 """Partitioned networks (Mlodozeniec, Reisser, Louizos 2023), federated (App. J) and centralised (I.1)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedpart.methods.base import METHODS, ClientView, Method, Schedule

@@ -1,7 +1,5 @@
 """What plain learning does: one partition, psi frozen; FedAvg federated, and here centralised training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

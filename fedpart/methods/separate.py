@@ -1,7 +1,5 @@
 """C separate networks, network k trained on chunks 1..k: the upper bound that partitioning approximates."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedpart.methods.base import METHODS, Schedule

@@ -1,7 +1,5 @@
 """Validation-set optimisation: the traditional split, with psi trained on the held-out part (Table 2)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Partitions of one network, given by the partition that each of its numbers is assigned to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal

@@ -1,7 +1,5 @@
 """Which modules can be partitioned, and which of their parameters are stacked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

@@ -4,8 +4,6 @@ Numbers that the same networks have are a block, and what of a partition is in a
 nested widths r_1 < r_2 < ... have blocks one around the other, as in HeteroFL (Diao et al. 2021).
 """
 
-from __future__ import annotations
-
 import copy
 from bisect import bisect_right
 from collections.abc import Sequence

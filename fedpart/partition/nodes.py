@@ -1,7 +1,5 @@
 """Node partitioning: units of a chain of Linear and Conv layers are assigned, weights follow (App. C)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Proportions u_1..u_C of clients, examples or parameters, and what follows from them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 

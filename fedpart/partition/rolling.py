@@ -1,7 +1,5 @@
 """Units of a network rolled by one: the same function of its inputs, other units at the front."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

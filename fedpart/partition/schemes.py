@@ -1,7 +1,5 @@
 """Partitioning schemes by name: how one network's parameters are divided where there are several chunks."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole networks as partitions: one (plain learning), or C beside each other."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Explicit noise: every random number inside a loss comes from a named stream that the caller passes in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar

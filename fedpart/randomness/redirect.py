@@ -1,7 +1,5 @@
 """Draws of a network that was not written for fedpart: torch's own random functions, made reproducible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which passes through a network draw, and that these draw reproducibly."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Shapes of the noise that a loss asks for, found without drawing any."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

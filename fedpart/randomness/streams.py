@@ -5,8 +5,6 @@ purpose, and whose counter starts at the given numbers. Nothing has to be stored
 which clients answer changes nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What layers do in a pass that could not be reproduced, or that would carry data from client to client."""
 
-from __future__ import annotations
-
 import inspect
 import random
 import sys

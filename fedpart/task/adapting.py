@@ -1,7 +1,5 @@
 """What is changed about the task's own copy of a network, so that it can be partitioned as it is."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a network keeps from one pass to the next, which no client may inherit."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """How somebody's network is called, and what it returns."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

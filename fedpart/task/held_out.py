@@ -1,7 +1,5 @@
 """How well a network does on the examples that a client holds out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

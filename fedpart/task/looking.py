@@ -1,7 +1,5 @@
 """What a network does in its first pass that training it on clients would do to others, or lose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Passes: a task's model computes with tensors that are not its own, draws reproducibly, and is looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """The bounds of a task's hyperparameters, as their kinds say them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Which parameters of a task are hyperparameters (psi), and what they are called."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections import Counter

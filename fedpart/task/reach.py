@@ -1,7 +1,5 @@
 """What a network reaches that may keep numbers from one pass to the next, and how to put it back."""
 
-from __future__ import annotations
-
 import itertools
 import operator
 import random

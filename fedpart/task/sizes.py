@@ -1,7 +1,5 @@
 """A task whose network has another size, for clients with devices of different sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

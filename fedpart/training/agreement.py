@@ -1,7 +1,5 @@
 """What decides a run's numbers, as plain data: server and clients compare it, and a run that resumes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a network costs to compute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Files that are replaced as a whole, whenever the writer dies, and seals, which tell a changed one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """How a client trains: the settings of its steps, and SGD from the server's values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

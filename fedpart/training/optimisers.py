@@ -3,8 +3,6 @@
 They are torch's functions: its classes import torch's compiler with the first of them, which takes seconds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

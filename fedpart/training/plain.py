@@ -1,7 +1,5 @@
 """The network alone, with what was learned in its own layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

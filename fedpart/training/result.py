@@ -1,7 +1,5 @@
 """What came out of training: a network with its hyperparameters, and the reports of the run."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar

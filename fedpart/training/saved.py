@@ -1,7 +1,5 @@
 """load(): the network and the hyperparameters that a run has left in its folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path

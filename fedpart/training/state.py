@@ -1,7 +1,5 @@
 """ModelState: w and psi with their optimisers, evaluated and checkpointed."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

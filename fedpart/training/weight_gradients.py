@@ -1,7 +1,5 @@
 """Gradients of layers' weights on a data set, in inference."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

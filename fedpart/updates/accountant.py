@@ -1,7 +1,5 @@
 """What repeated Gaussian noise on sums over sampled clients costs in privacy: Renyi accounting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

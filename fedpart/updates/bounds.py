@@ -1,7 +1,5 @@
 """Bounds: up to which length the parts of an update count, psi's gradient and the changes of cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

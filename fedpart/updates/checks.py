@@ -1,7 +1,5 @@
 """What a client's update must be before it touches any state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Ledger: how many sums a private run has released, on the disk before each is made."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Attack: what hostile clients learn from, and what they upload in place of what they have computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 

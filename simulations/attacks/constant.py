@@ -1,7 +1,5 @@
 """constant, nan: the same number everywhere."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """inner: inner product manipulation (Xie et al. 2020)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedpart.updates.update import Update

@@ -1,7 +1,5 @@
 """labels: an honest client whose labels are wrong."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedpart import Dataset

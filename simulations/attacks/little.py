@@ -1,7 +1,5 @@
 """little: a little is enough (Baruch et al. 2019)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedpart.updates.update import Update

@@ -1,7 +1,5 @@
 """psi: honest weights, and a gradient of the hyperparameters that is not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedpart.updates.update import Update

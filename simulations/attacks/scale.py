@@ -1,7 +1,5 @@
 """scale: the client's own change, many times as long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedpart.updates.update import Update

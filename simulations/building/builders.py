@@ -1,7 +1,5 @@
 """Calls of what a configuration names, with its options; what does not fit is a sentence about a key."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """From a configuration to its data: loaded, rotated, normalised, reduced, and split among clients."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from dataclasses import replace

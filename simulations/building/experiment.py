@@ -1,7 +1,5 @@
 """From a configuration to everything a run needs: task, data, and what the kind of run adds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """From a run's folder to the network that it has trained: what ``fedpart.load`` finds by an entry point."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

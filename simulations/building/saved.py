@@ -1,7 +1,5 @@
 """From a finished run's folder to the psi and the weights that it found."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

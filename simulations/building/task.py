@@ -1,7 +1,5 @@
 """From a configuration to the task: the model, its hyperparameters and how it computes."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

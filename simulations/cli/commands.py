@@ -1,7 +1,5 @@
 """What the commands do, from what was typed to what is shown at the end."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence

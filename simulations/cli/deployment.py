@@ -1,7 +1,5 @@
 """Commands about a federation of processes: ``fedpart up``, ``keys``, ``submit``, ``status``, and others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Commands that run experiments here: ``fedpart run``, ``compare``, ``report``, ``train``, and others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated

@@ -1,7 +1,5 @@
 """What the commands about a federation of processes do, from what was typed to what is shown."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

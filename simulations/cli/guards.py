@@ -1,7 +1,5 @@
 """Guards of the command line: expected errors become a sentence and an exit status."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

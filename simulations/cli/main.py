@@ -1,7 +1,5 @@
 """The ``fedpart`` command: all of its commands, and where it begins."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Options and arguments that several commands take, and what they mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Keys and sections of a configuration, made for pydantic from the library's settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Configurations of experiments, read from YAML and ``key=value`` settings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

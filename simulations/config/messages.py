@@ -1,7 +1,5 @@
 """One sentence for a configuration that does not fit, in place of pydantic's many lines."""
 
-from __future__ import annotations
-
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence

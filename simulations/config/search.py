@@ -1,7 +1,5 @@
 """SearchSection: what `fedpart search` tries, and how it chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf

@@ -1,7 +1,5 @@
 """Config: the keys that federated and centralised experiments share, and what every configuration can do."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Configurations that come with fedpart, by name: quickstart, table4/mnist_1250, tables/sizes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

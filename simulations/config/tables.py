@@ -1,7 +1,5 @@
 """TableFile: the rows, seeds and columns of a table that `fedpart table` makes from runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

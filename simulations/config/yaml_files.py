@@ -1,7 +1,5 @@
 """Reading a YAML file and those it extends, and settings given as ``key=value``."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

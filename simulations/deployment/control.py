@@ -1,7 +1,5 @@
 """Control: what the operator asks of a SuperLink."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 With an address: the Flower server there answers. Without: the executor in this container looks for tasks.
 """
 
-from __future__ import annotations
-
 import ssl
 import sys
 import time

@@ -1,7 +1,5 @@
 """The private folder of a federation: a certificate authority, certificates, keys and shared secrets."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import os

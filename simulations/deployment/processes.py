@@ -1,7 +1,5 @@
 """Processes: those of a federation on this machine, restarted when they end, ended with this one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The programs of a federation on this machine, as commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedpart.flower.workarounds.executor import tool

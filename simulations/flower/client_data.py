@@ -1,7 +1,5 @@
 """What a client's process needs of an experiment, with the client's data in a file for the next process."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import itertools

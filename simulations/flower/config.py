@@ -1,7 +1,5 @@
 """Experiments from Flower's run config, which knows scalars only."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Cell: one run among others, what its folder holds, and whether that is what is asked for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Contents: what the files of a run's folder hold, checked when they are read."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

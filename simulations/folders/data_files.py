@@ -1,7 +1,5 @@
 """Which files of the user's a run is made of: written down at its start, compared later on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Locks: one process at a time in a folder."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The resolved configuration in a run's folder: with a checksum, and remembered by whoever has written it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

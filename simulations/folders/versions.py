@@ -1,7 +1,5 @@
 """What computed the numbers of a run: versions of libraries, and the commit of this code."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """The loop of plain training: a step along the gradient of each loss."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What the commands of this room say when they are given what does not fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 ``python -m simulations.pretraining.resnet`` writes what ``simulations/configs/frozen_resnet.yaml`` reads.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 ``python -m simulations.pretraining.text`` writes what ``simulations/configs/lora_text.yaml`` reads.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The Ray actor in which a Flower ClientApp answers messages."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Joining a Ray cluster; one that is started here is out of reach of signals to this process's group."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

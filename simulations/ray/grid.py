@@ -1,7 +1,5 @@
 """RayGrid: Flower's Grid over Ray actors in which the ClientApp runs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import sys

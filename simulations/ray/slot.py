@@ -1,7 +1,5 @@
 """Slots: memory in which actors hand over the arrays of their replies to a driver on the same machine."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from collections.abc import Iterator

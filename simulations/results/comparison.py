@@ -1,7 +1,5 @@
 """Comparison: what was found out about several methods, as a table for terminal, Markdown, CSV and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Overview: several comparisons in one table, as the paper's Table 4 has; and the headline of one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What fine-tuning on each client's own examples has gained: as numbers, and for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

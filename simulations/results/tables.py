@@ -1,7 +1,5 @@
 """Tables of texts, for the terminal and for Markdown, and of numbers, for CSV and JSON."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Numbers as people read them: bytes, seconds, counts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

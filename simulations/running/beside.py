@@ -1,7 +1,5 @@
 """A second run beside a first one: another method on the same data, clients and cohorts, to compare with."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Exporting: the network of a finished run in a file that needs no fedpart, checked before it is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

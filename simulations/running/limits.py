@@ -1,7 +1,5 @@
 """Limits: what a summary says of the bounds of updates and of psi, and of whom they have held."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict

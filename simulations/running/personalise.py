@@ -1,7 +1,5 @@
 """Personalising: the network of a finished federated run, fine-tuned on the examples of each client."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

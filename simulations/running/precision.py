@@ -1,7 +1,5 @@
 """precision: auto: the precision and memory format in which this machine computes a step fastest."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterable

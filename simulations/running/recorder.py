@@ -1,7 +1,5 @@
 """Recorder: takes the reports of a run to its folder and the screen, and ends the run where a signal came."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a resumed run may change: nothing that decides its numbers, except that it may go on for longer."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any

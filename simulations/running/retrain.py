@@ -1,7 +1,5 @@
 """Retraining (App. G): a plain network, trained with the hyperparameters that a run has found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

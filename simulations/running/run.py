@@ -1,7 +1,5 @@
 """run_experiment: one run from its configuration to its folder, federated on any engine or centralised."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext

@@ -1,7 +1,5 @@
 """Scores of a state on a data set, as a summary has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedpart import Dataset, Federation, Training

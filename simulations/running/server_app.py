@@ -1,7 +1,5 @@
 """The Flower ServerApp: what ``fedpart run`` does, over the grid that Flower gives."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext

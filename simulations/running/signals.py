@@ -1,7 +1,5 @@
 """SIGINT and SIGTERM, which let a run end in order."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

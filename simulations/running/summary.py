@@ -1,7 +1,5 @@
 """The summary of a finished run: what ``summary.json`` holds."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any

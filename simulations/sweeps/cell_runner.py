@@ -1,7 +1,5 @@
 """CellRunner: makes runs that belong together, here or in processes of their own, and tells how they end."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

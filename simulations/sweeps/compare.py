@@ -1,7 +1,5 @@
 """Compare: several methods on the same data, clients and cohorts, one run folder per method and seed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pool: runs in processes of their own, some at a time, each with its own torch threads."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

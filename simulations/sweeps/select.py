@@ -1,7 +1,5 @@
 """Select: one training run for each value of a key, compared by the evidence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from simulations.building.experiment import build

@@ -1,7 +1,5 @@
 """Table: rows of settings, a run for each row and seed, and what their summaries say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 With ``--kernels ours`` images are channels-last and Adam is fused, which pfl leaves to its user.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Rounds of pfl's FedAvg: SimulatedBackend, FederatedAveraging, PyTorchModel and torch's Adam."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Image files in a folder or a zip file: where they lie, how they are read, which class each belongs to."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """CIFAR-10 (Krizhevsky 2009), from torchvision's files or as images in a folder or zip file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

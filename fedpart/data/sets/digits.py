@@ -1,7 +1,5 @@
 """Handwritten digits that come with scikit-learn: real data without a download."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

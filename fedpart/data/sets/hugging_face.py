@@ -1,7 +1,5 @@
 """Data sets of the Hugging Face hub, and files in the formats that the package ``datasets`` reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

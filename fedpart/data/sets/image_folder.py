@@ -1,7 +1,5 @@
 """Images sorted into a folder per class (torchvision's ImageFolder layout), in a folder or a zip file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Input selection (Lyle et al. 2020): a synthetic task with informative and spurious inputs."""
 
-from __future__ import annotations
-
 import torch
 
 from fedpart.data.dataset import Dataset, Splits

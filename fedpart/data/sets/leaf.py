@@ -1,7 +1,5 @@
 """The JSON files of LEAF (Caldas et al. 2018, arXiv:1812.01097), whose users are the clients."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """MNIST (LeCun et al. 1998) from a folder in torchvision's layout."""
 
-from __future__ import annotations
-
 import math
 import os
 import struct

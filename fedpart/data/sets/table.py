@@ -1,7 +1,5 @@
 """Examples in a table: a CSV or Parquet file with a column to predict, and one that says whose a row is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Short texts of a small artificial language, each about a topic: text without files or a download."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Image classification data sets of torchvision, by name."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Mapping

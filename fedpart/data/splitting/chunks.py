@@ -1,7 +1,5 @@
 """Chunks D_1..D_C of data in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which training examples form the validation and test sets, where a source of data does not say so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, get_args
 

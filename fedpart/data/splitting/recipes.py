@@ -1,7 +1,5 @@
 """Recipes that divide examples among clients, each a :class:`.Split`."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from typing import Protocol

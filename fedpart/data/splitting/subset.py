@@ -1,7 +1,5 @@
 """Parts of data sets: a fixed random choice of points, some classes, and what each client has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

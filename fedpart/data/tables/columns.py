@@ -1,7 +1,5 @@
 """What the columns of a table mean: inputs, targets, and whose an example is."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

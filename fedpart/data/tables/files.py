@@ -1,7 +1,5 @@
 """CSV and Parquet files as columns."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Gradients of many networks at once, each on a batch of its own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

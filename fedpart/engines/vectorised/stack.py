@@ -1,7 +1,5 @@
 """Stack: jobs of several clients as one computation, their networks one on top of another (torch.func)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby

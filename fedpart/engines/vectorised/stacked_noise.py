@@ -1,7 +1,5 @@
 """The noise of many jobs at once: what each would draw alone, one on top of another, for vmap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import Executor
 

@@ -1,7 +1,5 @@
 """Pace: how long simulated clients take, and whom a server waits for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedpart.federated.pace.buffered import Buffered

@@ -1,7 +1,5 @@
 """Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022), in simulated time."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Fleet: the simulated devices of all clients, drawn from distributions or read from a file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """Distributions by name, for what differs between devices: a function of a random stream and its numbers."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

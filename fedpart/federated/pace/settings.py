@@ -1,7 +1,5 @@
 """Settings of simulated devices, and of whom a round waits for."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

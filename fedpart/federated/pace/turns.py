@@ -1,7 +1,5 @@
 """Turns: whom the server asks in a round, and whose answers it steps with, by simulated time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

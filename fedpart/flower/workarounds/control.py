@@ -6,8 +6,6 @@ details. And Flower packs an app by a private function, or by a command that tak
 The test: ``test_faults.py::test_a_run_whose_serverapp_has_died_is_failed``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping

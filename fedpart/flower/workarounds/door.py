@@ -18,8 +18,6 @@ The tests, in ``test_faults.py``: ``test_a_stranger_is_read_to_the_end``, ``test
 and ``test_heads_have_no_end``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

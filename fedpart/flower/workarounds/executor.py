@@ -8,8 +8,6 @@ it takes all of its session with it, and Flower's executor ends when this one is
 The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,8 +5,6 @@ The faults of Flower's own are told at :class:`GuardedGrid` and :class:`_Calls`.
 The tests: in ``test_grid.py``, those whose names begin with ``test_flowers_own_grid``.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

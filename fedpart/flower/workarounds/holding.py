@@ -8,8 +8,6 @@ The tests: ``test_faults.py::test_a_superlink_hands_out_a_message_before_its_par
 ``test_flower_waits_as_long_as_ever_between_two_looks`` there.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable

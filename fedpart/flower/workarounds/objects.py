@@ -9,8 +9,6 @@ The tests: ``test_grid.py::test_flowers_own_grid_raises_on_them``, and
 ``test_a_record_has_as_many_names_as_it_claims`` there.
 """
 
-from __future__ import annotations
-
 import json
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict

@@ -8,8 +8,6 @@ The tests: ``test_faults.py::test_messages_need_an_identity_that_nobody_else_can
 ``test_a_message_does_not_tell_its_size``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict

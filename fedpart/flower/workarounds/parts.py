@@ -9,8 +9,6 @@ The test, by the store's own refusal:
 ``test_superlink_parts.py::test_the_server_is_believed_about_objects_that_a_node_has_announced``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from flwr.supercore.inflatable.inflatable_object import (

@@ -7,8 +7,6 @@ files, whatever module of Flower's has them; calls are plain HTTPS. gRPC is not 
 The test: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api``.
 """
 
-from __future__ import annotations
-
 import importlib
 import ipaddress
 import re

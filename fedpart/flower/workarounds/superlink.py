@@ -11,8 +11,6 @@ The tests: ``test_faults.py::test_everybody_may_submit_a_run``, and
 ``test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again`` there.
 """
 
-from __future__ import annotations
-
 import argparse
 import hmac
 import importlib

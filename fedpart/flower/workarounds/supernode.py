@@ -16,8 +16,6 @@ The tests: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks
 ``test_a_message_whose_run_ends_while_it_comes_leaves_a_task_behind`` there.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence

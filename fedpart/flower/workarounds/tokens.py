@@ -7,8 +7,6 @@ The tests: ``test_faults.py::test_a_token_is_on_the_command_line`` and, there,
 ``test_a_token_is_in_the_database``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import subprocess

@@ -10,8 +10,6 @@ the SuperNode told so. Arguments are those of ``flower-superexec``; what is no C
 The test: ``test_faults.py::test_an_executor_starts_a_process_for_every_message``.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import multiprocessing

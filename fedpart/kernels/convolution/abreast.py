@@ -4,8 +4,6 @@ So no lane is idle, whatever the numbers of channels and filters. What is loaded
 filters, and four pixels are pooled before they leave the registers.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 Addresses and distances are in bytes, and may be any: nothing has to lie at a multiple of a vector's size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any

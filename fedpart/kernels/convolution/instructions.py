@@ -3,8 +3,6 @@
 These lists are for ``add_products``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

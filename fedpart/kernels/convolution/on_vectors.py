@@ -6,8 +6,6 @@ and ReLU those that are positive. A product of matrices cannot make use of that.
 by side, each of the others is one row of numbers times one factor.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

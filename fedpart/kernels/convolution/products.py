@@ -1,7 +1,5 @@
 """Sums of products that stay in registers until they are complete, sixteen lanes of a vector at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

@@ -5,8 +5,6 @@ stacked: they lie beside each other, as if they were channels of one. So little 
 begin with a vector, of 64 bytes. Elsewhere vectors run over into the next pixel, or into room at the end.
 """
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Estimates of the log marginal likelihood that psi can follow: functions of sums over examples."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple

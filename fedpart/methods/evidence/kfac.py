@@ -1,7 +1,5 @@
 """Laplace's approximation with Kronecker factors, differentiable by psi (Immer et al. 2022; App. D)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Post-hoc diagonal Laplace: the log marginal likelihood of a trained network, to compare with L_ML."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple

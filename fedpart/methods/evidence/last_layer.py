@@ -1,7 +1,5 @@
 """Evidence of the last layer, our stand-in for the Gaussian process of Schwobel et al. (2021)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

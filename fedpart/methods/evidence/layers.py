@@ -1,7 +1,5 @@
 """What the linear layers and convolutions of a network take and return in a pass."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -18,8 +18,6 @@ Coordinates are those of ``grid_sample``: the image spans [-1, 1] on both axes (
 matrix ``A [2, 3]`` maps a point of the output to the point of the input that is read there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal

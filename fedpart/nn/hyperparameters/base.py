@@ -1,7 +1,5 @@
 """What makes a number a hyperparameter: a module says which of its parameters are psi."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self

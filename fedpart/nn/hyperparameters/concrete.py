@@ -1,7 +1,5 @@
 """A concrete mask whose noise is coarse: its 65,536 values are computed once, and looked up from then on."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

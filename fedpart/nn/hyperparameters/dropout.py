@@ -1,7 +1,5 @@
 """Concrete (relaxed Bernoulli) dropout with a learned rate (Maddison et al. 2016, Gal et al. 2017)."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

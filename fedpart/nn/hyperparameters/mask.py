@@ -1,7 +1,5 @@
 """Masks over input features (Section 5): fixed, to compare models by L_ML, and learned."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Gaussian noise on the inputs with a learned standard deviation."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Boxes with soft edges: masks that are differentiable in their width and place."""
 
-from __future__ import annotations
-
 import math
 
 import torch

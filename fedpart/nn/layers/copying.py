@@ -1,7 +1,5 @@
 """Copies of modules, and layers put in the place of others."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """GroupNorm in channels-last memory format, behind what has no gradient."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

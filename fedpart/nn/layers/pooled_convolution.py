@@ -1,7 +1,5 @@
 """A convolution whose result is pooled by 2 x 2 and rectified."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

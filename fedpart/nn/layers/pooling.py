@@ -5,8 +5,6 @@ backward, and keeps eight bytes per output for where a maximum was; on a CPU tha
 convolutions do in bfloat16.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Scaler: what a narrow network's layer puts out while it trains, scaled up (HeteroFL, Diao et al. 2021)."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 

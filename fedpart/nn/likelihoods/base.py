@@ -1,7 +1,5 @@
 """What a likelihood is: averaged network outputs become a negative log-likelihood per example."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping

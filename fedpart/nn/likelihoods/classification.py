@@ -1,7 +1,5 @@
 """One class per example, with a temperature and label noise that may be learned."""
 
-from __future__ import annotations
-
 import math
 
 import torch

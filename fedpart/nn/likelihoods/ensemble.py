@@ -1,7 +1,5 @@
 """One class per example, predicted by several networks whose probabilities are averaged."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The loss that a network computes by itself, given the labels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

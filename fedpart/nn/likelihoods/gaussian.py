@@ -1,7 +1,5 @@
 """Regression with Gaussian noise, whose variance may be learned."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Several yes-or-no labels per example."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from torch import Tensor

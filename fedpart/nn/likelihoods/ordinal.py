@@ -1,7 +1,5 @@
 """Classes that have an order: grades, stages, stars."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

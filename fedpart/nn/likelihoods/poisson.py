@@ -1,7 +1,5 @@
 """Counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

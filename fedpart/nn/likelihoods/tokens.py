@@ -1,7 +1,5 @@
 """A class for each position of a sequence; some positions may have none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from torch import Tensor

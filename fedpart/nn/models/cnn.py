@@ -1,7 +1,5 @@
 """Convolutional networks for small images, with learned dropout between layers."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from math import ceil
 

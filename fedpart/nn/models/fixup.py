@@ -1,7 +1,5 @@
 """Fixup residual networks (Zhang, Dauphin and Ma 2019): scalar scales and biases in place of norms."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """A trained ResNet-18 whose body is frozen, under a head that is trained."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """HeteroFL's network for MNIST, in any of its widths (Diao et al. 2021)."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from torch import nn

@@ -1,7 +1,5 @@
 """A pretrained classifier of texts from a local folder, fine-tuned by LoRA with learned scale and dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

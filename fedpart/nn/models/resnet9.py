@@ -1,7 +1,5 @@
 """A small residual network for CIFAR-sized images, with learned dropout inside its residual blocks."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Residual networks with norms before convolutions (wide ones, and V2), GroupNorm in place of BatchNorm."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial

@@ -5,8 +5,6 @@ and its authors' code. A bank has the templates of one block; where weights of s
 cluster, the larger ones have the smaller ones' blocks, and one more each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Sharing: what networks have in common, and how their layers' weights are composed from it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

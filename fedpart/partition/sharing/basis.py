@@ -3,8 +3,6 @@
 "All-In-One Neural Composition" (Mei et al. 2022) and its authors' code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, prod

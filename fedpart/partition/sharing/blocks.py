@@ -1,7 +1,5 @@
 """Weights of several sizes as blocks, one around the other: each has the leading corner of the next."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod

@@ -1,7 +1,5 @@
 """A network whose layers' weights are composed from numbers that other layers and networks have, too."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

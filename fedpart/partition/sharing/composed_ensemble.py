@@ -1,7 +1,5 @@
 """SuperWeight Networks' ensembles, and others whose members' weights are composed from shared numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which layers of networks have composed weights, and which of these belong together."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatch
 from typing import Any

@@ -4,8 +4,6 @@
 have their coefficients in common, is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain, combinations
 from math import isnan, prod

@@ -1,7 +1,5 @@
 """Codec: the bytes in which the change of a partition travels from a client to the server."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 

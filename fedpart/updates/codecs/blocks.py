@@ -1,7 +1,5 @@
 """Blocks: numbers as whole multiples of a scale that their block has, rounded at random, up or down."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """int4: 15 levels in each block of 64 numbers, 4.5 bits a number."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """topk: the largest changes alone, and where they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Defence: one vector that stands for those of n clients, whatever a few of them have sent."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar

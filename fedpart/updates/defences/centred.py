@@ -1,7 +1,5 @@
 """Centred clipping with momentum (Karimireddy et al. 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

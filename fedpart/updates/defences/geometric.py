@@ -1,7 +1,5 @@
 """The geometric median: RFA (Pillutla et al. 2022), by a smoothed Weiszfeld algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Multi-Krum (Blanchard et al. 2017): the mean of those whose neighbours are near."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The median of each coordinate (Yin et al. 2018)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

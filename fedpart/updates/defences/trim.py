@@ -1,7 +1,5 @@
 """The trimmed mean (Yin et al. 2018): each coordinate without its largest and smallest values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

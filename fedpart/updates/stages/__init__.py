@@ -1,7 +1,5 @@
 """Stages: safeguards and savings, a file each, in the order in which a client's update meets them."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from fedpart.updates.stages.base import Run, Stage

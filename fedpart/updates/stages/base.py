@@ -1,7 +1,5 @@
 """Stage: one safeguard or saving of a run, from the client's training to the server's step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol

@@ -1,7 +1,5 @@
 """Clipping: the norms up to which what a client uploads counts, and by which they are bounded."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Mapping

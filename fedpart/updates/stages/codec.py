@@ -1,7 +1,5 @@
 """Upload codec: clients send their changes of weights in fewer bits, and the server reads what these say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedpart.randomness.streams import generator

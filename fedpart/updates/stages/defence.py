@@ -1,7 +1,5 @@
 """Defended sums: a cohort's updates as one that a few of its clients cannot move far, whatever they send."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

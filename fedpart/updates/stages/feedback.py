@@ -1,7 +1,5 @@
 """Error feedback: what codes have lost of a client's changes is added to its next ones."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import warnings

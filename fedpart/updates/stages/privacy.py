@@ -1,7 +1,5 @@
 """Differential privacy of clients with partial uploads: cohorts, noise, and what they cost."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence

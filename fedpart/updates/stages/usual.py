@@ -1,7 +1,5 @@
 """Usual norms: how long clients' uploads have been lately, the bounds that follow, and an alarm."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The pictures of a run and of a comparison, written as PNG."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

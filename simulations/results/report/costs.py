@@ -1,7 +1,5 @@
 """What a method costs: seconds, bytes, local steps, and FedHPO-B's estimate of its time on real devices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import median
 from typing import Any

@@ -1,7 +1,5 @@
 """What lies in a folder: the runs of one comparison, of several, or a single run; in words and tables too."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the page shows of a centralised run, a selection and a search."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

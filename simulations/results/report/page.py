@@ -1,7 +1,5 @@
 """The page: what lies in a folder, put into one HTML file that needs no network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

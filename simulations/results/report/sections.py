@@ -1,7 +1,5 @@
 """Sections of the page about a comparison: charts, None where there is nothing to show, or why that is so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from simulations.results.curves import LAST, Run, metric, seconds_to_accuracy, with_curve

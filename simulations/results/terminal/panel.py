@@ -1,7 +1,5 @@
 """The panel at the end of a run: what came out, in words for somebody who has never seen the method."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Progress: a live bar with accuracy and psi on a terminal, else a line a round, after ten an evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of the panel at the end of a run: what was learned, how good it is, and what it has cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

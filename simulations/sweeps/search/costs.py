@@ -1,7 +1,5 @@
 """Costs: searches and runs against each other, by what their users would deploy and what that has cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Search: trials of other values, one run each, until there are enough; the best one as a configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Study: Optuna's memory of a search, in the search's folder: what is tried next, and how trials get on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Gaussian blur whose largest strength is learned."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

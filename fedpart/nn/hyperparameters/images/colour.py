@@ -1,7 +1,5 @@
 """Brightness, contrast, saturation and hue of images, with learned ranges."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """A square cut out of each image, whose side is learned (DeVries and Taylor 2017, *Cutout*)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Flips of images with a learned probability."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """A stripe across an axis, set to 0, whose largest width is learned (Park et al. 2019, *SpecAugment*)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Shifts of signals in time, with a learned range."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """LoRA's scale and dropout, learned (Hu et al. 2021), in models of peft."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal

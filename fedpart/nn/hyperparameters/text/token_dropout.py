@@ -1,7 +1,5 @@
 """Dropout of whole tokens with a learned rate."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedpart.nn.hyperparameters.concrete import keep

@@ -1,7 +1,5 @@
 """BatchEnsemble: one weight, and for each member a matrix of rank one (Wen et al. 2020)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

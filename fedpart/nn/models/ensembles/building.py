@@ -1,7 +1,5 @@
 """The model ``ensemble``: a configuration's list of members becomes one network."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

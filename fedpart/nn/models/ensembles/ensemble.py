@@ -1,7 +1,5 @@
 """What an ensemble is, what its members may share, and the one whose members share nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

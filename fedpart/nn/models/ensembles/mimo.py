@@ -1,7 +1,5 @@
 """MIMO: one network that takes several images at a time and tells the class of each (Havasi et al. 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

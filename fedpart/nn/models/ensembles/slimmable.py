@@ -1,7 +1,5 @@
 """Slimmable networks: one set of weights, of which narrower networks use leading slices (Yu et al. 2019)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn

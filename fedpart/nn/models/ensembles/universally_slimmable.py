@@ -1,7 +1,5 @@
 """Universally slimmable networks: of many widths, each step trains a few (Yu and Huang 2019)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn
