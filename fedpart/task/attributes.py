@@ -46,10 +46,11 @@ class Attributes:
         Raises:
             ValueError: it names the attribute.
         """
-        before, first = self._before.values, Reach(self._layers).values
+        before, now = self._before.values, Reach(self._layers)
+        first = now.values
         changed = [key for key in first | before if first.get(key) != before.get(key)]
         counted = torch._C._len_torch_function_stack()  # somebody looks at each call, and would see too many
-        if not changed and (counted or _alike_for_few(outputs, given, again)):
+        if not changed and (not now.of_user or counted or _alike_for_few(outputs, given, again)):
             return
         for key in changed:
             if isinstance(first.get(key), Drawn):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from fedpart.nn.layers.copying import DERIVED
 from fedpart.randomness.redirection import Kind
@@ -60,11 +60,11 @@ class FirstLook:
             return compute(*(_copies(given) if self._writes else given))
         if (kind, drawing is None) in self._looked_at:
             return self._later(tensors, given, compute)
-        with unwatched():
+        with unwatched(), _disable_current_modes():
             inputs, attributes = _copies(given), Attributes(self._model)
             held = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
             before = {
-                name: (_place(tensor), version_of(tensor), _sums(tensor)) for name, tensor in held.items()
+                name: (_place(tensor), version_of(tensor), _sum(tensor)) for name, tensor in held.items()
             }
             names = {**held, **{f"{_INPUTS}{at}": leaf for at, leaf in enumerate(tensors_in(inputs))}}
             memory = _Memory(names)
@@ -82,7 +82,8 @@ class FirstLook:
                         f"hyperparameter."
                     )
                 raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
-            self._check_held(held, before, reads.written)
+            with _disable_current_modes():
+                self._check_held(held, before, reads.written)
 
             def again(given: tuple[Tree, Tree]) -> Any:
                 with drawing() if drawing is not None else nullcontext():
@@ -127,12 +128,12 @@ class FirstLook:
         """Refuse a pass that has changed what the network holds; :func:`.watched` looks at most buffers."""
         after = dict(_registered(self._model))
         for name, tensor in held.items():
-            place, version, sums = before[name]
+            place, version, numbers = before[name]
             now = after.get(name, tensor)
             buffer = name not in self._parameters
             if buffer and (now is not tensor or version_of(tensor) != version):
                 continue
-            if now is not tensor or _place(tensor) != place or name in written or _sums(tensor) != sums:
+            if now is not tensor or _place(tensor) != place or name in written or _sum(tensor) != numbers:
                 raise _changed(name)
 
     def _named(self, leaf: Tensor) -> str:
@@ -234,14 +235,12 @@ def _place(tensor: Tensor) -> tuple[int, torch.Size, bool]:
     return memory_of(tensor), tensor.shape, tensor.requires_grad
 
 
-def _sums(tensor: Tensor) -> tuple[str, ...]:
-    """Others after a change through a NumPy array of the same memory, which is no operation of torch's."""
-    tensor = tensor.detach()
+def _sum(tensor: Tensor) -> str:
+    """Another after a change through a NumPy array of the same memory, which is no operation of torch's."""
     with suppress(RuntimeError):  # a type that has none
         if tensor.device.type == "cpu" and tensor.layout == torch.strided:
-            norm = torch.linalg.vector_norm(tensor) if tensor.is_floating_point() else tensor.sum()
-            return str(tensor.sum().item()), str(norm.item())
-    return ()
+            return str(tensor.detach().sum().item())
+    return ""
 
 
 def _copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:

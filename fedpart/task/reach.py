@@ -62,10 +62,12 @@ class Reach:
 
     Attributes:
         values: what can be compared, by place.
+        of_user: whether a class or a function among them is neither torch's nor the library's.
     """
 
     def __init__(self, layers: Mapping[str, nn.Module]) -> None:
         self.values: dict[Place, Any] = {}
+        self.of_user = False
         self._back: list[Callable[[], None]] = []
         self._seen = set(map(id, layers.values()))
         for name, layer in layers.items():
@@ -140,6 +142,7 @@ class Reach:
     def _class(self, name: str, kind: type) -> None:
         if id(kind) in self._seen or not _of_user(kind.__module__):
             return
+        self.of_user = True
         self._seen.add(id(kind))
         held = {key: value for key, value in vars(kind).items() if _is_datum(key, value)}
         self._back.append(partial(_reset, kind, held))
@@ -157,6 +160,7 @@ class Reach:
         code = getattr(function, "__code__", None)
         if depth < 0 or code is None or id(function) in self._seen or not _of_user(function.__module__):
             return
+        self.of_user = True
         self._seen.add(id(function))
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             with suppress(ValueError):  # an empty one
