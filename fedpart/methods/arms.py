@@ -12,7 +12,7 @@ from fedpart.training.local import LocalSettings
 
 DROPOUT = "dropout"  # the rate of all dropout layers; the other keys are fields of LocalSettings
 KEYS = ("learning_rate", "momentum", "weight_decay", "epochs", "batch_size", DROPOUT)
-WHOLE = [field.name for field in fields(LocalSettings) if field.type == "int"]
+WHOLE = [field.name for field in fields(LocalSettings) if field.type is int]
 
 # Ranges of the published code (mkhodak/FedEx, cifar.py); here momentum is below 1, and the drop rate above 0.
 SPACE: Mapping[str, Any] = {
