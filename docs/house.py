@@ -13,30 +13,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from import_graph import edges, rooms  # noqa: E402
+from import_graph import edges, floors_of, rooms  # noqa: E402
 
 ROW, NAME, SAYS, EDGE = 22, 96, 560, 14  # in pixels: of a room, its name, its sentence, and around all
 
 
-def floors() -> list[str]:
-    """The rooms of fedpart, the lowest first, as the test of imports has them."""
-    tree = ast.parse((ROOT / "tests" / "fedpart" / "test_floors.py").read_text())
-    values = (
-        node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
-    )
-    order: list[str] = ast.literal_eval(next(values))
-    return [room for room in order if (ROOT / Path(*room.split("."))).is_dir() and "." in room]
-
-
 def sentence(room: str) -> str:
     """What a room is for: the first line of its ``__init__.py``."""
-    text = (ROOT / Path(*room.split(".")) / "__init__.py").read_text()
+    text = (_folder(room) / "__init__.py").read_text()
     return (ast.get_docstring(ast.parse(text)) or "").splitlines()[0].partition(": ")[2]
 
 
 def picture() -> str:
     """The drawing, as SVG."""
-    order = floors()[::-1]
+    order = [
+        room for room in floors_of("fedpart/test_floors.py")[::-1] if "." in room and _folder(room).is_dir()
+    ]
     known = {
         name: {used for used in targets if _in(used, order)} for name, targets in edges("fedpart").items()
     }
@@ -63,6 +55,10 @@ def picture() -> str:
             at = left + ROW * order.index(below) + ROW / 2
             parts.append(f'<circle cx="{at}" cy="{top + ROW / 2}" r="5" fill="#2c5d8f"/>')
     return "\n".join([*parts, "</svg>\n"])
+
+
+def _folder(room: str) -> Path:
+    return ROOT.joinpath(*room.split("."))
 
 
 def _in(module: str, order: list[str]) -> bool:

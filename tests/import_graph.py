@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -108,3 +109,9 @@ def _reached(start: str, edges: Edges) -> set[str]:
         found |= new
         waiting += new
     return found
+
+
+def floors_of(file: str) -> list[str]:
+    """The floors that a test, by its place in ``tests``, holds rooms to, the lowest first."""
+    (floors,) = re.findall(r"FLOORS = (\[.*?\])", (ROOT / "tests" / file).read_text(), re.S)
+    return ast.literal_eval(floors)  # type: ignore[no-any-return]

@@ -183,14 +183,14 @@ def kinds_of(*attributes: Bytes) -> Kinds:
     Args:
         *attributes: ``[N]`` each, in the order of :class:`Kind`.
     """
-    found = {}
-    for values in product(*(np.flatnonzero(np.bincount(one)).tolist() for one in attributes)):
+    kinds = {}
+    for values in product(*(np.flatnonzero(np.bincount(attribute)).tolist() for attribute in attributes)):
         theirs = np.ones(len(attributes[0]), bool)
-        for one, value in zip(attributes, values, strict=True):
-            theirs &= one == value
+        for attribute, value in zip(attributes, values, strict=True):
+            theirs &= attribute == value
         if theirs.any():
-            found[Kind(*values)] = int(theirs.argmax()), int(theirs.sum())
-    return found
+            kinds[Kind(*values)] = int(theirs.argmax()), int(theirs.sum())
+    return kinds
 
 
 def check_plans(

@@ -77,23 +77,23 @@ def sum_cohort(protocol: Protocol, round: Round, cohort: Sequence[int], answer: 
     Raises:
         ClientError: a client has none, and the settings say ``fail``; with ``skip`` the sum lists it.
     """
-    found = CohortSum(cohort=[*cohort])
-    found.total = aggregate(cohort, partial(term, protocol, round, answer, found), round.of_all)
-    return found
+    summed = CohortSum(cohort=[*cohort])
+    summed.total = aggregate(cohort, partial(term, protocol, round, answer, summed), round.of_all)
+    return summed
 
 
-def term(protocol: Protocol, round: Round, answer: Answer, found: CohortSum, client: int) -> Update | None:
-    """The client's term of the sum, whose bytes and norms ``found`` notes; None: it is skipped."""
+def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, client: int) -> Update | None:
+    """The client's term of the sum, whose bytes and norms ``summed`` notes; None: it is skipped."""
     try:
         sent = answer(client)
         size = update_bytes(protocol, sent)
-        update, found.norms[client] = protocol.term(client, sent, round)
+        update, summed.norms[client] = protocol.term(client, sent, round)
     except (ClientError, Refusal) as error:
         if isinstance(error, Refusal):
             error = ClientError.refused(client, round.number, error)
         if protocol.settings.on_client_error == "fail":
             raise error from error.__cause__
-        found.skipped.append(skipped(client, error))
+        summed.skipped.append(skipped(client, error))
         return None
-    found.upload_bytes += size
+    summed.upload_bytes += size
     return update

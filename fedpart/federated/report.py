@@ -90,15 +90,15 @@ class RoundReport:
 
 def contributors(protocol: Protocol) -> dict[str, float]:
     """How many clients of a cohort send each partition, as ``w_j``, and ``psi``'s gradient, on average."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for client, count in protocol.kinds.values():
         jobs = protocol.plan(client, 1)
         sent = [f"w_{job.partition}" for job in jobs if job.partition is not None]
         sent += ["psi"] if any(job.psi for job in jobs) else []
         for name in sent:
             more = protocol.settings.cohort * count / protocol.settings.clients
-            found[name] = found.get(name, 0.0) + more
-    return dict(sorted(found.items()))
+            counts[name] = counts.get(name, 0.0) + more
+    return dict(sorted(counts.items()))
 
 
 def exposed(protocol: Protocol) -> str:

@@ -146,9 +146,9 @@ class Nodes:
                 continue
             try:
                 client = self._read(answer)
-                own = f"its key is registered as {name!r}: start it with the partition-id of its key."
+                way_out = f"its key is registered as {name!r}: start it with the partition-id of its key."
                 named = not self._bound or name == node_name(client)
-                require(named, f"It says that it is client {client}, but {own}", RegistrationError)
+                require(named, f"It says that it is client {client}, but {way_out}", RegistrationError)
                 other = self._latest.get(client)
                 if other is not None and other.turn == turn:  # they were there at the same time
                     both = f"Nodes {other.node} and {node} both say that they are client {client}"

@@ -270,8 +270,8 @@ def check_logits(task: Task, what: str) -> None:
     Raises:
         ValueError: one sentence.
     """
-    if (found := (task.likelihood_name, task.average)) != ("classification", "logits"):
+    if (ends := (task.likelihood_name, task.average)) != ("classification", "logits"):
         raise ValueError(
-            f"{what} of classes, but the likelihood is {found[0]} with the average {found[1]}; use "
+            f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}; use "
             f"classification with average logits, or leave that option out."
         )

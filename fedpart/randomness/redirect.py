@@ -33,7 +33,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
-        if (own := kwargs.get("generator")) is not None and own._cdata not in _processes():
+        if (handed := kwargs.get("generator")) is not None and handed._cdata not in _processes():
             return func(
                 *args, **kwargs
             )  # as in plain PyTorch; whether it moves from pass to pass is looked at

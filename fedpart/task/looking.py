@@ -74,14 +74,8 @@ class FirstLook:
         with unwatched():
             self._writes |= any(name.startswith(_INPUTS) for name in reads.written)
             self._writes |= not same_numbers(inputs, given)  # through an array that shares their memory
-            for name in reads.found:
-                if name.startswith("ends."):
-                    raise ValueError(
-                        f"The loss has a weight {name.rpartition('.')[2]!r} of its own, which nobody would "
-                        f"train; leave it out, or make it a parameter of a Likelihood, where it is a "
-                        f"hyperparameter."
-                    )
-                raise _unreached(f"the weight {_short(name)!r}" if name in self._own else name)
+            for name in reads.read:
+                raise _of_loss(name) if name.startswith("ends.") else _unreached(self._weight(name))
             with _disable_current_modes():
                 self._check_held(held, before, reads.written)
 
@@ -89,16 +83,11 @@ class FirstLook:
                 with drawing() if drawing is not None else nullcontext():
                     return compute(*_copies(given))
 
-            known = _leaves_of(tensors.values())
-            strangers = {
-                key: leaf for key, leaf in _leaves_of(tensors_in(outputs)).items() if key not in known
-            }
-            if strangers:
-                repeated = _leaves_of(
-                    tensors_in(again(given))
-                )  # without leaves that each pass makes for itself
-                for leaf in (strangers[key] for key in strangers.keys() & repeated.keys()):
-                    raise _unreached(self._named(leaf))
+            reached, known = _leaves_of(tensors_in(outputs)), _leaves_of(tensors.values())
+            if reached.keys() - known:
+                repeated = _leaves_of(tensors_in(again(given)))  # without leaves that a pass makes for itself
+                for key in (key for key in reached if key not in known and key in repeated):
+                    raise _unreached(self._named(reached[key]))
             if drawing is not None:
                 attributes.check(outputs, given, again)
         self._looked_at.add((kind, drawing is None))
@@ -136,10 +125,13 @@ class FirstLook:
             if now is not tensor or _place(tensor) != place or name in written or _sum(tensor) != numbers:
                 raise _changed(name)
 
+    def _weight(self, name: str) -> str:
+        return f"the weight {_short(name)!r}" if name in self._own else name
+
     def _named(self, leaf: Tensor) -> str:
         for name, own in self._own.items():
             if own is leaf or (own.shape == leaf.shape and torch.equal(own.to(leaf.device), leaf)):
-                return f"the weight {_short(name)!r}"
+                return self._weight(name)
         return f"a weight {list(leaf.shape)} that is no parameter of it"
 
 
@@ -174,7 +166,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         held: the tensors that nobody should write to.
 
     Attributes:
-        found: names of weights that are read; written: of tensors that are written to.
+        read: names of weights that are read; written: of tensors that are written to.
     """
 
     @classmethod
@@ -186,14 +178,14 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         named = {memory_of(tensor): name for name, tensor in own.items() if tensor.numel()}
         self._names = {memory: name for memory, name in named.items() if memory not in given}
-        self._held, self.found, self.written = held, set[str](), set[str]()
+        self._held, self.read, self.written = held, set[str](), set[str]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for value in (*args, *(kwargs or {}).values()):
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
                 if isinstance(tensor, Tensor):
                     name = getattr(tensor, DERIVED, None) or self._names.get(memory_of(tensor))
-                    self.found |= {name} if name else set()
+                    self.read |= {name} if name else set()
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
                 self.written |= self._held.names(value)
@@ -206,6 +198,13 @@ def _unreached(what: str) -> ValueError:
         f"trained; use self.NAME in forward(), register layers and parameters (nn.ModuleList, "
         f"nn.ParameterList, no plain list or closure), and compute what follows from a weight, such as its "
         f"transpose, in forward()."
+    )
+
+
+def _of_loss(name: str) -> ValueError:
+    return ValueError(
+        f"The loss has a weight {name.rpartition('.')[2]!r} of its own, which nobody would train; leave it "
+        f"out, or make it a parameter of a Likelihood, where it is a hyperparameter."
     )
 
 

@@ -126,8 +126,8 @@ class Reach:
             if parts:
                 self._back.append(partial(_refill, vars(value), dict(parts)))
             if isinstance(value, nn.Module):  # which its owner has not registered
-                held = {**value._modules, **{key: parts[key] for key in parts.keys() - OF_TORCH}}
-                parts = {key: part for key, part in held.items() if part is not None}
+                kept = {key: part for key, part in parts.items() if key not in OF_TORCH}
+                parts = {name: layer for name, layer in value._modules.items() if layer is not None} | kept
                 self._function((*place, "forward"), type(value).forward, 1)
             for kind in type(value).__mro__:
                 for key in _names(getattr(kind, "__slots__", ())):
@@ -166,12 +166,12 @@ class Reach:
             with suppress(ValueError):  # an empty one
                 self._back.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
                 self._value((*place, name), cell.cell_contents, max(depth, 2))
-        for held in (function.__defaults__, function.__kwdefaults__, vars(function)):
-            if held:
-                self._value((*place, "defaults"), held, 3)
-        names, held = _global_names(code), function.__globals__
-        for name in names:
-            value = held.get(name, _MISSING)
+        for defaults in (function.__defaults__, function.__kwdefaults__, vars(function)):
+            if defaults:
+                self._value((*place, "defaults"), defaults, 3)
+        names, module = _global_names(code), function.__globals__
+        for name in sorted(names):
+            value = module.get(name, _MISSING)
             if isinstance(value, FunctionType) and value.__module__ == function.__module__:
                 self._function((place[0], name), value, depth - 1)
             elif isinstance(value, type):
@@ -181,8 +181,8 @@ class Reach:
                 or type(value).__module__ == function.__module__
             ):
                 self._value((place[0], name), value, 3)
-        before = {name: held[name] for name in names if name in held}
-        self._back.append(partial(_rename, held, names, before))
+        before = {name: module[name] for name in names if name in module}
+        self._back.append(partial(_rename, module, names, before))
 
 
 def _of_user(module: str | None) -> bool:

@@ -192,9 +192,9 @@ class Task:
         Raises:
             TypeError, ValueError: see :meth:`.Model.averaged`.
         """
-        found = self._run(w, psi, (inputs, None), noise, dropout)
+        returned = self._run(w, psi, (inputs, None), noise, dropout)
         with self.likelihood_at(psi):
-            return self._model.averaged(found, len(first_leaf(inputs)), self.dtype)
+            return self._model.averaged(returned, len(first_leaf(inputs)), self.dtype)
 
     def _run(
         self, w: Tensors, psi: Tensor, given: Given, noise: Noise | None, dropout: bool, finish: Finish = None
@@ -255,10 +255,8 @@ class Task:
                 return Prediction(outputs, nll, likelihood.hits(outputs, batch.targets))
 
         def predicted(outputs: Tensor, targets: Tree) -> Prediction:
-            outputs, likelihood = outputs if change is None else change(outputs), self._model.likelihood
-            return Prediction(
-                outputs, likelihood.of_each(outputs, targets), likelihood.hits(outputs, targets)
-            )
+            outputs, ends = outputs if change is None else change(outputs), self._model.likelihood
+            return Prediction(outputs, ends.of_each(outputs, targets), ends.hits(outputs, targets))
 
         return cast(Prediction, self._run(w, psi, batch[:2], noise, dropout, predicted))
 

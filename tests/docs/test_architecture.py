@@ -4,6 +4,7 @@ import ast
 import re
 
 from documents import DOCS, blocks
+from import_graph import floors_of
 from places import ROOT
 
 TOPS = ("fedpart", "simulations", "benchmarks", "server", "client")
@@ -28,12 +29,6 @@ def test_the_tree_is_what_ls_shows():
 def section(title: str) -> str:
     (found,) = re.findall(rf"## {title}\n(.*?)\n## ", (DOCS / "architecture.md").read_text(), re.S)
     return found
-
-
-def floors_of(file: str) -> list[str]:
-    """The floors that a test of the import graph holds rooms to, the lowest first."""
-    (floors,) = re.findall(r"FLOORS = (\[.*?\])", (ROOT / "tests" / file).read_text(), re.S)
-    return ast.literal_eval(floors)
 
 
 def test_the_floors_are_those_of_the_imports():

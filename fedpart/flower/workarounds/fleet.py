@@ -157,8 +157,8 @@ def check_push(request: Any) -> None:
         ValueError: one sentence.
     """
     messages, trees = request.messages_list, request.message_object_trees
-    one = len(messages) == len(trees) == 1
-    require(one, "A node pushes one message with one tree of objects at a time.")
+    single = len(messages) == len(trees) == 1
+    require(single, "A node pushes one message with one tree of objects at a time.")
     metadata = messages[0].metadata
     require(metadata.src_node_id == request.node.node_id, "A node pushes messages of its own only.")
     require(trees[0].object_id == metadata.message_id, "The tree of objects is not that of the message.")

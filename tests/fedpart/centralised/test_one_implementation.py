@@ -130,14 +130,9 @@ def test_aliases_are_followed(text):
 
 def test_every_part_of_the_mathematics_has_one_place():
     differentiates = users("torch.autograd.grad", ".backward")
-    losses = {
-        "fedpart.task.gradients",
-        "fedpart.engines.vectorised.gradients",
-    }  # of one client, and many at once
-    assert differentiates == losses | {
-        "fedpart.methods.evidence.estimate",
-        "fedpart.methods.evidence.kfac",
-    }  # of an evidence
+    of_losses = {"fedpart.task.gradients", "fedpart.engines.vectorised.gradients"}
+    of_evidence = {"fedpart.methods.evidence.estimate", "fedpart.methods.evidence.kfac"}
+    assert differentiates == of_losses | of_evidence
     optimisers = {"fedpart.training.optimisers"}
     assert users("torch.optim.adam.adam", "torch.optim.adamw.adamw", "torch.optim.sgd.sgd") == optimisers
     assert users("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD") == set()
