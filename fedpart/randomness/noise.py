@@ -117,6 +117,16 @@ class Noise:
             _ACTIVE.reset(token)
 
 
+@contextmanager
+def without_noise() -> Iterator[None]:
+    """Within this context no stream is active, as in the backward pass."""
+    token = _ACTIVE.set(None)
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
 class JoinedNoise(Noise):
     """The noise of several batches as that of one: each batch's rows draw from its own stream.
 

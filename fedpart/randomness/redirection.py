@@ -18,8 +18,9 @@ Found = TypeVar("Found")
 REPEATS = 8  # passes that must agree, where a generator may have been moved by another thread
 WAITS = 10  # looks at whether it moves while this thread does nothing
 Drawing = Callable[[], AbstractContextManager[object]]
-Kind = tuple[bool, bool, str]
-"""Of passes: whether stochastic layers are on, whether gradients are taken, and what follows the network."""
+Kind = tuple[bool, bool, str, bool]
+"""Of passes: whether stochastic layers are on, whether gradients are taken, what follows the network, and
+whether draws come from torch's own generator."""
 
 
 class Redirection:
@@ -42,6 +43,7 @@ class Redirection:
         drawing: Drawing | None,
         compute: Callable[[], Found],
         like: Tensor,
+        due: bool = False,
     ) -> Found:
         """What one pass through the network returns.
 
@@ -51,6 +53,7 @@ class Redirection:
                 None: the pass draws from torch's own generator, and nobody looks.
             compute: the pass.
             like: a tensor that is where the pass computes.
+            due: whether it is looked at; the first one is in any case.
 
         Raises:
             ValueError: the first pass does what cannot be reproduced, see :func:`.watched`; or this one draws
@@ -59,11 +62,11 @@ class Redirection:
         if drawing is None:
             return compute()
         draws = self._draws.get(kind)
-        if draws is None:
+        if due or draws is None:
             mode = TorchDraws()
             with drawing(), watched(self._model, partial(self._alike, drawing, compute)), mode:
                 found = compute()
-            self._draws[kind] = mode.drawn
+            self._draws[kind] = mode.drawn or bool(draws)
             return found
         if draws:
             with drawing(), TorchDraws():

@@ -11,10 +11,15 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fedpart.randomness.watching import Unstable
-from fedpart.task.reach import Drawn, Numbers, Place, Reach
+from fedpart.task.reach import Place, Reach
+from fedpart.task.values import Advancing, Drawn, Numbers
 from fedpart.trees import Tree, first_leaf, map_leaves, same_numbers, span_of, tensors_in
 
 ROUNDING = 1e-4  # by which passes may differ that add in any order, as some operations on a GPU do
+FAR = (
+    720720,
+    720719,
+)  # counts that few passes reach; one is a multiple of 1 to 16, one is so in the next pass
 FEW = 2  # examples with which a pass is computed again
 
 
@@ -23,11 +28,14 @@ class Attributes:
 
     Args:
         model: as a task wraps it.
+
+    Attributes:
+        before: what is held, and what the functions may do that use it.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._layers = dict(model.named_modules())
-        self._before = Reach(self._layers)
+        self.before = Reach(self._layers)
 
     def check(
         self, outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]
@@ -46,28 +54,33 @@ class Attributes:
         Raises:
             ValueError: it names the attribute.
         """
-        before, now = self._before.values, Reach(self._layers)
+        if not self.before.keeps:
+            return
+        before, now = self.before.values, Reach(self._layers)
         first = now.values
         changed = [key for key in first | before if first.get(key) != before.get(key)]
+        for key, value in first.items():
+            drawn = isinstance(value, Drawn) and key in changed
+            if drawn or (isinstance(value, (Drawn, Advancing)) and now.is_named(key)):
+                raise self._moved(key, value)
         counted = torch._C._len_torch_function_stack()  # somebody looks at each call, and would see too many
-        if not changed and (not now.of_user or counted or _alike_for_few(outputs, given, again)):
+        if not changed and (counted or _alike_for_few(outputs, given, again)):
             return
-        for key in changed:
-            if isinstance(first.get(key), Drawn):
-                raise self._refusal(key, "draws from a generator of its own,", "draw with torch.rand or "
-                                    "fedpart.uniform in forward()")  # fmt: skip
-        repeated, second = _repeated(outputs, given, again), Reach(self._layers).values
+        repeated, latest = _repeated(outputs, given, again), Reach(self._layers)
+        second = latest.values
         moving = [key for key in first | second if first.get(key) != second.get(key)]
-        plain = [key for key in moving if len(key) == 2 and not isinstance(second.get(key), Numbers)]
+        plain = [key for key in moving if _counts(key, first.get(key), second.get(key))]
         if plain or not _close(outputs, repeated, 0.0 if changed else ROUNDING):
             if not (plain or moving or changed):
                 raise _elsewhere()
             raise self._refused_kept((plain or moving or changed)[0])
+        if moving and not all(_unread(latest, moving, number, repeated, given, again) for number in FAR):
+            raise self._refused_kept(moving[0])
         moved = {key[:2] for key in moving}
         still = [key for key in changed if key[:2] not in moved and key in first]
         if not still:
             return
-        self._before.restore()
+        self.before.restore()
         try:
             again(map_leaves(_others, given))
         except Exception:  # the network does not take such examples
@@ -76,6 +89,13 @@ class Attributes:
         for key in still:
             if not _alike(first[key], other.get(key)):
                 raise self._refused_kept(key)
+
+    def _moved(self, key: Place, value: Drawn | Advancing) -> ValueError:
+        if isinstance(value, Advancing):
+            return self._refusal(key, "is an iterator,", "hold a list, and choose from it by what is given")
+        return self._refusal(
+            key, "draws from a generator of its own,", "draw with torch.rand or fedpart.uniform in forward()"
+        )
 
     def _refused_kept(self, key: Place) -> ValueError:
         return self._refusal(
@@ -90,6 +110,27 @@ class Attributes:
         return ValueError(
             f"{key[1]!r} of {layer} {does} which would carry numbers from one client to the next; {way_out}."
         )
+
+
+def _counts(key: Place, before: Any, now: Any) -> bool:
+    """Whether a number or a text moves from pass to pass; new parts of a container do not."""
+    if isinstance(now, Numbers) or isinstance(before, Numbers):
+        return False
+    return len(key) == 2 or (before is not None and now is not None)
+
+
+def _unread(
+    latest: Reach,
+    moving: list[Place],
+    number: int,
+    repeated: Any,
+    given: tuple[Tree, Tree],
+    again: Callable[[tuple[Tree, Tree]], Any],
+) -> bool:
+    """Whether a pass returns the same where what has moved holds another number than it ever would here."""
+    with suppress(Exception), latest.disturbed(moving, number):
+        return _close(repeated, again(given), 0.0)
+    return False
 
 
 def _alike_for_few(outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]) -> bool:

@@ -1,20 +1,24 @@
 """What a network does in its first pass that training it on clients would do to others, or lose."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
-from fedpart.nn.layers.copying import DERIVED
+from fedpart.randomness.noise import without_noise
 from fedpart.randomness.redirection import Kind
-from fedpart.randomness.watching import unwatched
+from fedpart.randomness.watching import states, unwatched
 from fedpart.task.attributes import Attributes
-from fedpart.trees import Tree, leaves, map_leaves, memory_of, same_numbers, span_of, tensors_in, version_of
+from fedpart.task.memory import Held, Memory, Reads
+from fedpart.trees import Tree, leaves, map_leaves, memory_of, same_numbers, tensors_in, version_of
 
 _INPUTS = "inputs "  # no tensor of a model has such a name
+_REPEATS = 4  # backward passes, where another thread may move the process's generators
 Compute = Callable[[Tree, Tree], Any]
 
 
@@ -32,12 +36,22 @@ class FirstLook:
         self._model = model
         self._own = {name: own for name, own in model.named_parameters() if own.requires_grad}
         self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        self._looked_at: set[tuple[Kind, bool]] = set()
-        self._writes = False
+        self._passes: dict[Kind, int] = {}
+        self._keeps = False  # whether a condition may have held back what it keeps
+        self._writes = self._exact = False  # whether into its inputs, and whether versions do not tell
+
+    def is_due(self, kind: Kind) -> bool:
+        """Whether the next pass of a kind is looked at: the first, and the 2nd, 4th, 8th, ... where functions
+        of the user's may keep something, which a condition may have held back so far.
+        """
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return False
+        count = self._passes[kind] = self._passes.get(kind, 0) + 1
+        return count == 1 or (self._keeps and count & (count - 1) == 0)
 
     def __call__(
         self,
-        kind: Kind,
+        due: bool,
         tensors: Mapping[str, Tensor],
         given: tuple[Tree, Tree],
         compute: Compute,
@@ -46,7 +60,7 @@ class FirstLook:
         """What a pass returns.
 
         Args:
-            kind: of the pass, see :class:`.Redirection`.
+            due: whether the pass is looked at, see :meth:`is_due`.
             tensors: what the model computes with in place of its own, by name.
             given: inputs, and targets or None.
             compute: the pass, of inputs and targets.
@@ -58,22 +72,26 @@ class FirstLook:
         """
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(_copies(given) if self._writes else given))
-        if (kind, drawing is None) in self._looked_at:
+        if not due:
             return self._later(tensors, given, compute)
         with unwatched(), _disable_current_modes():
             inputs, attributes = _copies(given), Attributes(self._model)
+            self._keeps |= attributes.before.keeps
+            self._writes |= attributes.before.writes
+            self._exact |= attributes.before.past_versions
             held = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
-            before = {
-                name: (_place(tensor), version_of(tensor), _sum(tensor)) for name, tensor in held.items()
-            }
+            before = {name: Held(tensor, self._keeps, self._exact) for name, tensor in held.items()}
             names = {**held, **{f"{_INPUTS}{at}": leaf for at, leaf in enumerate(tensors_in(inputs))}}
-            memory = _Memory(names)
-        substituted = set(map(memory_of, tensors.values()))
-        with _Reads(self._own, substituted, memory) as reads:
-            outputs = compute(*inputs)
+            memory = Memory(names)
+        with Reads(self._own, set(map(memory_of, tensors.values())), memory) as reads:
+            outputs = returned = compute(*inputs)
+        gradients_on = torch.is_grad_enabled()
+        if attributes.before.acts_backward:
+            returned = outputs, _gradients(outputs, tensors, reads)
         with unwatched():
             self._writes |= any(name.startswith(_INPUTS) for name in reads.written)
-            self._writes |= not same_numbers(inputs, given)  # through an array that shares their memory
+            if self._keeps and not same_numbers(inputs, given):  # through an array that shares their memory
+                self._writes = True
             for name in reads.read:
                 raise _of_loss(name) if name.startswith("ends.") else _unreached(self._weight(name))
             with _disable_current_modes():
@@ -81,7 +99,11 @@ class FirstLook:
 
             def again(given: tuple[Tree, Tree]) -> Any:
                 with drawing() if drawing is not None else nullcontext():
-                    return compute(*_copies(given))
+                    if not attributes.before.acts_backward:
+                        return compute(*_copies(given))
+                    with torch.set_grad_enabled(gradients_on):
+                        repeated = compute(*_copies(given))
+                        return repeated, _gradients(repeated, tensors, nullcontext())
 
             reached, known = _leaves_of(tensors_in(outputs)), _leaves_of(tensors.values())
             if reached.keys() - known:
@@ -89,17 +111,20 @@ class FirstLook:
                 for key in (key for key in reached if key not in known and key in repeated):
                     raise _unreached(self._named(reached[key]))
             if drawing is not None:
-                attributes.check(outputs, given, again)
-        self._looked_at.add((kind, drawing is None))
+                attributes.check(returned, given, again)
         return outputs
 
     def _later(self, tensors: Mapping[str, Tensor], given: tuple[Tree, Tree], compute: Compute) -> Any:
         """A pass that is not looked at, but for writes that a condition in it has held back so far."""
         inputs = [leaf for _, leaf in leaves(given) if isinstance(leaf, Tensor) and not self._writes]
-        weights, versions = [*map(_mark, tensors.values())], [*map(version_of, inputs)]
+        marks, versions = [_mark(tensor) for tensor in tensors.values()], [*map(version_of, inputs)]
+        numbers = [tensor.detach().clone() for tensor in tensors.values()] if self._exact else []
         outputs = compute(*(_copies(given) if self._writes else given))
-        for name, tensor, before in zip(tensors, tensors.values(), weights, strict=True):
-            if _mark(tensor) != before:
+        for name, tensor, mark in zip(tensors, tensors.values(), marks, strict=True):
+            if _mark(tensor) != mark:
+                raise _changed(name)
+        for name, before in zip(tensors, numbers, strict=False):
+            if not same_numbers(before, tensors[name].detach()):
                 raise _changed(name)
         if [*map(version_of, inputs)] != versions:
             raise ValueError(
@@ -112,17 +137,16 @@ class FirstLook:
         return FirstLook, (self._model,)
 
     def _check_held(
-        self, held: Mapping[str, Tensor], before: Mapping[str, Any], written: Collection[str]
+        self, held: Mapping[str, Tensor], before: Mapping[str, Held], written: Collection[str]
     ) -> None:
         """Refuse a pass that has changed what the network holds; :func:`.watched` looks at most buffers."""
         after = dict(_registered(self._model))
         for name, tensor in held.items():
-            place, version, numbers = before[name]
             now = after.get(name, tensor)
             buffer = name not in self._parameters
-            if buffer and (now is not tensor or version_of(tensor) != version):
+            if buffer and (now is not tensor or version_of(tensor) != before[name].version):
                 continue
-            if now is not tensor or _place(tensor) != place or name in written or _sum(tensor) != numbers:
+            if now is not tensor or name in written or not before[name].holds(tensor):
                 raise _changed(name)
 
     def _weight(self, name: str) -> str:
@@ -135,61 +159,27 @@ class FirstLook:
         return f"a weight {list(leaf.shape)} that is no parameter of it"
 
 
-class _Memory:
-    """Tells whose memory a tensor lies in.
+def _gradients(outputs: Any, tensors: Mapping[str, Tensor], reads: AbstractContextManager[object]) -> Any:
+    """What the backward pass returns, from the same outputs twice if need be; nothing without gradients.
 
-    Args:
-        tensors: by name.
+    Raises:
+        ValueError: it draws random numbers, which no noise of the run is for.
     """
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self._spans: dict[int, list[tuple[int, int, str]]] = {}
-        for name, tensor in tensors.items():
-            if tensor.numel() and (memory := memory_of(tensor)):
-                self._spans.setdefault(memory, []).append((*span_of(tensor), name))
-
-    def names(self, tensor: Tensor) -> set[str]:
-        """Of the tensors that share numbers with this one."""
-        spans = self._spans.get(memory_of(tensor))
-        if not spans or not tensor.numel():
-            return set()
-        first, last = span_of(tensor)
-        return {name for start, end, name in spans if start < last and first < end}
-
-
-class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes which of a model's own weights are read while it computes with others, and what is written to.
-
-    Args:
-        own: the weights, by name.
-        given: memory of the others, which may be the same.
-        held: the tensors that nobody should write to.
-
-    Attributes:
-        read: names of weights that are read; written: of tensors that are written to.
-    """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """See :class:`.TorchDraws`."""
-        return False
-
-    def __init__(self, own: Mapping[str, Tensor], given: set[int], held: _Memory) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        named = {memory_of(tensor): name for name, tensor in own.items() if tensor.numel()}
-        self._names = {memory: name for memory, name in named.items() if memory not in given}
-        self._held, self.read, self.written = held, set[str](), set[str]()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for value in (*args, *(kwargs or {}).values()):
-            for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(tensor, Tensor):
-                    name = getattr(tensor, DERIVED, None) or self._names.get(memory_of(tensor))
-                    self.read |= {name} if name else set()
-        for argument, value in zip(func._schema.arguments, args, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
-                self.written |= self._held.names(value)
-        return func(*args, **(kwargs or {}))
+    ends = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
+    wanted = [tensor for tensor in tensors.values() if tensor.requires_grad]
+    if not ends or not wanted:
+        return ()
+    for _ in range(_REPEATS):
+        before = states()
+        with _disable_current_modes(), without_noise(), reads:
+            start = [torch.ones_like(end) for end in ends]
+            gradients = torch.autograd.grad(ends, wanted, start, retain_graph=True, allow_unused=True)
+        if states() == before:
+            return gradients
+    raise ValueError(
+        "A hook, or a backward() of your own, draws random numbers in the backward pass, so that equal seeds "
+        "would give different weights; draw in forward(), with torch.rand or fedpart.uniform."
+    )
 
 
 def _unreached(what: str) -> ValueError:
@@ -227,19 +217,6 @@ def _registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         for own, tensor in (*layer._parameters.items(), *layer._buffers.items()):
             if tensor is not None:
                 yield f"{name}.{own}", tensor
-
-
-def _place(tensor: Tensor) -> tuple[int, torch.Size, bool]:
-    """Where a tensor's numbers are, and whether a gradient is taken."""
-    return memory_of(tensor), tensor.shape, tensor.requires_grad
-
-
-def _sum(tensor: Tensor) -> str:
-    """Another after a change through a NumPy array of the same memory, which is no operation of torch's."""
-    with suppress(RuntimeError):  # a type that has none
-        if tensor.device.type == "cpu" and tensor.layout == torch.strided:
-            return str(tensor.detach().sum().item())
-    return ""
 
 
 def _copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:

@@ -136,7 +136,8 @@ class Passes:
                 return model(x, shared, targets)
             return finish(model.averaged(model(x, shared), len(first_leaf(x)), self._dtype), targets)
 
-        kind = dropout, torch.is_grad_enabled(), getattr(finish, "__name__", "")
+        kind = dropout, torch.is_grad_enabled(), getattr(finish, "__name__", ""), drawing is None
+        due = self._look.is_due(kind)
         with self.holding({**self.holding.constants(first_leaf(given[0]).device), **tensors}):
-            looked = partial(self._look, kind, tensors, given, compute, drawing)
-            return self._redirected(kind, drawing, looked, first_leaf(given[0]))
+            looked = partial(self._look, due, tensors, given, compute, drawing)
+            return self._redirected(kind, drawing, looked, first_leaf(given[0]), due)

@@ -1,229 +1,258 @@
 """What a network reaches that may keep numbers from one pass to the next, and how to put it back."""
 
-import itertools
-import operator
-import random
+import threading
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedpart.trees import version_of
+from fedpart.task.code import code_of, computes, is_of_user, read
+from fedpart.task.values import PLAIN, STATES, Numbers, comparable, is_datum, refill, rename, reset
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
 OF_TORCH = frozenset(nn.Module().__dict__) | {"_flat_weights"}
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_STATES: dict[type, Callable[[Any], str]] = {
-    torch.Generator: lambda rng: str(rng.get_state().tolist()),
-    np.random.Generator: lambda rng: str(rng.bit_generator.state),
-    np.random.RandomState: lambda rng: str(rng.get_state(legacy=False)),
-    random.Random: lambda rng: str(rng.getstate()),
-}
-_CALLS = itertools.count()
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOLDS = (Tensor, np.ndarray, dict, list, set, deque, bytearray, array, MutableMapping, threading.local,
+          ContextVar, Iterator, *PLAIN, *STATES)  # fmt: skip
+_COMPUTING = ("torch", "math", "fedpart")
 _DEPTH = 3  # of containers and objects in an attribute
 _MANY = 1000  # parts of a container, which are then told apart by what they are and not by what they hold
-_MISSING = object()
-
-
-class Drawn(NamedTuple):
-    """A generator's state."""
-
-    state: str
-
-
-class Numbers(NamedTuple):
-    """A tensor, or an array: which one, how often it was written to, and what it holds."""
-
-    identity: int
-    version: int
-    held: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Numbers) and self[:2] == other[:2]
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self[:2])
+_FURTHER = 64  # parts of a container that has grown
 
 
 class Reach:
     """The attributes of layers at one moment, and what their functions use: closures, defaults, global names.
+
+    Functions are those that a layer's ``forward`` or a hook names, and those that they name.
 
     Args:
         layers: of a network, by name.
 
     Attributes:
         values: what can be compared, by place.
-        of_user: whether a class or a function among them is neither torch's nor the library's.
+        names: that functions use.
+        keeps: whether the user's functions may keep something where no value is compared.
+        writes: whether they may write into their inputs.
+        past_versions: whether they may do so past torch's count of changes.
+        acts_backward: whether they act in the backward pass.
     """
 
     def __init__(self, layers: Mapping[str, nn.Module]) -> None:
         self.values: dict[Place, Any] = {}
-        self.of_user = False
+        self.names = {"forward", "__call__", "backward", "setup_context"}
+        self.keeps = self.writes = self.past_versions = self.acts_backward = False
+        self._puts: dict[Place, Callable[[Any], None]] = {}
+        self._containers: dict[Place, Any] = {}
         self._back: list[Callable[[], None]] = []
         self._seen = set(map(id, layers.values()))
+        self._functions: list[tuple[Place, Any]] = []  # whose code is read if somebody names it
+        self._known, self._odd = set[str](), set[str]()  # names of what layers compute with, and of the rest
         for name, layer in layers.items():
-            attributes = vars(layer)
-            self._back.append(partial(_refill, attributes, dict(attributes)))
-            for key, value in [*attributes.items()]:
-                if key in OF_TORCH:
-                    continue
-                if type(value) in _PLAIN:
-                    self.values[name, key] = value
-                else:
-                    self._value((name, key), value, _DEPTH)
-            for kind in type(layer).__mro__:
-                self._class(name, kind)
-            self._function((name, "forward"), type(layer).forward, 2)
-            for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
-                self._function((name, getattr(hook, "__name__", "a hook")), hook, 2)
+            self._layer(name, layer)
+        while named := [function for function in self._functions if function[0][1] in self.names]:
+            self._functions = [function for function in self._functions if function[0][1] not in self.names]
+            for place, function in named:
+                self._function(place, function)
+        self.acts_backward |= any("register" in name and "hook" in name for name in self.names)
 
     def restore(self) -> None:
         """Have containers, attributes and names hold again what they held; numbers in tensors stay."""
         for back in self._back:
             back()
 
-    def _value(self, place: Place, value: Any, depth: int) -> None:
-        state = next((state for kind, state in _STATES.items() if isinstance(value, kind)), None)
-        if state is not None:
-            self.values[place] = Drawn(state(value))
-        elif isinstance(value, Tensor):
-            self.values[place] = Numbers(id(value), version_of(value), value)
-        elif isinstance(value, np.ndarray):
-            self.values[place] = Numbers(id(value), hash(value.tobytes()), value)
-        elif isinstance(value, Iterator):  # how far it is cannot be seen: another pass tells
-            self.values[place] = Numbers(next(_CALLS), 0, None)
-        elif isinstance(value, _PLAIN):
+    def is_named(self, place: Place) -> bool:
+        """Whether a function uses what is there."""
+        return not self.names.isdisjoint(place[1:])
+
+    @contextmanager
+    def disturbed(self, places: Iterable[Place], number: int) -> Iterator[None]:
+        """Within this context tensors there hold ``number``, and containers that they are new in hold more.
+
+        Who computes the same then does not read them.
+        """
+        undo: list[Callable[[], None]] = []
+        for place in places:
+            held = getattr(self.values.get(place), "held", None)
+            if place in self._puts and isinstance(held, Tensor) and held.dtype != torch.bool:
+                undo.append(partial(self._puts[place], held))
+                self._puts[place](torch.full_like(held.detach(), number))
+            elif place in self._puts and isinstance(held, np.ndarray) and held.dtype.kind in "iuf":
+                undo.append(partial(self._puts[place], held))
+                self._puts[place](np.full_like(held, number))
+            container = self._containers.get(place[:-1])
+            if isinstance(container, (list, deque, dict)) and container:
+                undo.append(partial(refill, container, container.copy()))
+                if isinstance(container, dict):
+                    container.update({object(): [*container.values()][-1] for _ in range(_FURTHER)})
+                else:
+                    container.extend([container[-1]] * _FURTHER)
+        try:
+            yield
+        finally:
+            for back in reversed(undo):
+                back()
+
+    def _layer(self, name: str, layer: nn.Module) -> None:
+        attributes = vars(layer)
+        self._back.append(partial(refill, attributes, dict(attributes)))
+        self._known.update(layer._parameters, layer._buffers, layer._modules)
+        for key, value in [*attributes.items()]:
+            if key in OF_TORCH:
+                continue
+            (self._known if isinstance(value, (*PLAIN, FunctionType, Tensor)) else self._odd).add(key)
+            if type(value) in PLAIN:
+                self.values[name, key] = value
+            else:
+                self._value((name, key), value, _DEPTH, partial(attributes.__setitem__, key))
+        self._class(name, type(layer))
+        self.acts_backward |= bool(layer._backward_hooks or layer._backward_pre_hooks)
+        for hooks in _HOOKS:
+            for hook in getattr(layer, hooks).values():
+                key = getattr(hook, "__name__", "a hook")
+                self.names.add(key)
+                self._value((name, key), hook, 2)
+
+    def _value(self, place: Place, value: Any, depth: int, put: Callable[[Any], None] | None = None) -> None:
+        if isinstance(value, PLAIN):
             self.values[place] = value
+        elif (held := comparable(value)) is not None:
+            self.values[place] = held
+            if isinstance(value, set):
+                self._back.append(partial(refill, value, value.copy()))
+            if put is not None and isinstance(held, Numbers):
+                self._puts[place] = put
+        elif isinstance(value, ContextVar):
+            self._value((*place, "value"), value.get(None), depth - 1)
         elif isinstance(value, (FunctionType, MethodType, partial)):
-            self._function(place, value, min(depth, 1))
-        elif depth > 0 and id(value) not in self._seen:
+            self._functions.append((place, value))
+        elif isinstance(value, type):
+            self._class(place[0], value)
+        elif not isinstance(value, ModuleType) and depth > 0 and id(value) not in self._seen:
             self._seen.add(id(value))
             self._container(place, value, depth - 1)
 
     def _container(self, place: Place, value: Any, depth: int) -> None:
-        if isinstance(value, (dict, list, set, deque)):
-            self._back.append(partial(_refill, value, value.copy()))
-        if isinstance(value, dict):
-            parts = {str(key): part for key, part in value.items()}
-        elif isinstance(value, (list, tuple, deque)):
-            parts = {str(index): part for index, part in enumerate(value)}
-        elif isinstance(value, (set, frozenset)):
-            self.values[place] = len(value)
-            return
-        elif isinstance(value, (type, ModuleType)):
-            return
+        if isinstance(value, (dict, list, deque)):
+            self._back.append(partial(refill, value, value.copy()))
+        parts: dict[str, tuple[Any, Callable[[Any], None] | None]] = {}
+        if isinstance(value, (Mapping, list, tuple, deque)):
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            put = getattr(value, "__setitem__", None)
+            parts = {str(key): (part, partial(put, key) if put else None) for key, part in items}
+            self._containers[place] = value
         else:
-            parts = dict(getattr(value, "__dict__", {}))
-            if parts:
-                self._back.append(partial(_refill, vars(value), dict(parts)))
+            held = dict(getattr(value, "__dict__", {}))
+            if held:
+                self._back.append(partial(refill, vars(value), dict(held)))
             if isinstance(value, nn.Module):  # which its owner has not registered
-                kept = {key: part for key, part in parts.items() if key not in OF_TORCH}
-                parts = {name: layer for name, layer in value._modules.items() if layer is not None} | kept
-                self._function((*place, "forward"), type(value).forward, 1)
+                held = {key: part for key, part in held.items() if key not in OF_TORCH}
+                held |= {name: layer for name, layer in value._modules.items() if layer is not None}
+            self._class(place[0], type(value))
             for kind in type(value).__mro__:
-                for key in _names(getattr(kind, "__slots__", ())):
+                slots = getattr(kind, "__slots__", ())
+                for key in (slots,) if isinstance(slots, str) else slots:
                     with suppress(AttributeError):
-                        parts[key] = getattr(value, key)
+                        held[key] = getattr(value, key)
+            parts = {key: (part, partial(setattr, value, key)) for key, part in held.items()}
         if len(parts) > _MANY:
-            self.values[place] = hash(tuple(map(id, parts.values())))
+            self.values[place] = hash(tuple(id(part) for part, _ in parts.values()))
             return
-        for key, part in parts.items():
-            self._value((*place, key), part, depth)
+        for key, (part, put) in parts.items():
+            self._value((*place, key), part, depth, put)
 
     def _class(self, name: str, kind: type) -> None:
-        if id(kind) in self._seen or not _of_user(kind.__module__):
-            return
-        self.of_user = True
-        self._seen.add(id(kind))
-        held = {key: value for key, value in vars(kind).items() if _is_datum(key, value)}
-        self._back.append(partial(_reset, kind, held))
-        for key, value in held.items():
-            if (name, key) not in self.values:  # that of a class before it in the order of inheritance
-                self._value((name, key), value, _DEPTH)
+        """Note a class's methods, and what it holds if it is the user's."""
+        for base in kind.__mro__:
+            if id(base) in self._seen or base in (nn.Module, object):
+                continue
+            self._seen.add(id(base))
+            users = is_of_user(base.__module__)
+            methods = _methods(base) if users else _library_methods(base)
+            self._known.update(key for key, _ in methods)
+            self._functions += [((name, key), method) for key, method in methods]
+            if not users:
+                continue
+            self.acts_backward |= issubclass(base, torch.autograd.Function)
+            held = {key: value for key, value in vars(base).items() if is_datum(key, value)}
+            self._back.append(partial(reset, base, held))
+            for key, value in held.items():
+                if (name, key) not in self.values:  # that of a class before it in the order of inheritance
+                    self._value((name, key), value, _DEPTH, partial(setattr, base, key))
 
-    def _function(self, place: Place, function: Any, depth: int) -> None:
+    def _function(self, place: Place, function: Any) -> None:
         if isinstance(function, partial):
             self._value((*place, "arguments"), (function.args, function.keywords), 2)
             function = function.func
         if isinstance(function, MethodType):
             self._value((*place, "self"), function.__self__, 2)
-            function = function.__func__
-        code = getattr(function, "__code__", None)
-        if depth < 0 or code is None or id(function) in self._seen or not _of_user(function.__module__):
+        function = getattr(function, "__func__", function)
+        code = code_of(function)
+        if code is None or id(function) in self._seen or len(self._seen) > _MANY:
+            self.keeps |= code is None
             return
-        self.of_user = True
         self._seen.add(id(function))
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        said = read(code)
+        self.names.update(said.names, place[1:], code.co_freevars)
+        if not is_of_user(origin := getattr(function, "__module__", None)):
+            self.keeps |= not (origin or "").startswith(_COMPUTING)
+            return
+        self.keeps |= said.keeps
+        self.writes |= said.writes
+        self.past_versions |= said.past_versions
+        for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
             with suppress(ValueError):  # an empty one
-                self._back.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
-                self._value((*place, name), cell.cell_contents, max(depth, 2))
-        for defaults in (function.__defaults__, function.__kwdefaults__, vars(function)):
-            if defaults:
-                self._value((*place, "defaults"), defaults, 3)
-        names, module = _global_names(code), function.__globals__
-        for name in sorted(names):
-            value = module.get(name, _MISSING)
-            if isinstance(value, FunctionType) and value.__module__ == function.__module__:
-                self._function((place[0], name), value, depth - 1)
-            elif isinstance(value, type):
-                self._class(place[0], value)
-            elif value is not _MISSING and (
-                isinstance(value, (Tensor, np.ndarray, dict, list, set, deque, *_PLAIN, *_STATES))
-                or type(value).__module__ == function.__module__
-            ):
-                self._value((place[0], name), value, 3)
-        before = {name: module[name] for name in names if name in module}
-        self._back.append(partial(_rename, module, names, before))
+                put = partial(setattr, cell, "cell_contents")
+                self._back.append(partial(put, cell.cell_contents))
+                self._held((*place, name), cell.cell_contents, put)
+        for kept in ("__defaults__", "__kwdefaults__", "__dict__"):
+            if values := getattr(function, kept, None):
+                self._held((*place, "defaults"), values, None)
+        names, module = said.names, getattr(function, "__globals__", {})
+        self.keeps |= any(name in self._odd for name in names)
+        self.keeps |= not computes(names - self._known - module.keys())
+        for name in names & module.keys():
+            self._global(place[0], name, module[name], names, partial(module.__setitem__, name))
+        self._back.append(partial(rename, module, names, {n: module[n] for n in names if n in module}))
+
+    def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None) -> None:
+        """What a function holds; all but plain values and functions may keep what is not compared."""
+        self.keeps |= not isinstance(value, (*PLAIN, FunctionType, Tensor, nn.Module))
+        self._value(place, value, _DEPTH, put)
+
+    def _global(
+        self, layer: str, name: str, value: Any, names: Iterable[str], put: Callable[[Any], None]
+    ) -> None:
+        """What a function's code calls by a global name; of a module, what the code names in it."""
+        if isinstance(value, ModuleType):
+            inside = vars(value)
+            if is_of_user(value.__name__):
+                for key in [key for key in names if key in inside and inside[key] is not value]:
+                    self._global(layer, key, inside[key], (), partial(inside.__setitem__, key))
+            elif value.__name__.partition(".")[0] not in _COMPUTING:
+                self.keeps = True
+                for key in names:
+                    if isinstance(inside.get(key), MutableMapping):  # os.environ
+                        self._value((layer, key), inside[key], _DEPTH)
+        elif isinstance(value, (FunctionType, type)):
+            self.keeps |= isinstance(value, type) and is_of_user(value.__module__)
+            self._value((layer, name), value, _DEPTH)
+        elif isinstance(value, _HOLDS) or is_of_user(type(value).__module__):
+            self._held((layer, name), value, put)
+        else:
+            self.keeps |= not str(getattr(value, "__module__", "")).startswith(_COMPUTING)
 
 
-def _of_user(module: str | None) -> bool:
-    """Whether neither torch nor the library keeps something there."""
-    return (module or "").partition(".")[0] not in ("torch", "torchvision", "fedpart", "builtins")
+def _methods(kind: type) -> list[tuple[str, Any]]:
+    """A class's own, by name."""
+    return [(key, value) for key, value in vars(kind).items() if code_of(value)]
 
 
-def _is_datum(key: str, value: Any) -> bool:
-    """Whether a class holds a value of that name, and no method."""
-    return not key.startswith("__") and not hasattr(value, "__get__") and not isinstance(value, type)
-
-
-def _names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-def _global_names(code: CodeType) -> set[str]:
-    """Those that a function and the functions in it use."""
-    inner = [_global_names(part) for part in code.co_consts if isinstance(part, CodeType)]
-    return set(code.co_names).union(*inner)
-
-
-def _refill(container: Any, before: Any) -> None:
-    same = isinstance(container, dict) and container.keys() == before.keys()
-    parts = (container.values(), before.values()) if same else (container, before)
-    if len(container) == len(before) and all(map(operator.is_, *parts)):
-        return
-    container.clear()
-    container.extend(before) if isinstance(container, (list, deque)) else container.update(before)
-
-
-def _reset(kind: type, before: Mapping[str, Any]) -> None:
-    for key, value in [*vars(kind).items()]:
-        if key not in before and _is_datum(key, value):
-            delattr(kind, key)
-    for key, value in before.items():
-        if vars(kind).get(key, _MISSING) is not value:
-            setattr(kind, key, value)
-
-
-def _rename(held: dict[str, Any], names: set[str], before: Mapping[str, Any]) -> None:
-    for name in names & held.keys() - before.keys():
-        del held[name]
-    held.update(before)
+_library_methods = lru_cache(4096)(_methods)  # which nobody replaces

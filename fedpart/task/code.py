@@ -1,0 +1,85 @@
+"""What the code of functions may do, read from it without a run."""
+
+import builtins
+import dis
+import math
+import sys
+from collections.abc import Iterable
+from functools import cached_property, lru_cache, partialmethod
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_STORES = {"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR"}
+_COMPUTING = set[str]().union(*map(dir, (torch, Tensor, nn, functional, math)))
+_HARMLESS = {
+    *("abs", "all", "any", "bool", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min"),
+    *("object", "print", "range", "reversed", "round", "sum", "super", "tuple", "zip", "__class__"),
+}
+_PAST_VERSIONS = {
+    *("data", "numpy", "asarray", "array", "from_numpy", "from_dlpack", "frombuffer", "memoryview"),
+    *("untyped_storage", "storage", "data_ptr", "setattr", "getattr", "vars", "__dict__", "exec", "eval"),
+    *("__array__", "__array_interface__"),
+}
+
+
+class Code(NamedTuple):
+    """Of one function and the functions inside it.
+
+    ``names``: of attributes and globals that it uses. ``keeps``: whether it stores anything but local
+    variables. ``writes``: whether it may change a tensor in place. ``past_versions``: whether it may do so
+    past torch's count of such changes.
+    """
+
+    names: frozenset[str]
+    keeps: bool
+    writes: bool
+    past_versions: bool
+
+
+@lru_cache(4096)
+def read(code: CodeType) -> Code:
+    """What a function may do."""
+    inner = [read(part) for part in code.co_consts if isinstance(part, CodeType)]
+    names = frozenset(code.co_names).union(*(part.names for part in inner))
+    instructions = [*dis.get_instructions(code)]
+    keeps = any(step.opname in _STORES for step in instructions)
+    in_place = any(step.opname == "BINARY_OP" and step.argrepr.endswith("=") for step in instructions)
+    arguments = {word for part in code.co_consts if isinstance(part, tuple) for word in part}
+    past = bool(names & _PAST_VERSIONS)
+    writes = past or in_place or keeps or bool(arguments & {"out", "inplace"})
+    writes = writes or any(name.endswith("_") and not name.startswith("_") for name in names)
+    return Code(
+        names,
+        keeps or any(part.keeps for part in inner),
+        writes or any(part.writes for part in inner),
+        past or any(part.past_versions for part in inner),
+    )
+
+
+def code_of(function: Any) -> CodeType | None:
+    """That of a function, or of what a decorator has made of it."""
+    if isinstance(function, (staticmethod, classmethod)):
+        function = function.__func__
+    elif isinstance(function, property):
+        function = function.fget
+    elif isinstance(function, (cached_property, partialmethod)):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(
+        getattr(function, "__wrapped__", None), "__code__", None
+    )
+    return code if isinstance(code, CodeType) else None
+
+
+def is_of_user(module: str | None) -> bool:
+    """Whether neither torch, Python nor the library keeps something there."""
+    top = (module or "").partition(".")[0]
+    return top not in ("torch", "torchvision", "fedpart", "numpy") and top not in sys.stdlib_module_names
+
+
+def computes(names: Iterable[str]) -> bool:
+    """Whether all of them are known to compute, and to keep nothing."""
+    return all(name in _HARMLESS or (name in _COMPUTING and not hasattr(builtins, name)) for name in names)

@@ -1,0 +1,107 @@
+"""Which tensors a pass reads, writes to and changes, told by the memory they lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedpart.nn.layers.copying import DERIVED
+from fedpart.trees import memory_of, same_numbers, span_of, version_of
+
+
+class Held:
+    """A tensor as it was: where its numbers are, and what they are, or their sum.
+
+    Args:
+        tensor: as it is now.
+        summed: whether the sum of its numbers is kept.
+        exact: whether all of them are.
+    """
+
+    def __init__(self, tensor: Tensor, summed: bool, exact: bool) -> None:
+        self.version, self._place = version_of(tensor), _place(tensor)
+        self._numbers = tensor.detach().clone() if exact else None
+        self._sum = _sum(tensor) if summed else None
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether it is unchanged."""
+        if _place(tensor) != self._place:
+            return False
+        if self._numbers is not None:
+            return same_numbers(self._numbers, tensor.detach())
+        return self._sum is None or _sum(tensor) == self._sum
+
+
+class Memory:
+    """Tells whose memory a tensor lies in.
+
+    Args:
+        tensors: by name.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._spans: dict[int, list[tuple[int, int, str]]] = {}
+        for name, tensor in tensors.items():
+            if tensor.numel() and (memory := memory_of(tensor)):
+                self._spans.setdefault(memory, []).append((*span_of(tensor), name))
+
+    def names(self, tensor: Tensor) -> set[str]:
+        """Of the tensors that share numbers with this one."""
+        spans = self._spans.get(memory_of(tensor))
+        if not spans or not tensor.numel():
+            return set()
+        first, last = span_of(tensor)
+        return {name for start, end, name in spans if start < last and first < end}
+
+
+class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes which of a model's own weights are read while it computes with others, and what is written to.
+
+    Args:
+        own: the weights, by name.
+        given: memory of the others, which may be the same.
+        held: the tensors that nobody should write to.
+
+    Attributes:
+        read: names of weights that are read; written: of tensors that are written to.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """See :class:`.TorchDraws`."""
+        return False
+
+    def __init__(self, own: Mapping[str, Tensor], given: set[int], held: Memory) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        named = {memory_of(tensor): name for name, tensor in own.items() if tensor.numel()}
+        self._names = {memory: name for memory, name in named.items() if memory not in given}
+        self._held, self.read, self.written = held, set[str](), set[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for value in (*args, *(kwargs or {}).values()):
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(tensor, Tensor):
+                    name = getattr(tensor, DERIVED, None) or self._names.get(memory_of(tensor))
+                    self.read |= {name} if name else set()
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
+                self.written |= self._held.names(value)
+        return func(*args, **(kwargs or {}))
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size, bool]:
+    """Where a tensor's numbers are, and whether a gradient is taken."""
+    return memory_of(tensor), tensor.shape, tensor.requires_grad
+
+
+def _sum(tensor: Tensor) -> str:
+    """Another after a change through a NumPy array of the same memory, which is no operation of torch's."""
+    with suppress(RuntimeError):  # a type that has none
+        if tensor.device.type == "cpu" and tensor.layout == torch.strided:
+            return str(tensor.detach().sum().item())
+    return ""

@@ -1,0 +1,101 @@
+"""What can be compared of the values that a network holds, and how containers hold again what they held."""
+
+import io
+import operator
+import random
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpart.trees import version_of
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+STATES: dict[type, Callable[[Any], str]] = {
+    torch.Generator: lambda rng: str(rng.get_state().tolist()),
+    np.random.Generator: lambda rng: str(rng.bit_generator.state),
+    np.random.RandomState: lambda rng: str(rng.get_state(legacy=False)),
+    random.Random: lambda rng: str(rng.getstate()),
+}
+_MISSING = object()
+
+
+class Drawn(NamedTuple):
+    """A generator's state."""
+
+    state: str
+
+
+class Advancing(NamedTuple):
+    """An iterator: how far it is cannot be seen."""
+
+    identity: int
+
+
+class Numbers(NamedTuple):
+    """A tensor, or an array: which one, how often it was written to, and what it holds."""
+
+    identity: int
+    version: int
+    held: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Numbers) and self[:2] == other[:2]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:2])
+
+
+def comparable(value: Any) -> Any:
+    """What tells whether a value has changed; None of what is no number, state or text in itself."""
+    for kind, state in STATES.items():
+        if isinstance(value, kind):
+            return Drawn(state(value))
+    if isinstance(value, Tensor):
+        return Numbers(id(value), version_of(value), value)
+    if isinstance(value, np.ndarray):
+        return Numbers(id(value), hash(value.tobytes()), value)
+    if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+        return Advancing(id(value))
+    if isinstance(value, (bytearray, array)):
+        return bytes(value)
+    return len(value) if isinstance(value, (set, frozenset)) else None
+
+
+def is_datum(key: str, value: Any) -> bool:
+    """Whether a class holds a value of that name, and no method."""
+    return not key.startswith("__") and not hasattr(value, "__get__") and not isinstance(value, type)
+
+
+def refill(container: Any, before: Any) -> None:
+    """Have a container hold what a copy of it holds."""
+    same = isinstance(container, dict) and container.keys() == before.keys()
+    parts = (container.values(), before.values()) if same else (container, before)
+    if len(container) == len(before) and all(map(operator.is_, *parts)):
+        return
+    container.clear()
+    container.extend(before) if isinstance(container, (list, deque)) else container.update(before)
+
+
+def reset(kind: type, before: Mapping[str, Any]) -> None:
+    """Have a class hold what it held."""
+    for key, value in [*vars(kind).items()]:
+        if key not in before and is_datum(key, value):
+            delattr(kind, key)
+    for key, value in before.items():
+        if vars(kind).get(key, _MISSING) is not value:
+            setattr(kind, key, value)
+
+
+def rename(held: dict[str, Any], names: frozenset[str], before: Mapping[str, Any]) -> None:
+    """Have the names of a module stand for what they stood for."""
+    for name in names & held.keys() - before.keys():
+        del held[name]
+    held.update(before)
