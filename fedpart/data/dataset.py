@@ -220,6 +220,8 @@ def has_labels(dataset: Dataset) -> bool:
 
 def _unusable(part: Tensor) -> str | None:
     """Why examples cannot be taken out of a tensor, and what to do; None if they can."""
+    if part.is_nested:
+        return "a nested tensor; pad its rows to one length, torch.nested.to_padded_tensor(tensor, 0)"
     if part.layout != torch.strided:
         return f"a tensor of layout {str(part.layout).removeprefix('torch.')}; make it dense, to_dense()"
     if part.is_quantized:

@@ -27,6 +27,15 @@ Examples = (
 )  # what may be handed over as data
 
 
+_NO_NUMBERS = {  # what to do, by the kind of an array
+    **dict.fromkeys(
+        "OUST", "make numbers of text, np.unique(values, return_inverse=True), or astype('float32')"
+    ),
+    **dict.fromkeys("Mm", "count seconds, (stamps - stamps.min()) / np.timedelta64(1, 's')"),
+    "V": "stack its fields, np.stack([array[name] for name in array.dtype.names], 1)",
+}
+
+
 def as_dataset(given: Examples) -> Dataset:
     """Examples as a :class:`Dataset`, in memory.
 
@@ -139,7 +148,16 @@ def _places(loader: DataLoader[Any]) -> Sequence[int]:
 
 
 def _tensor(leaf: Any) -> Any:
-    return torch.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    if np.ma.is_masked(leaf):
+        raise ValueError("An array has masked values; fill them, filled(value), or leave their examples out.")
+    if leaf.dtype.kind in _NO_NUMBERS or leaf.dtype.char == "g":
+        way_out = _NO_NUMBERS.get(leaf.dtype.kind, "make it float64, astype('float64')")
+        raise ValueError(f"An array of {leaf.dtype} holds no numbers that a network takes; {way_out}.")
+    if any(stride < 0 for stride in leaf.strides) or not leaf.dtype.isnative:  # which torch has not
+        leaf = leaf.astype(leaf.dtype.newbyteorder("="), order="C")
+    return torch.as_tensor(np.asarray(leaf))
 
 
 def _kind(given: Any) -> str:

@@ -14,6 +14,7 @@ from fedpart.nn.hyperparameters.dropout import LearnedDropout
 from fedpart.nn.layers import FrozenBatchNorm
 from fedpart.nn.layers.batchnorm import has_own_forward, is_constant
 from fedpart.nn.layers.copying import replace_layers
+from fedpart.trees import Tree, tensors_in
 
 
 def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]:
@@ -170,15 +171,23 @@ def _in_type(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-def explain_types(module: nn.Module, error: RuntimeError) -> None:
-    """Say what is meant by an error of torch about types, where a network has frozen weights of 16 bits.
+def explain_types(module: nn.Module, inputs: Tree, error: RuntimeError) -> None:
+    """Say what is meant by an error of torch about types: of frozen weights of 16 bits, or of whole numbers.
 
     Raises:
         ValueError: it is such an error.
     """
+    if not re.search("dtype|scalar type|Input type|the type torch|not implemented for 'Long'", str(error)):
+        return
     kinds = {name: p.dtype for name, p in module.named_parameters() if p.is_floating_point()}
     small = next((name for name, kind in kinds.items() if kind.itemsize <= 2), None)  # the others are trained
-    if small is None or not re.search("dtype|scalar type|Input type", str(error)):
+    if small is None:
+        if any(leaf.dtype == torch.int64 for leaf in tensors_in(inputs)):
+            raise ValueError(
+                f"The network computes with real numbers, and the inputs are whole ones, as for tokens "
+                f"({error}); make them real, inputs.float(), and numbers beyond 2**24, such as stamps, small "
+                f"before: inputs - inputs.min()."
+            ) from error
         return
     wide = [name for name, kind in kinds.items() if kind.itemsize > 2]
     wide.sort(key=lambda name: name.rpartition(".")[0] != small.rpartition(".")[0])  # of the same layer first

@@ -51,7 +51,8 @@ def read(code: CodeType) -> Code:
     arguments = {word for part in code.co_consts if isinstance(part, tuple) for word in part}
     past = bool(names & _PAST_VERSIONS)
     writes = past or in_place or keeps or bool(arguments & {"out", "inplace"})
-    writes = writes or any(name.endswith("_") and not name.startswith("_") for name in names)
+    in_words = (name for name in names if name.endswith("_") and not name.startswith("_"))
+    writes = writes or any(in_words) or any(name.startswith(("__i", "__setitem__")) for name in names)
     return Code(
         names,
         keeps or any(part.keeps for part in inner),

@@ -93,7 +93,7 @@ class Model(nn.Module):
             targets: ``[B, ...]``, for a network that computes its loss itself.
 
         Raises:
-            ValueError: frozen weights of 16 bits meet others.
+            ValueError: frozen weights of 16 bits, or inputs that are whole numbers, meet others.
         """
         samples = self.samples
         if samples > 1:
@@ -110,7 +110,7 @@ class Model(nn.Module):
             try:
                 return call(self.module, x, targets)
             except RuntimeError as error:
-                explain_types(self.module, error)
+                explain_types(self.module, x, error)
                 raise
 
     def augmented(self, x: Tree) -> Tree:

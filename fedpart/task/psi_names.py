@@ -3,7 +3,7 @@
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch import nn
 
@@ -32,6 +32,15 @@ def checked_transforms(
     Raises:
         ValueError: says which name or layer, and what to do.
     """
+    if isinstance(transforms, HyperModule):
+        transforms = [transforms]
+    held = transforms.values() if isinstance(transforms, Mapping) else transforms
+    for transform in held if isinstance(held, Iterable) else [held]:
+        if not isinstance(transform, HyperModule):
+            raise ValueError(
+                f"Transforms are a list or a dict of fedpart.HyperModule, got a {type(transform).__name__}; "
+                f"put what has no hyperparameters into the network, nn.Sequential(transform, network)."
+            )
     named = dict(transforms) if isinstance(transforms, Mapping) else named_transforms(transforms)
     inside = {name for name, _ in (*module.named_children(), *module.named_parameters(recurse=False))}
     for name, transform in named.items():

@@ -1,5 +1,6 @@
 """Each row of the guide's table of what a network's forward may do, done."""
 
+import itertools
 import random
 
 import numpy as np
@@ -51,6 +52,40 @@ def counts(net, x):
     return net.b(x)
 
 
+COUNTS = {"n": 0}
+
+
+def counts_apart(net, x):
+    COUNTS["n"] += 1
+    return net.b(x)
+
+
+def hooks(hook):
+    def forward(net, x):
+        hidden = net.a(x)
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: hook(net, gradient))
+        return net.b(hidden)
+
+    return forward
+
+
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clamp(-1, 1)
+
+
+class Noisy(Clipped):
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.rand(())
+
+
 def scales(net, x):
     if net.h is None:
         net.h = x.detach().std()
@@ -89,7 +124,23 @@ ROWS = {
     "change a weight": [(changes, nothing), (lambda s, x: x @ s.w.data.clamp_(-2, 2) + s.b(x), nothing)],
     "two parameters in one memory": [(lambda s, x: s.b(s.a(x)) + x @ s.w, tied)],
     "keep a state that a later pass reads": [(remembers, nothing)],
-    "count passes": [(counts, nothing)],
+    "count passes, `self": [(counts, nothing), (counts_apart, nothing)],
+    "move an iterator on": [
+        (lambda s, x: s.b(x) * next(s.h), given("h", lambda _: itertools.cycle([1.0, 2.0]))),
+        (lambda s, x: s.b(x) * next(s.h), given("h", lambda _: itertools.repeat(1.0))),
+    ],
+    "change gradients": [
+        (hooks(lambda _, gradient: gradient.clamp(-1, 1)), nothing),
+        (lambda s, x: s.b(Clipped.apply(s.a(x))), nothing),
+    ],
+    "draw random numbers in these": [
+        (hooks(lambda _, gradient: gradient * torch.rand(())), nothing),
+        (lambda s, x: s.b(Noisy.apply(s.a(x))), nothing),
+    ],
+    "count passes or change weights in these": [
+        (hooks(lambda _, gradient: COUNTS.update(n=COUNTS["n"] + 1)), nothing),
+        (hooks(lambda net, _: net.b.weight.data.mul_(0.9)[:0].sum().item() or None), nothing),
+    ],
     "set a scale from the first batch": [(scales, nothing)],
     "keep a number to look at": [(looks, nothing)],
     "make a constant from a seed": [

@@ -20,10 +20,33 @@ def copied(module: Copied) -> Copied:
 
     The copy of what shares its memory or its gradient with a weight, as a transpose does, follows it no more.
     It says so in its attribute :data:`DERIVED`.
+
+    Raises:
+        ValueError: it holds what cannot be copied, such as a lock or an open file.
     """
     weights = [] if not isinstance(module, nn.Module) else [*module.parameters()]
     with _WithoutGradients({memory_of(weight) for weight in weights if weight.requires_grad} - {0}):
-        return copy.deepcopy(module)
+        try:
+            return copy.deepcopy(module)
+        except TypeError as error:
+            place, kind = _uncopied(module)
+            raise ValueError(
+                f"A copy of {type(module).__name__} cannot be made, which every client needs: {place} is a "
+                f"{kind} ({error}); keep it outside of the network."
+            ) from error
+
+
+def _uncopied(module: Any) -> tuple[str, str]:
+    """Which attribute has no copy, and of what kind it is."""
+    layers = module.named_modules() if isinstance(module, nn.Module) else [("", module)]
+    for name, layer in layers:
+        for key, value in getattr(layer, "__dict__", {}).items():
+            try:
+                copy.deepcopy(value)
+            except TypeError:
+                if key not in nn.Module().__dict__:
+                    return f"{name}.{key}".removeprefix("."), type(value).__name__
+    return "it", type(module).__name__
 
 
 class _WithoutGradients(TorchFunctionMode):

@@ -175,8 +175,36 @@ def test_what_is_no_set_of_examples_is_one_sentence():
             ("inputs of two lengths", ({"x": X, "more": MORE[:2]}, Y), "Dataset parts differ in length"),
             ("no targets", (X, {}), "targets hold no tensor"),
             ("a tensor", X, "got a Tensor"),
+            ("text", (np.array(["a"] * N), Y), "array of <U1 holds no numbers .*; make numbers of text"),
+            (
+                "objects",
+                (np.array([1, "a", 2, 3, 4, 5], dtype=object), Y),
+                "object holds .*; make numbers of text",
+            ),
+            ("dates", (np.zeros(N, "datetime64[D]"), Y), r"datetime64\[D\] holds .*; count seconds"),
+            ("spans", (X, np.zeros(N, "timedelta64[s]")), r"timedelta64\[s\] holds .*; count seconds"),
+            ("fields", (np.zeros(N, [("a", "f4"), ("b", "f4")]), Y), r"'b'.* holds .*; stack its fields"),
+            ("long", (np.zeros(N, "longdouble"), Y), "holds no numbers .*; make it float64"),
+            (
+                "masked",
+                (np.ma.array(np.zeros(N), mask=[1, 0, 0, 0, 0, 0]), Y),
+                "has masked values; fill them",
+            ),
+            ("nested", (torch.nested.nested_tensor([*X]), Y), "a nested tensor; pad its rows to one length"),
+            ("jagged", (torch.nested.nested_tensor([*X], layout=torch.jagged), Y), "nested tensor; pad its"),
         ]
     )
+
+
+def test_arrays_in_any_order_of_bytes_and_rows():
+    plain = X.numpy().copy()
+    for array in (
+        plain.astype(">f4"),
+        plain[::-1].copy()[::-1],
+        np.asfortranarray(plain),
+        np.ma.array(plain),
+    ):
+        assert torch.equal(as_dataset((array, Y.numpy().astype(">i8"))).inputs, X)
 
 
 def test_one_set_of_examples_and_several_are_told_apart():

@@ -1,6 +1,8 @@
 """What a Task, its psi, its inputs and outputs and its jobs must not be."""
 
+import queue
 import re
+import threading
 from collections import namedtuple
 from functools import partial
 from types import SimpleNamespace
@@ -52,6 +54,14 @@ def test_options_and_psi():
             ({"transforms": {"weight": Shift()}}, no_part),
             ({"transforms": {"a.b": Shift()}}, "cannot be called 'a.b'"),
             ({"transforms": {"pop": Shift()}}, "cannot be called 'pop'"),
+            (
+                {"transforms": [nn.ReLU()]},
+                r"HyperModule, got a ReLU; put .*nn.Sequential\(transform, network",
+            ),
+            ({"transforms": nn.Dropout()}, "HyperModule, got a Dropout; put"),
+            ({"transforms": {"relu": torch.relu}}, "got a builtin_function_or_method; put"),
+            ({"transforms": ["affine"]}, "got a str; put"),
+            ({"transforms": 3}, "got a int; put"),
         ]
     ]
     frozen = r"hyperparameter '0\.\*' is frozen; .* call module.get_parameter\('0.weight'\).requires_grad_"
@@ -183,6 +193,54 @@ def test_weights_without_memory_of_their_own():
         ("a scripted part", body, f"'{len(body) - 1}' is compiled by torch.jit"),
     ]
     refusals.check((what, partial(Task, module), ValueError, says) for what, module, says in rows)
+
+
+def holding(value):
+    net = nn.Sequential(nn.Linear(2, 2))
+    net[0].held = value
+    return net
+
+
+def test_networks_that_cannot_be_copied():
+    rows = [
+        (kind, partial(Task, holding(value)), f"0.held is a {kind} .*; keep it outside of the network")
+        for kind, value in [
+            ("SimpleQueue", queue.SimpleQueue()),
+            ("lock", threading.Lock()),
+            ("_local", threading.local()),
+            ("generator", (number for number in range(3))),
+            ("module", queue),
+        ]
+    ]
+    loss = partial(Task, nn.Linear(2, 2), likelihood=Loss())
+    rows.append(("loss", loss, "A copy of Loss cannot be made.* open is a lock"))
+    refusals.check(rows)
+
+
+class Loss:
+    def __init__(self):
+        self.open = threading.Lock()
+
+    def __call__(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_whole_numbers_where_real_ones_are_computed():
+    whole = torch.arange(6).view(2, 3)
+    says = "real numbers, and the inputs are whole ones.*inputs.float.*numbers beyond 2"
+    image = torch.arange(18).view(2, 1, 3, 3)
+    refusals.check(
+        [
+            ("linear", outputs(nn.Linear(3, 4), whole), says),
+            ("convolution", outputs(nn.Conv2d(1, 2, 3), image), says),
+            ("norm", outputs(nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2)), whole), says),
+            (
+                "attention",
+                outputs(nn.TransformerEncoderLayer(4, 2, 8, 0.0), torch.ones(2, 3, 4).long()),
+                says,
+            ),
+        ]
+    )
 
 
 def test_jobs():
