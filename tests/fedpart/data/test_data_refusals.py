@@ -226,7 +226,7 @@ def test_tensors_of_which_no_rows_can_be_taken():
             ("sparse", x.to_sparse(), r"inputs is a tensor of layout sparse_coo; make it dense"),
             ("rows", x.to_sparse_csr(), "layout sparse_csr"),
             ("in a tree", {"a": x, "b": x.to_sparse()}, r"inputs\['b'\] is a tensor of layout"),
-            ("jagged", jagged, "layout jagged"),
+            ("jagged", jagged, "a nested tensor; pad its rows to one length"),
             ("meta", x.to("meta"), "without values, on the device meta"),
             ("quantised", torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "dequantize"),
             ("text", ["a", "b", "c"], TypeError, "got str; make numbers of text"),
