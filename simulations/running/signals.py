@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -26,7 +26,7 @@ def caught_signals(came: list[int], then: Callable[[], None] = lambda: None) -> 
 
     Args:
         came: receives the number of every signal that comes.
-        then: called after each of them.
+        then: called after each of them; what it writes may be lost.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -34,7 +34,8 @@ def caught_signals(came: list[int], then: Callable[[], None] = lambda: None) -> 
 
     def handle(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        then()
+        with suppress(RuntimeError):  # in the middle of a write to what it writes to
+            then()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

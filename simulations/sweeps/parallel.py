@@ -63,9 +63,9 @@ def run_in_processes(
                 os.kill(process.pid, signal.SIGTERM)
 
     def stop() -> None:
+        end()
         if len(stopped) == 1:
             say("Stopping the runs in progress (once more to stop at once).")
-        end()
 
     with caught_signals(stopped, stop):
         try:

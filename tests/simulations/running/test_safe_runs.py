@@ -1,5 +1,7 @@
 """Runs over Flower: a checkpoint is there from the beginning, and after every round that is worth it."""
 
+import os
+import signal
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ from simulations.folders import run_directory
 from simulations.folders.run_directory import CHECKPOINT, RunDirectory
 from simulations.running import recorder
 from simulations.running.run import run_experiment
+from simulations.running.signals import caught_signals
 
 CONFIG = tiny(engine="flower", rounds=4, checkpoint_every=100)
 
@@ -88,3 +91,15 @@ def test_who_goes_on_waits_for_who_is_leaving(tmp_path, monkeypatch):
     with pytest.raises(FileExistsError, match="Another process"):
         RunDirectory.reopen(tmp_path, CONFIG)
     RunDirectory.reopen(tmp_path, CONFIG, patience=60.0).close()
+
+
+def test_a_signal_in_the_middle_of_a_write_is_noted():
+    """What is said then goes to a file that is being written to, which takes no write within a write."""
+    came = []
+
+    def say():
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
+
+    with caught_signals(came, say):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert came == [signal.SIGTERM]
