@@ -61,6 +61,8 @@ class Reach:
             self._functions = [function for function in self._functions if function[0][1] not in self.names]
             for place, function in named:
                 self._function(place, function)
+        if self.writes and any(isinstance(held, Numbers) for held in self.values.values()):
+            self.keeps = True  # into tensors that are no buffers
         self.acts_backward |= any("register" in name and "hook" in name for name in self.names)
 
     def restore(self) -> None:

@@ -125,6 +125,64 @@ add("harmless log", puts("n", lambda s: []))(lambda s, x: (s.n.append(len(x)), s
 add("toggles requires_grad")(changing(lambda s, x: s.a.weight.requires_grad_(False)))
 add("leaf of its own")(lambda s, x: s.a(x) + torch.zeros(WIDTH, requires_grad=True))
 
+
+# later passes, and the backward pass
+class Late:
+    """Does something from the third pass on, and counts where nobody looks."""
+
+    def __init__(self, act):
+        self.act, self.calls = act, itertools.count()
+
+    def __call__(self, s, x):
+        if next(self.calls) > 1:
+            self.act(s, x)
+
+
+def hooks(hook):
+    """Hooks the gradient of what is between the two layers."""
+
+    def forward(s, x):
+        hidden = torch.tanh(s.a(x))
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: hook(s, gradient))
+        return s.b(hidden)
+
+    return forward
+
+
+class Divided(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, counts):
+        ctx.counts = counts
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / next(ctx.counts), None
+
+
+drifted = changing(lambda s, x: s.b.weight.norm() > s.norm and s.a.weight.data.mul_(0.9))
+in_numpy = changing(lambda s, x: s.b.weight.norm() > s.norm and shrink(s.a.bias.detach().numpy()))
+add("late data", puts("norm", lambda s: s.b.weight.norm().item()))(drifted)
+add("late numpy", puts("norm", lambda s: s.b.weight.norm().item()))(in_numpy)
+add("late write", puts("late", lambda s: Late(lambda s, x: x.data.mul_(0.9))))(
+    changing(lambda s, x: s.late(s, x))
+)
+add("late state", puts("n", lambda s: [0]))(
+    changing(lambda s, x: s.n.append(s.n.pop() + 1), lambda s, x: s.a(x) * (2 if s.n[0] > 4 else 1))
+)
+add("late tensor", zeros)(
+    changing(lambda s, x: setattr(s, "h", s.h + 1), lambda s, x: s.a(x) * (2 if s.h[0] > 4 else 1))
+)
+add("gradient clipped")(hooks(lambda s, gradient: gradient.clamp(-0.01, 0.01)))
+add("gradient with noise")(hooks(lambda s, gradient: gradient + torch.rand_like(gradient)))
+add("gradient with noise of NumPy")(hooks(lambda s, gradient: gradient * np.random.rand()))
+add("gradient counted", puts("n", lambda s: [0]))(hooks(lambda s, g: (s.n.append(1), g / len(s.n))[1]))
+add("gradient that writes")(hooks(lambda s, gradient: s.b.weight.data.mul_(0.9)[:0].sum().item() or None))
+add("own backward that counts", puts("n", lambda s: itertools.count(1)))(
+    lambda s, x: s.b(Divided.apply(s.a(x), s.n))
+)
+
 INPUTS: Makers = {}  # B. these come first: they change what the caller handed over
 first = adder(INPUTS)
 first("B sub_")(lambda s, x: s.a(x.sub_(0.5).div_(0.8)))
