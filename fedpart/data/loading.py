@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from fedpart.data.dataset import Splits, has_labels
-from fedpart.data.splitting.subset import of_classes
+from fedpart.data.splitting.parts import of_classes
 from fedpart.registry import Registry
 
 Loader = Callable[..., Splits]

@@ -36,7 +36,7 @@ def look_up_kernel(out: Tensor) -> Kernel | None:
     """
     if out.device.type != "cpu" or not compiles():
         return None
-    from fedpart.kernels.lookup import look_up
+    from fedpart.kernels.philox import look_up
 
     return look_up
 

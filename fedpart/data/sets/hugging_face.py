@@ -7,16 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
+from fedpart.data.cells import plain
+from fedpart.data.columns import Part, Roles, column_names, matrix, splits_of, standardised
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.download import refuse_outside
-from fedpart.data.images.files import PARTS
-from fedpart.data.images.image_dataset import Colour, ImageDataset
+from fedpart.data.image_dataset import Colour, ImageDataset
+from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
-from fedpart.data.names import plain
-from fedpart.data.reading import LimitError, Limits, check_folder
+from fedpart.data.reading import LimitError, Limits, check_folder, refuse_outside
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
-from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
-from fedpart.data.tables.files import column_names
 from fedpart.extras import need
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Splits
-from fedpart.data.images.files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
-from fedpart.data.images.image_dataset import Colour, ImageDataset
+from fedpart.data.image_dataset import Colour, ImageDataset
+from fedpart.data.image_files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
 from fedpart.data.loading import DATASETS
 from fedpart.data.reading import IMAGE_BYTES, Limits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.data.cells import OTHER_UNIT, Floats, check_positions
+from fedpart.data.columns import Part, splits_of
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.images.files import PARTS
+from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
 from fedpart.data.reading import Limits, refuse_twice, regular
-from fedpart.data.rounding import OTHER_UNIT, Floats, check_positions
 from fedpart.data.splitting.hold_out import ClientHoldOut
-from fedpart.data.tables.columns import Part, splits_of
 
 _LAYOUT = "train/*.json and, if there are any, test/*.json, as LEAF's preprocess.sh writes them into data/"
 

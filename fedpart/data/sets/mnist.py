@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.download import download_files
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import Limits
+from fedpart.data.reading import Limits, download_files
 from fedpart.data.sets.torchvision_sets import torchvision_class
 from fedpart.data.splitting.hold_out import HoldOut, divide
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fedpart.nn.hyperparameters.base import Bound
 from fedpart.nn.likelihoods.base import LIKELIHOODS, Fault, Likelihood, whole
-from fedpart.nn.likelihoods.gaussian import regression_errors
+from fedpart.nn.likelihoods.regression import regression_errors
 
 
 @LIKELIHOODS.register("ordinal")

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedpart.extras import need
-from fedpart.nn.hyperparameters.text.lora import LoraGate, learn_lora
+from fedpart.nn.hyperparameters.lora import LoraGate, learn_lora
 
 
 class AdaptedText(nn.Module):

@@ -12,11 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.partition.sharing.base import SHARINGS, Sharing
-from fedpart.partition.sharing.blocks import Shape, assembled, chains, cut
-from fedpart.partition.sharing.composed import Composed, Recipe
+from fedpart.partition.sharing.composed import SHARINGS, Composed, Recipe, Sharing
 from fedpart.partition.sharing.layers import (
+    Shape,
+    assembled,
+    chains,
     check_patterns,
+    cut,
     key,
     matches,
     orthogonal,

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.partition.sharing.base import SHARINGS, Sharing
-from fedpart.partition.sharing.composed import Composed, Penalised, Recipe
+from fedpart.partition.sharing.composed import SHARINGS, Composed, Penalised, Recipe, Sharing
 from fedpart.partition.sharing.layers import key, orthogonal, weight_layers, weight_of
 from fedpart.randomness.streams import generator
 

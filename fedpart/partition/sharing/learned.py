@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedpart.partition.sharing.bank import SuperWeight
-from fedpart.partition.sharing.blocks import chains
 from fedpart.partition.sharing.composed import Composed
+from fedpart.partition.sharing.layers import chains
 
 Layer = tuple[int, str]
 """A network's number, and the name of a layer of it."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedpart.data import Dataset, ImageDataset, Splits, load_splits
-from fedpart.data.splitting.subset import of_classes
+from fedpart.data.splitting.parts import of_classes
 
 
 def test_these_alone_in_this_order():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedpart import Dataset
-from fedpart.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
+from fedpart.data.transformed import CORRUPTIONS, SEVERITIES, corrupted
 
 ROWS = torch.arange(32.0).view(-1, 1)
 WAVES = [0.5 + 0.3 * torch.sin(0.5 * ROWS + c * ROWS.t() / 5 + n) for n in range(5) for c in range(3)]

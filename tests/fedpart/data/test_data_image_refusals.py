@@ -16,7 +16,7 @@ from image_files import write_class_folders, zipped
 from PIL import Image
 
 from fedpart.data import load_image_folder, load_mnist, load_splits
-from fedpart.data.sets.cifar10 import load_cifar10
+from fedpart.data.sets.torchvision_sets import load_cifar10
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from fedpart.data import (
     rotate,
     rotated,
 )
-from fedpart.data.corruption import corrupted
 from fedpart.data.sets.topics import topics
-from fedpart.data.splitting.subset import of_classes
+from fedpart.data.splitting.parts import of_classes
+from fedpart.data.transformed import corrupted
 
 LABELS = torch.tensor([0, 1, 2])
 NOT_CALLABLE = "text"

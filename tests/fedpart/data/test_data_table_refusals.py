@@ -10,8 +10,8 @@ import pytest
 import refusals
 
 from fedpart.data import load_splits
-from fedpart.data.tables.columns import matrix
-from fedpart.data.tables.files import table_files
+from fedpart.data.columns import matrix
+from fedpart.data.sets.table import table_files
 
 PEOPLE = "\ufeffage,height,ill,ward,id\n" + "".join(
     f"{20 + i},{1.5 + i / 100},{'yes' if i % 3 else 'no'},{10 if i % 2 else 9},x{i}\n" for i in range(40)

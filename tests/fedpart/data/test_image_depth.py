@@ -10,7 +10,7 @@ import pytest
 import refusals
 from PIL import Image
 
-from fedpart.data.images.image_dataset import pixels
+from fedpart.data.image_dataset import pixels
 
 
 def png(depth, kind, channels):

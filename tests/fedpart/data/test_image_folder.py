@@ -17,7 +17,7 @@ from fedpart.data import (
     load_splits,
     rotated_splits,
 )
-from fedpart.data.images.image_dataset import pixels
+from fedpart.data.image_dataset import pixels
 
 
 @pytest.fixture

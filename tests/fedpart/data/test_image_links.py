@@ -8,7 +8,7 @@ from image_files import write_class_folders
 from PIL import Image
 
 from fedpart.data import load_image_folder
-from fedpart.data.tables.files import table_files
+from fedpart.data.sets.table import table_files
 
 
 def test_what_a_link_would_count_twice(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import refusals
 
 from fedpart.data import load_splits
-from fedpart.data.names import numbered
+from fedpart.data.cells import numbered
 from simulations.config.yaml_files import apply_override
 
 COMPOSED, DECOMPOSED = "Z\u00fcrich", "Zu\u0308rich"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedpart.data import load_splits
-from fedpart.data.names import numbered
+from fedpart.data.cells import numbered
 
 TEXT = "\ufeffage,height,ill,ward,id\n" + "".join(
     f"{20 + i},{1.5 + i / 100},{'yes' if i % 3 else 'no'},{10 if i % 2 else 9},x{i}\n" for i in range(40)

@@ -10,7 +10,7 @@ from problems import chain_net, shards
 from fedpart import Task, federate, fit
 from fedpart.loggers import Logger, Loggers
 from fedpart.loggers.lines import flat, scalars
-from fedpart.loggers.printed import EACH
+from fedpart.loggers.logged import EACH
 
 
 def task():

@@ -9,7 +9,7 @@ from torch import nn
 from fedpart.nn.models import mnist_cnn
 from fedpart.partition.assigned import RandomPartition
 from fedpart.partition.nested import leading, nested
-from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.partition import SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 
 U = (0.5, 0.3, 0.2)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedpart import ConcreteDropout
-from fedpart.nn.hyperparameters import concrete
+from fedpart.nn.hyperparameters import dropout as concrete
 from fedpart.randomness.noise import Noise, NoiseKey, coarse_numbers
 
 

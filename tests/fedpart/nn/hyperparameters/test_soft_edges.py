@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedpart.nn.hyperparameters.soft_edges import soft_box
+from fedpart.nn.hyperparameters.stripes import soft_box
 
 CENTRE = torch.tensor([[0.3], [0.5], [1.0]], dtype=torch.float64)
 

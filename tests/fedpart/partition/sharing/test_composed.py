@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from fedpart.nn.models import mnist_cnn, wrn
 from fedpart.partition.sharing import SHARINGS
 from fedpart.partition.sharing.bank import _allocated as allocated
-from fedpart.partition.sharing.blocks import assembled, block_sizes, chains, cut
-from fedpart.partition.sharing.layers import weight_layers
+from fedpart.partition.sharing.layers import assembled, block_sizes, chains, cut, weight_layers
 
 DOUBLE = torch.float64
 

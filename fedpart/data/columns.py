@@ -10,12 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.data.cells import (
+    OTHER_UNIT,
+    Floats,
+    check_float32,
+    in_yaml,
+    is_empty,
+    numbered,
+    one_in_float64,
+    plain,
+    texts_of,
+)
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.names import in_yaml, is_empty, numbered, plain, texts_of
-from fedpart.data.rounding import OTHER_UNIT, Floats, check_float32, one_in_float64
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
-from fedpart.data.tables.files import Columns
 from fedpart.registry import nearest
+
+Columns = Mapping[str, Sequence[Any]]
+"""Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
 
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__")
 
@@ -243,3 +254,12 @@ def _number(value: Any) -> float:
         return float(value)
     except (ValueError, TypeError):
         return np.nan
+
+
+def column_names(given: Sequence[str], file: str) -> list[str]:
+    """Names as they look, see ``plain``."""
+    names = [plain(name) for name in given]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{file} has two columns {twice!r}; give each a name of its own.")
+    return names

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedpart.data.names import plain
+from fedpart.data.cells import plain
 from fedpart.data.reading import FORMATS, Limits, is_hidden, refuse_twice, regular, walk
 
 EXTENSIONS = tuple(FORMATS)
