@@ -45,12 +45,8 @@ def in_yaml(name: str) -> str:
 def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Names as numbers in ascending order, whole numbers by value and others as text.
 
-    Args:
-        values: of a column, by the file that they are from.
-        name: of the column, for messages.
-
-    Returns:
-        [n] int64 for each file, and the K names; two that mean the same, such as true and 1, are refused.
+    ``values`` are those of the column ``name`` by file. [n] int64 for each file, and the K names; two that
+    mean the same, such as true and 1, are refused.
     """
     texts = {file: texts_of(column, name, file) for file, column in values.items()}
     distinct: set[str] = set().union(*texts.values())
@@ -69,7 +65,7 @@ def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, 
 
 def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
     """Cells as names, a whole number without its decimals."""
-    found = []
+    names = []
     for row, value in enumerate(column, start=1):
         if is_empty(value):
             raise ValueError(
@@ -81,8 +77,8 @@ def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
                 f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell; fill "
                 f"it in, remove the row, or spell the name out if it is one."
             )
-        found.append(text)
-    return found
+        names.append(text)
+    return names
 
 
 def is_empty(value: Any) -> bool:
@@ -90,7 +86,7 @@ def is_empty(value: Any) -> bool:
     return (
         value is None
         or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
-        or str(value).strip() == ""
+        or not str(value).strip()
     )
 
 
@@ -98,7 +94,7 @@ def _text(value: Any) -> str:
     if isinstance(value, (float, np.floating)) and value.is_integer():
         return str(int(value))
     text = plain(value.decode(errors="replace") if isinstance(value, bytes) else str(value))
-    return found[1] if (found := _WHOLE.fullmatch(text)) else text
+    return whole[1] if (whole := _WHOLE.fullmatch(text)) else text
 
 
 def _meaning(text: str) -> str:
@@ -130,12 +126,7 @@ def check_examples(data: Dataset, dtype: torch.dtype) -> None:
 
 
 def check_positions(numbers: Floats, what: str, way_out: str) -> None:
-    """:func:`check_float32` at each position of an example.
-
-    Args:
-        numbers: [n, ...]; what is not finite is for others to refuse.
-        what, way_out: of the message, which adds the position.
-    """
+    """:func:`check_float32` at each position of an example; ``numbers [n, ...]`` need not be finite."""
     if np.array_equal(_float32(numbers), numbers) or not np.isfinite(numbers).all():
         return
     rows = numbers.reshape(len(numbers), -1)
@@ -145,17 +136,10 @@ def check_positions(numbers: Floats, what: str, way_out: str) -> None:
 
 
 def check_float32(numbers: Floats, what: str, way_out: str) -> None:
-    """Refuse numbers that float32 cannot hold, or of which it makes equal ones.
+    """Refuse ``numbers [n]`` that float32 cannot hold, or of which it makes equal ones.
 
     Whole numbers must all stay apart. Of others, those may meet that lie closer together than 1e-4 of what
     the middle half of the values spans, as numbers with 16 digits do by chance.
-
-    Args:
-        numbers: [n] finite.
-        what, way_out: of the message.
-
-    Raises:
-        ValueError: names two such values.
     """
     if np.array_equal(rounded := _float32(numbers), numbers):
         return

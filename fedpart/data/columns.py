@@ -58,19 +58,19 @@ class Roles:
 
     def inputs(self, columns: Columns, file: str) -> list[str]:
         """The names of the inputs."""
-        own = [self.target, *([] if self.client is None else [self.client])]
-        for name in (*own, *self.ignore):
+        said = [self.target, *([] if self.client is None else [self.client])]
+        for name in (*said, *self.ignore):
             if name not in columns:
                 truth = name in ("True", "False")  # which YAML makes of yes, on, no and off
                 hint = "quote a name such as no or on in YAML" if truth else nearest(name, columns)
                 raise ValueError(f"{file} has no column {name!r}: {hint}")
-        found = [name for name in columns if name not in own and name not in self.ignore]
-        if not found:
+        names = [name for name in columns if name not in said and name not in self.ignore]
+        if not names:
+            beside = ", ".join(map(repr, said))
             raise ValueError(
-                f"{file} has no column for the inputs beside {', '.join(map(repr, own))}; add one, or ignore "
-                f"fewer."
+                f"{file} has no column for the inputs beside {beside}; add one, or ignore fewer."
             )
-        return found
+        return names
 
 
 @dataclass(frozen=True)
@@ -100,25 +100,21 @@ def splits_of(
 ) -> Splits:
     """A data set of its parts, ``train`` first; clients and classes are numbered over all of them.
 
-    Args:
-        parts: train, and those of validation and test that there are.
-        target, client: what the columns are called, for messages.
-        real: see :func:`targets_of`.
-        shares, hold_out, data_seed: of what is missing, see :func:`.with_held_out`.
+    ``target`` and ``client`` are what the columns are called, for messages. What is missing is held out, see
+    :func:`.with_held_out`.
     """
     targets, outputs, classes = targets_of({part.name: part.targets for part in parts.values()}, target, real)
     owners: dict[str, Tensor] = {}
     if client is not None:
         named = {part.name: part.clients for part in parts.values() if part.clients is not None}
         owners, _ = numbered(named, client)
-    given = {name: part.dataset(targets[part.name], owners.get(part.name)) for name, part in parts.items()}
-    found = with_held_out(given, shares, hold_out, data_seed)
-    return Splits(**found, num_classes=outputs, classes=classes)
+    sets = {name: part.dataset(targets[part.name], owners.get(part.name)) for name, part in parts.items()}
+    return Splits(**with_held_out(sets, shares, hold_out, data_seed), num_classes=outputs, classes=classes)
 
 
 def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool = False) -> Tensor:
     """Columns of numbers as inputs, [n, columns]: float32, or float64 for :func:`standardised`."""
-    found = []
+    values = []
     for name in names:
         if name not in columns:
             raise ValueError(
@@ -138,27 +134,18 @@ def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool 
             )
         if not standardise:
             check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
-        found.append(numbers)
-    inputs = torch.from_numpy(np.stack(found, 1))
+        values.append(numbers)
+    inputs = torch.from_numpy(np.stack(values, 1))
     return inputs if standardise else inputs.float()
 
 
 def targets_of(
     values: Mapping[str, Sequence[Any]], name: str, real: bool
 ) -> tuple[dict[str, Tensor], int, tuple[str, ...]]:
-    """Numbers to predict, or classes.
+    """Numbers to predict, [n] float32 for each file, or classes, [n] int64, each value being one.
 
-    Args:
-        values: of the column, by the file that they are from, the training file first.
-        name: of the column, for messages.
-        real: whether they are real numbers; if not, each value is a class.
-
-    Returns:
-        [n] for each file, float32 or int64 classes; how many outputs a network needs; the classes' names,
-        none where these are 0..K-1 or there are no classes.
-
-    Raises:
-        ValueError: a value is no number, or no class: one with decimals, or one that no training example has.
+    Also how many outputs a network needs, and the classes' names, none where these are 0..K-1 or there are no
+    classes. ``values`` are those of the column ``name`` by file, the training file first.
     """
     if real:
         numbers = {file: _numbers(column, name, file) for file, column in values.items()}
@@ -175,12 +162,12 @@ def targets_of(
                 )
     labels, names = numbered(values, name)
     first = next(iter(labels.values()))
-    for file, own in labels.items():
-        unknown = torch.nonzero(~torch.isin(own, first))
+    for file, classes in labels.items():
+        unknown = torch.nonzero(~torch.isin(classes, first))
         if len(unknown):
             row = int(unknown[0, 0])
             raise ValueError(
-                f"Row {row + 1} of {file} has the {name!r} {names[int(own[row])]!r}, which no training "
+                f"Row {row + 1} of {file} has the {name!r} {names[int(classes[row])]!r}, which no training "
                 f"example has; add some, or remove the row."
             )
     _check_varied(next(iter(values)), names, name)
@@ -189,12 +176,9 @@ def targets_of(
 
 
 def standardised(splits: Splits) -> Splits:
-    """Every input brought to mean 0 and deviation 1, by numbers from the training examples alone.
+    """Every input ([n, features]) brought to mean 0 and deviation 1, by numbers from training examples alone.
 
     They are those of all clients' training examples together. An input that never changes becomes 0.
-
-    Args:
-        splits: of inputs [n, features] floating point.
     """
     train = splits.train.inputs
     if not isinstance(train, Tensor) or train.ndim != 2 or not train.is_floating_point():
@@ -228,25 +212,26 @@ def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:
 
 def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
     try:
-        given = np.asarray(column)
-        found = np.full(len(given), np.nan) if given.dtype.kind in "mM" else given.astype(np.float64)
+        cells = np.asarray(column)
+        numbers = np.full(len(cells), np.nan) if cells.dtype.kind in "mM" else cells.astype(np.float64)
     except (ValueError, TypeError):
-        found = np.array([_number(value) for value in column])
-    bad, quoted = np.flatnonzero(~np.isfinite(found)), in_yaml(name)
-    if len(bad):
-        value = column[bad[0]]
-        if len(bad) == len(found) and not is_empty(value):
-            raise ValueError(
-                f"The column {name!r} of {file} holds no numbers, but such as {str(value)[:40]!r}: "
-                f"data_options: {{client: {quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to "
-                f"leave it out, or make numbers of it."
-            )
-        what = "is empty" if is_empty(value) else f"is {str(value)[:40]!r}, which is no finite number"
+        numbers = np.array([_number(value) for value in column])
+    bad, quoted = np.flatnonzero(~np.isfinite(numbers)), in_yaml(name)
+    if not len(bad):
+        return numbers
+    value = column[bad[0]]
+    text = repr(str(value)[:40])
+    if len(bad) == len(numbers) and not is_empty(value):
         raise ValueError(
-            f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, or leave the column "
-            f"out (data_options: {{ignore: [{quoted}]}})."
+            f"The column {name!r} of {file} holds no numbers, but such as {text}: data_options: {{client: "
+            f"{quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave it out, or make numbers "
+            f"of it."
         )
-    return found
+    what = "is empty" if is_empty(value) else f"is {text}, which is no finite number"
+    raise ValueError(
+        f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, or leave the column out "
+        f"(data_options: {{ignore: [{quoted}]}})."
+    )
 
 
 def _number(value: Any) -> float:

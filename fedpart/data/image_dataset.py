@@ -37,10 +37,6 @@ class ImageDataset(Dataset):
         name: of an image by its number, for messages.
         clients: None, or [n] int64, see :class:`.Dataset`.
         limits: of the pixels of an image and of the bytes of ``inputs``.
-
-    Raises:
-        ValueError: a size or colour that ``pixels`` does not know; later, when ``inputs`` are asked for: an
-            image cannot be decoded, sizes differ, or a limit is exceeded.
     """
 
     _places: Tensor
@@ -137,21 +133,15 @@ class ImageDataset(Dataset):
 
 
 def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
-    """A PIL image as the network gets it, but for the division by 255.
+    """A PIL image as the network gets it, [c, h, w] uint8, but for the division by 255.
 
     It is turned upright as its camera says (EXIF), brought to ``colour``, and with a ``size`` scaled until
     its shorter side has that many pixels (bilinearly, averaging where it shrinks) and cropped in the middle.
 
     Args:
-        image: of any size and mode with 8 bits per channel; transparency is dropped.
+        image: of any size and mode with 8 bits per channel, more are refused; transparency is dropped.
         size: of both sides; None: as the image is.
         colour: ``rgb`` (3 channels) or ``grey`` (1: 0.299 R + 0.587 G + 0.114 B).
-
-    Returns:
-        [c, h, w] uint8.
-
-    Raises:
-        ValueError: an image with more bits.
     """
     from PIL import Image, ImageOps
 
@@ -168,8 +158,8 @@ def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
 
 def _is_cut(image: Any) -> bool:
     """Whether a file that is not yet decoded has more bits per channel than PIL's mode keeps."""
-    for *_, given in getattr(image, "tile", ()):
-        raw, *_, most = (given if isinstance(given, tuple) else (given,)) * 2  # PPM: the largest value
+    for *_, options in getattr(image, "tile", ()):
+        raw, *_, most = (options if isinstance(options, tuple) else (options,)) * 2  # PPM: the largest value
         if _DEEP.search(str(raw)) or (image.format == "PPM" and isinstance(most, int) and most > 255):
             return True
     return False

@@ -39,7 +39,7 @@ class ImageSource(ABC):
 
     def __init__(self, root: Path) -> None:
         self.root, self._above = root, ""
-        files, folders = self._found()
+        files, folders = self._listed()
         self.images = sorted(
             name for name in files if not is_hidden(name) and name.lower().endswith(EXTENSIONS)
         )
@@ -80,28 +80,26 @@ class ImageSource(ABC):
         than two classes, and folders without images are refused.
         """
         layout = CLIENT_LAYOUT if by_client else LAYOUT
-        found: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
+        parts: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
         level = self.level
         if level:
             odd = sorted({name.partition("/")[0] for name in self.images if "/" in name} - _NAMED.keys())
             if odd:
-                raise ValueError(
-                    f"{self.root} has the folder {odd[0]!r} beside its training images; the layout is "
-                    f"{layout}."
-                )
+                beside = f"the folder {odd[0]!r} beside its training images"
+                raise ValueError(f"{self.root} has {beside}; the layout is {layout}.")
         for name in self.images:
             path = name.split("/")
             if len(path) > level + 1 + by_client:
-                found[_NAMED[path[0]] if level else "train"].append((plain(path[level + by_client]), name))
+                parts[_NAMED[path[0]] if level else "train"].append((plain(path[level + by_client]), name))
         if self.images:
             self._check_folders(by_client)
-        classes = len({label for label, _ in found["train"]})
+        classes = len({label for label, _ in parts["train"]})
         if classes < 2:
             raise ValueError(
                 f"{self.root} has training images of {classes or 'no'} class{'' if classes == 1 else 'es'}; "
                 f"at least two are needed, a folder each: {layout} ({', '.join(EXTENSIONS)})."
             )
-        return {part: sorted(files) for part, files in found.items()}
+        return {part: sorted(files) for part, files in parts.items()}
 
     def client(self, path: str) -> str:
         """Whose an image is, where clients have a folder each."""
@@ -121,21 +119,21 @@ class ImageSource(ABC):
                 )
 
     @abstractmethod
-    def _found(self) -> tuple[Iterable[str], Iterable[str]]:
+    def _listed(self) -> tuple[Iterable[str], Iterable[str]]:
         """Paths of all files and of all folders, from the root."""
 
 
 class Folder(ImageSource):
     """Images below a folder."""
 
-    def _found(self) -> tuple[Iterable[str], Iterable[str]]:
+    def _listed(self) -> tuple[Iterable[str], Iterable[str]]:
         files, folders, seen = list[str](), list[str](), dict[str, str]()
         for above, real, below, names in walk(self.root):
             for name in names:
                 if name.lower().endswith(EXTENSIONS):
                     path = os.path.join(above, name)
-                    its_own = os.path.join(real, name)
-                    refuse_twice(path, os.path.realpath(path) if os.path.islink(path) else its_own, seen)
+                    place = os.path.join(real, name)
+                    refuse_twice(path, os.path.realpath(path) if os.path.islink(path) else place, seen)
             here = Path(above).relative_to(self.root)
             files += [(here / name).as_posix() for name in names]
             folders += [(here / name).as_posix() for name in below]
@@ -156,11 +154,11 @@ class Zip(ImageSource):
         self._opened: tuple[int, zipfile.ZipFile] | None = None
         super().__init__(root)
 
-    def _found(self) -> tuple[Iterable[str], Iterable[str]]:
+    def _listed(self) -> tuple[Iterable[str], Iterable[str]]:
         names = self._file().namelist()
         files = {name for name in names if not name.endswith("/")}
-        given = {name.rstrip("/") for name in names if name.endswith("/")}
-        return files, given.union(*map(_above, files | given))
+        folders = {name.rstrip("/") for name in names if name.endswith("/")}
+        return files, folders.union(*map(_above, files | folders))
 
     def read(self, path: str, limits: Limits) -> bytes:
         try:
@@ -184,12 +182,7 @@ class Zip(ImageSource):
 
 
 def open_source(data_dir: str | Path) -> ImageSource:
-    """The images in a folder or a zip file.
-
-    Raises:
-        FileNotFoundError: nothing is there.
-        ValueError: neither a folder nor a zip file; or a folder or image that two paths lead to.
-    """
+    """The images in a folder or a zip file."""
     root = Path(data_dir).expanduser()
     if root.is_dir():
         return Folder(root)
@@ -201,9 +194,8 @@ def open_source(data_dir: str | Path) -> ImageSource:
     try:
         return Zip(root)
     except zipfile.BadZipFile:
-        raise ValueError(
-            f"{root} is neither a folder nor a complete zip file; set data_dir to one of them."
-        ) from None
+        what = "neither a folder nor a complete zip file"
+        raise ValueError(f"{root} is {what}; set data_dir to one of them.") from None
 
 
 def image_listing(data_dir: str | Path) -> dict[str, dict[str, int]]:
@@ -211,12 +203,6 @@ def image_listing(data_dir: str | Path) -> dict[str, dict[str, int]]:
 
     The folder is the class's, the name is what lies below it. Nothing is decoded. A folder and a zip file of
     it have the same listing, wherever they lie.
-
-    Args:
-        data_dir: as :func:`.load_image_folder` takes it.
-
-    Raises:
-        FileNotFoundError, ValueError: as ``load_image_folder``.
     """
     source = open_source(data_dir)
     listing: dict[str, dict[str, int]] = {}

@@ -22,17 +22,8 @@ from typing import Any
 from fedpart.registry import nearest
 
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-FORMATS = {
-    ".bmp": "BMP",
-    ".jpeg": "JPEG",
-    ".jpg": "JPEG",
-    ".pgm": "PPM",
-    ".png": "PNG",
-    ".ppm": "PPM",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".webp": "WEBP",
-}
+FORMATS = {f".{kind.lower()}": kind for kind in ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")}
+FORMATS = dict(sorted({**FORMATS, ".jpg": "JPEG", ".pgm": "PPM", ".tif": "TIFF"}.items()))
 """What Pillow may read, by the extension of files that hold it; none of them starts another program."""
 
 
@@ -72,13 +63,7 @@ class Limits:
         return cls(**{"file": file, **(raised or {})})
 
     def check(self, name: str, amount: int, what: str) -> None:
-        """Refuse more than a limit: a :class:`LimitError` that says which may be raised.
-
-        Args:
-            name: of the limit.
-            amount: of ``what``, in the limit's unit.
-            what: is measured, the beginning of a sentence.
-        """
+        """Refuse an ``amount`` of ``what`` beyond a limit: a :class:`LimitError` says which may be raised."""
         if amount > getattr(self, name):
             unit = "pixels" if name == "pixels" else "bytes"
             raise LimitError(
@@ -231,12 +216,10 @@ def download_files(
     """What ``fetch`` returns; a line on the standard error says that it begins, which may be slow and silent.
 
     Args:
-        fetch: downloads.
-        name: of the data set.
+        fetch: downloads the data set called ``name``.
         folders: that it may create, the innermost first, the last is the one it downloads into; new ones that
             stay empty are removed if it fails.
-        absence: what is missing, the beginning of a sentence.
-        remedy: what to do about it, its end.
+        absence, remedy: the beginning and the end of the sentence that says so.
     """
     refuse_outside(folders[-1], absence)
     print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)

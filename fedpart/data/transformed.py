@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,28 +16,15 @@ _BATCH = 4096  # images turned at a time, to bound memory
 
 
 def rotate(images: Tensor, angles: Tensor) -> Tensor:
-    """Turn every image about its centre, bilinearly; what lies outside is 0.
+    """Turn images [n, c, h, w] about their centres by angles [n], radians, bilinearly; 0 lies outside.
 
     A positive angle turns counter-clockwise as the image is seen (rows downwards, columns to the right), as
     ``torch.rot90(image, 1, dims=(-2, -1))`` does for pi/2. Pixels are the areas between corners
-    (align_corners=False), so a square image turned by 90 degrees falls exactly on its own pixels; counted
-    from their centres instead, a rotation without scaling reads the same points.
-
-    Args:
-        images: [n, c, h, w] floating point.
-        angles: [n] radians.
-
-    Returns:
-        [n, c, h, w], same dtype and device.
-
-    Raises:
-        ValueError: the shapes do not fit.
+    (align_corners=False), so a square image turned by 90 degrees falls exactly on its own pixels.
     """
     if images.dim() != 4 or angles.shape != images.shape[:1]:
-        raise ValueError(
-            f"rotate takes images [n, c, h, w] and one angle per image [n], got {list(images.shape)} and "
-            f"{list(angles.shape)}."
-        )
+        shapes = f"{list(images.shape)} and {list(angles.shape)}"
+        raise ValueError(f"rotate takes images [n, c, h, w] and one angle per image [n], got {shapes}.")
     height, width = images.shape[-2:]
     cos, sin, zero = torch.cos(angles), torch.sin(angles), torch.zeros_like(angles)
     # Where an output point (x, y) is read from in the input, in units of half the image's width and height.
@@ -55,21 +43,14 @@ def rotated(
     """``dataset`` with every image turned by its own angle ~ U[-max_angle, max_angle], drawn once (App. J.2).
 
     An image has the same angle whether all are turned or some: name these by ``places``, and do not take the
-    subset before.
+    subset before. The angles become the ``groups`` ([m] float32, radians).
 
     Args:
         dataset: inputs [n, c, h, w].
         seed: the data seed.
         max_angle: radians, above 0 and at most pi.
-        part: number of the data set within its source; different parts draw different angles from the same
-            seed.
+        part: number of the data set within its source: different parts draw different angles.
         places: [m] the examples to turn; None: all n.
-
-    Returns:
-        The turned images, their targets and clients, and the angles as ``groups`` ([m] float32, radians).
-
-    Raises:
-        ValueError: ``max_angle`` is out of range, or the inputs are not images.
     """
     if not 0 < max_angle <= math.pi + 1e-6:
         raise ValueError(f"max_angle is in radians, above 0 and at most pi, got {max_angle}.")
@@ -107,9 +88,7 @@ def normalised(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) ->
         ValueError: the inputs are no images, there is not one mean and one deviation for each channel, or one
             is not finite or a deviation not above 0.
     """
-    images = dataset.inputs
-    if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
-        raise ValueError("Only images [n, c, h, w] of real numbers can be normalised; leave normalise out.")
+    images = _images_of(dataset, "normalised; leave normalise out")
     if not len(mean) == len(std) == images.shape[1]:
         raise ValueError(
             f"normalise has {len(mean)} means and {len(std)} deviations, but the images have "
@@ -118,47 +97,45 @@ def normalised(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) ->
     shift, scale = (torch.tensor(values).to(images).view(-1, 1, 1) for values in (mean, std))
     if not (shift.isfinite().all() and scale.isfinite().all() and (scale > 0).all()):
         raise ValueError(f"normalise takes finite means and deviations above 0, got {mean} and {std}.")
-    own = None if dataset.evaluation is None else normalised(dataset.evaluation, mean, std)
-    return Dataset((images - shift) / scale, dataset.targets, dataset.groups, own, dataset.clients)
+    scored = None if dataset.evaluation is None else normalised(dataset.evaluation, mean, std)
+    return Dataset((images - shift) / scale, dataset.targets, dataset.groups, scored, dataset.clients)
 
 
 SEVERITIES = (1, 2, 3, 4, 5)
-_NOISE = (0.04, 0.08, 0.12, 0.18, 0.26)
-_CONTRAST = (0.75, 0.6, 0.45, 0.3, 0.15)
-_BRIGHTNESS = (0.1, 0.2, 0.3, 0.4, 0.5)
-_PIXELATE = (0.75, 0.6, 0.5, 0.4, 0.3)
 
 
-def _gaussian_noise(images: Tensor, severity: int, seed: int) -> Tensor:
-    drawn = generator(seed, "corruption", severity).standard_normal(images.shape, dtype="float32")
-    return images + _NOISE[severity - 1] * torch.from_numpy(drawn).to(images)
-
-
-def _box_blur(images: Tensor, severity: int, seed: int) -> Tensor:
-    for _ in range(severity):
+def _blurred(images: Tensor, times: float, random: np.random.Generator) -> Tensor:
+    for _ in range(int(times)):
         images = functional.avg_pool2d(functional.pad(images, (1, 1, 1, 1), mode="replicate"), 3, 1)
     return images
 
 
-def _contrast(images: Tensor, severity: int, seed: int) -> Tensor:
-    mean = images.mean((1, 2, 3), keepdim=True)
-    return mean + _CONTRAST[severity - 1] * (images - mean)
-
-
-def _pixelate(images: Tensor, severity: int, seed: int) -> Tensor:
+def _pixelated(images: Tensor, share: float, random: np.random.Generator) -> Tensor:
     height, width = images.shape[2:]
-    small = [max(1, round(_PIXELATE[severity - 1] * length)) for length in (height, width)]
-    found = functional.interpolate(images, small, mode="area")
-    return functional.interpolate(found, (height, width), mode="nearest-exact")
+    small = [max(1, round(share * length)) for length in (height, width)]
+    blocks = functional.interpolate(images, small, mode="area")
+    return functional.interpolate(blocks, (height, width), mode="nearest-exact")
 
 
-CORRUPTIONS: dict[str, Callable[[Tensor, int, int], Tensor]] = {
-    "gaussian_noise": _gaussian_noise,
-    "box_blur": _box_blur,
-    "contrast": _contrast,
-    "brightness": lambda images, severity, _: images + _BRIGHTNESS[severity - 1],
-    "pixelate": _pixelate,
+def _noisy(images: Tensor, deviation: float, random: np.random.Generator) -> Tensor:
+    drawn = random.standard_normal(images.shape, dtype="float32")
+    return images + deviation * torch.from_numpy(drawn).to(images)
+
+
+def _with_contrast(images: Tensor, share: float, random: np.random.Generator) -> Tensor:
+    mean = images.mean((1, 2, 3), keepdim=True)
+    return mean + share * (images - mean)
+
+
+Change = Callable[[Tensor, float, np.random.Generator], Tensor]
+CORRUPTIONS: dict[str, tuple[Change, tuple[float, ...]]] = {
+    "gaussian_noise": (_noisy, (0.04, 0.08, 0.12, 0.18, 0.26)),
+    "box_blur": (_blurred, (1, 2, 3, 4, 5)),
+    "contrast": (_with_contrast, (0.75, 0.6, 0.45, 0.3, 0.15)),
+    "brightness": (lambda images, added, _: images + added, (0.1, 0.2, 0.3, 0.4, 0.5)),
+    "pixelate": (_pixelated, (0.75, 0.6, 0.5, 0.4, 0.3)),
 }
+"""What is done to images, and its number at each severity."""
 
 
 def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -> Dataset:
@@ -166,28 +143,30 @@ def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -
 
     Args:
         dataset: of images ``[n, c, h, w]`` in [0, 1].
-        corruption: ``gaussian_noise``: of standard deviation 0.04, 0.08, 0.12, 0.18, 0.26; ``box_blur``: the
-            mean of 3x3 pixels, 1 to 5 times, edges repeated; ``contrast``: 0.75, 0.6, 0.45, 0.3, 0.15 of the
-            distance from the image's mean; ``brightness``: 0.1 to 0.5 added; ``pixelate``: 0.75, 0.6, 0.5,
-            0.4, 0.3 of the pixels in each direction.
-        severity: 1 to 5.
+        corruption: ``gaussian_noise`` of a standard deviation; ``box_blur``: the mean of 3x3 pixels, so many
+            times, edges repeated; ``contrast``: that share of the distance from the image's mean;
+            ``brightness`` that is added; ``pixelate``: that share of the pixels in each direction.
+        severity: 1 to 5, see :data:`CORRUPTIONS`.
         seed: of the noise.
-
-    Raises:
-        ValueError: an unknown corruption or severity, or inputs that are no images with values in [0, 1].
     """
     if corruption not in CORRUPTIONS or severity not in SEVERITIES:
         raise ValueError(
             f"Corruptions are {', '.join(CORRUPTIONS)}, at severities 1 to 5, got {corruption!r} at "
             f"{severity}; choose one of them."
         )
-    images = dataset.inputs
-    if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
-        raise ValueError("Only images [n, c, h, w] of real numbers can be corrupted; set corrupted: false.")
+    images = _images_of(dataset, "corrupted; set corrupted: false")
     if images.min() < 0 or images.max() > 1:
         raise ValueError(
             f"Images to corrupt have values in [0, 1], got {images.min():g} to {images.max():g}; leave "
             f"normalise out and do it inside the network, or do not corrupt them (corrupted: false)."
         )
-    found = CORRUPTIONS[corruption](images, severity, seed).clamp(0, 1)
-    return Dataset(found, dataset.targets)
+    change, levels = CORRUPTIONS[corruption]
+    changed = change(images, levels[severity - 1], generator(seed, "corruption", severity))
+    return Dataset(changed.clamp(0, 1), dataset.targets)
+
+
+def _images_of(dataset: Dataset, what: str) -> Tensor:
+    images = dataset.inputs
+    if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
+        raise ValueError(f"Only images [n, c, h, w] of real numbers can be {what}.")
+    return images

@@ -17,8 +17,7 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 def check_supported(module: nn.Module, chunks: int = 1) -> None:
     """Refuse layers that would let data leak between C partitions, or, of several, that tie examples.
 
-    Raises:
-        ValueError: names all of them, the reasons, and the code to use instead.
+    The message names all of them, the reasons, and the code to use instead.
     """
     refused: dict[tuple[str, str], list[str]] = {}
     for name, layer in module.named_modules():

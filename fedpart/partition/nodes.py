@@ -70,11 +70,9 @@ class NodePartition(AssignedPartition):
 def unit_assignments(
     module: nn.Module, proportions: Sequence[float], seed: int, chain: Sequence[str] | None = None
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Partition of every input and output unit of each layer of the chain; see :class:`NodePartition`.
+    """Partitions 1..C of every input and output unit, ``{layer: (inputs [n_in], outputs [n_out])}``, uint8.
 
-    Returns:
-        ``{layer name: (inputs [n_in], outputs [n_out])}`` with partitions 1..C as uint8. Network inputs and
-        the outputs of the last layer belong to partition 1.
+    Network inputs and the outputs of the last layer belong to partition 1; see :class:`NodePartition`.
     """
     layers = chain_of(module, chain)
     for name, layer in layers:
@@ -128,12 +126,9 @@ def narrower_spaces(
 
     With default values of 0 an absent unit feeds those that are there through weights of 0, whatever its
     activation: subnetwork k is the network of the units of partitions 1..k. That needs a unit in every layer,
-    and a module that takes any number of them. One with an nn.Unflatten, or with tensors outside of the space
-    that may have an entry for each unit (psi, buffers), is taken not to.
-
-    Args:
-        space: of ``module``, a chain whose order was read off an nn.Sequential.
-        assignment: of :func:`node_assignment`.
+    and a module that takes any number of them, a chain whose order was read off an nn.Sequential. One with an
+    nn.Unflatten, or with tensors outside of the space that may have an entry for each unit (psi, buffers), is
+    taken not to.
     """
     inside = {entry.name for entry in space.entries}
     tensors = (*module.named_parameters(), *module.named_buffers())
@@ -211,12 +206,8 @@ def spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
 def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None = None) -> Tensor:
     """Where the numbers come from of the network whose hidden units have moved up, the first to the end.
 
-    Args:
-        space: of ``module``; nothing is stacked.
-        module, chain: see :func:`.chain_of`. Inputs and the last layer's outputs stay.
-
-    Returns:
-        ``[size]`` int64 in the module's own order: ``own[rolled(...)]`` is the network that has moved.
+    ``[size]`` int64 in the module's own order: ``own[rolled(...)]`` is the network that has moved. Inputs and
+    the last layer's outputs stay; nothing is stacked.
     """
     layers, sources = chain_of(module, chain), dict[str, tuple[Tensor, Tensor]]()
     before: Tensor | None = None

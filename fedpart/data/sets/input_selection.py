@@ -24,9 +24,6 @@ def input_selection(n: int, seed: int, informative: int = 15, spurious: int = 15
 
     Returns:
         Inputs ``[n, informative + spurious]`` float32, labels ``[n]`` 0 or 1.
-
-    Raises:
-        ValueError: a negative number, or no inputs at all.
     """
     return _sample(n, seed, "data.input_selection", informative, spurious)
 

@@ -68,12 +68,7 @@ def load_leaf(
 
 
 def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
-    """The files of the parts train, validation and test, as far as there are any; see :func:`load_leaf`.
-
-    Raises:
-        FileNotFoundError: there are none to train on.
-        ValueError: two are one by a link, or one is no regular file.
-    """
+    """The files of the parts train, validation and test, as far as there are any; see :func:`load_leaf`."""
     root = None if data_dir is None else Path(data_dir).expanduser()
     files = {
         part: [file for name in names for file in sorted((root / name).glob("*.json"))]

@@ -27,11 +27,6 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
     Args:
         data_dir: the training file, ``.csv`` or ``.parquet``; or a folder with files ``train``,
             ``validation`` and ``test``, or with a single file, the training file.
-
-    Raises:
-        FileNotFoundError: none is there.
-        ValueError: a file of another kind, two for one part, one for two, files with other names, or what
-            is no regular file.
     """
     if data_dir is None:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
@@ -72,11 +67,7 @@ def read_table(file: Path, delimiter: str = ",", limits: Limits = USUAL) -> Colu
 
 
 def read_csv(file: Path, delimiter: str = ",") -> Columns:
-    """The columns of a CSV file whose first row names them, in UTF-8; empty lines do not count.
-
-    Raises:
-        ValueError: no rows, two columns of one name, a row of another length than the first, or no CSV.
-    """
+    """The columns of a CSV file whose first row names them, in UTF-8; empty lines do not count."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
             reader = csv.reader(opened, delimiter=delimiter, strict=True)
@@ -101,12 +92,7 @@ def read_csv(file: Path, delimiter: str = ",") -> Columns:
 
 
 def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
-    """The columns of a Parquet file, unpacked in parts until they are too many.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-        ValueError: no rows, two columns of one name, no Parquet file, or more than ``limits.total``.
-    """
+    """The columns of a Parquet file, unpacked in parts until they are too many."""
     pyarrow = need("pyarrow", "A Parquet file", "parquet")
     parquet = need("pyarrow.parquet", "A Parquet file", "parquet")
     try:

@@ -41,9 +41,6 @@ def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
 
     Returns:
         Inputs ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7.
-
-    Raises:
-        ValueError: a negative n, or a probability outside [0, 1].
     """
     return _sample(n, seed, "data.topics", strays)
 

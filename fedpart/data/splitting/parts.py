@@ -21,9 +21,6 @@ def random_places(n: int, points: int, seed: int) -> NDArray[np.int64]:
 
     The choice is a function of the data seed and n alone, so it is the same for every method and every
     training seed (App. J.2); a smaller choice is contained in a larger one.
-
-    Raises:
-        ValueError: ``points`` is below 1 or above n.
     """
     if not 1 <= points <= n:
         raise ValueError(f"points must lie between 1 and the {n} training examples, got {points}.")
@@ -41,10 +38,8 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
         raise ValueError("Only data whose targets are labels can be reduced to some classes; leave it out.")
     whole = all(type(c) is int and 0 <= c < splits.num_classes for c in classes)
     if len(classes) < 2 or not whole or len(set(classes)) < len(classes):
-        raise ValueError(
-            f"classes are some of 0..{splits.num_classes - 1}, each once, got {list(classes)}; give at least "
-            f"two."
-        )
+        known = f"0..{splits.num_classes - 1}"
+        raise ValueError(f"classes are some of {known}, each once, got {list(classes)}; give at least two.")
     numbers = torch.full((splits.num_classes,), -1)
     numbers[list(classes)] = torch.arange(len(classes))
 
@@ -82,11 +77,7 @@ def by_client(dataset: Dataset, numbers: Tensor | None = None) -> list[Dataset]:
 
 
 def clients_of(dataset: Dataset) -> Tensor:
-    """The number of each example's client, [n] int64.
-
-    Raises:
-        ValueError: the data set does not know its clients.
-    """
+    """The number of each example's client, [n] int64, which the data set must know."""
     if dataset.clients is None:
         raise ValueError(
             "The split natural leaves every example with its client, but the data set does not know its "
@@ -103,19 +94,11 @@ def _places(owners: NDArray[np.int64], wanted: NDArray[np.int64]) -> list[NDArra
 
 
 def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[NDArray[np.int64]]:
-    """The example indices of every client, ``[n_i]`` int64 in the order given.
+    """The example indices of every client, ``[n_i]`` int64 in the order given, or a ValueError.
 
-    An example that two clients held could lie in two chunks, and what scores hyperparameters would have been
-    trained on. Examples without a client are left out of the experiment.
-
-    Args:
-        shards: what the recipe returned.
-        examples: n.
-        clients: N.
-        recipe: its name, for messages.
-
-    Raises:
-        ValueError: there are not N non-empty, disjoint arrays of integers in 0..n-1.
+    N non-empty, disjoint arrays of integers in 0..n-1: an example that two clients held could lie in two
+    chunks, and what scores hyperparameters would have been trained on. Examples without a client are left out
+    of the experiment. ``shards`` is what the recipe of that name returned, ``examples`` n, ``clients`` N.
     """
     if not isinstance(shards, Sequence | np.ndarray) or isinstance(shards, str):
         raise ValueError(
@@ -154,10 +137,10 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
     return arrays
 
 
-def given_chunks(given: Examples | Sequence[Examples]) -> list[Dataset] | None:
-    """The chunks, if they are what is given; None for data that are still to be divided."""
-    if isinstance(given, (list, tuple)) and given and all(is_examples(chunk) for chunk in given):
-        return [as_dataset(chunk) for chunk in given]
+def given_chunks(data: Examples | Sequence[Examples]) -> list[Dataset] | None:
+    """The chunks, if ``data`` are chunks; None for data that are still to be divided."""
+    if isinstance(data, (list, tuple)) and data and all(is_examples(chunk) for chunk in data):
+        return [as_dataset(chunk) for chunk in data]
     return None
 
 
@@ -191,14 +174,8 @@ class Chunks:
 def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...], seed: int) -> Chunks:
     """The examples in the order of their chunks.
 
-    Args:
-        dataset: n examples, divided at random by ``shares``; or the chunks themselves, whose sizes decide. A
-            single share takes all of them together. Each is a :class:`Dataset` or ``(inputs, targets)``.
-        shares: C proportions.
-        seed: of the division.
-
-    Raises:
-        ValueError: a chunk without examples, another number of chunks than of proportions, or no data.
+    ``dataset`` is n examples, divided at random by ``shares`` and ``seed``; or the chunks themselves, whose
+    sizes decide. A single share takes all of them together.
     """
     chunks = given_chunks(dataset)
     if chunks is None:

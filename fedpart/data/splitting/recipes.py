@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from collections import Counter
 from typing import Protocol
 
 import numpy as np
@@ -50,10 +51,8 @@ def dirichlet_per_label(groups: ArrayLike | Tensor, clients: int, alpha: float, 
     """
     labels, sizes = _labels(groups, clients)
     random = generator(seed, "split.per_label")
-    counts = np.empty((clients, len(sizes)), dtype=np.int64)
-    for label, size in enumerate(sizes):
-        counts[:, label] = _systematic(_dirichlet(random, alpha, clients), size, random)
-    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+    counts = np.stack([_systematic(_dirichlet(random, alpha, clients), size, random) for size in sizes], 1)
+    return _dealt(labels, counts, random)
 
 
 @SPLITS.register("per_client")
@@ -92,10 +91,9 @@ def dirichlet_shares_per_client(groups: ArrayLike | Tensor, clients: int, alpha:
     random = generator(seed, "split.per_client_shares")
     mixtures = np.stack([_dirichlet(random, alpha / len(sizes), len(sizes)) for _ in range(clients)])
     mixtures[:, mixtures.sum(0) == 0] = 1.0
-    counts = np.empty((clients, len(sizes)), dtype=np.int64)
-    for label, size in enumerate(sizes):
-        counts[:, label] = _systematic(mixtures[:, label] / mixtures[:, label].sum(), size, random)
-    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+    shares = (mixtures / mixtures.sum(0)).T
+    counts = np.stack([_systematic(*of_label, random) for of_label in zip(shares, sizes, strict=True)], 1)
+    return _dealt(labels, counts, random)
 
 
 @SPLITS.register("per_client_subset")
@@ -113,7 +111,7 @@ def dirichlet_subset_per_client(groups: ArrayLike | Tensor, clients: int, alpha:
     counts = _per_client_counts(whole, clients, alpha / len(sizes), random)
     for label, size in enumerate(sizes):
         counts[:, label] = random.multivariate_hypergeometric(counts[:, label], size, method="marginals")
-    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+    return _dealt(labels, counts, random)
 
 
 @SPLITS.register("iid")
@@ -146,17 +144,12 @@ def angle_bins(angles: ArrayLike | Tensor, bins: int = 10, max_angle: float = ma
     """Number of the equal bin over [-max_angle, max_angle] that each angle lies in (App. J.2: 10 bins).
 
     Args:
-        angles: [n] radians.
-        bins: how many, at least 1; bin b spans [-max_angle + b w, -max_angle + (b + 1) w) with
-            w = 2 max_angle / bins.
+        angles: [n] radians; within the range, to within rounding.
+        bins: how many; bin b spans [-max_angle + b w, -max_angle + (b + 1) w) with w = 2 max_angle / bins.
         max_angle: radians.
 
     Returns:
         [n] int64 in 0..bins-1, the groups for any of the recipes.
-
-    Raises:
-        ValueError: an angle is not finite or outside the range (to within rounding), ``bins`` is below 1,
-            or ``max_angle`` is not above 0.
     """
     values = np.asarray(angles, dtype=np.float64)
     if bins < 1 or not max_angle > 0:
@@ -224,13 +217,11 @@ def _per_client_counts(sizes: Ints, clients: int, alpha: float, random: np.rando
     return counts
 
 
-def _systematic(
-    shares: NDArray[np.float64], size: np.int64, random: np.random.Generator
-) -> NDArray[np.float64]:
+def _systematic(shares: NDArray[np.float64], size: np.int64, random: np.random.Generator) -> Ints:
     """Whole counts that sum to ``size``, each within one of its share of it; one random offset for all."""
     bounds = np.cumsum(shares) * size + random.random()
     bounds[-1] = size
-    return np.diff(np.minimum(np.floor(bounds), size), prepend=0)
+    return np.diff(np.minimum(np.floor(bounds), size), prepend=0).astype(np.int64)
 
 
 def _deal(labels: Ints, counts: Ints, random: np.random.Generator) -> Ints:
@@ -242,23 +233,28 @@ def _deal(labels: Ints, counts: Ints, random: np.random.Generator) -> Ints:
     return owner
 
 
-def _fill_empty(owner: Ints, clients: int, random: np.random.Generator) -> Ints:
+def _dealt(labels: Ints, counts: Ints, random: np.random.Generator) -> Shards:
+    """Shards by counts, none empty."""
+    owner = _deal(labels, counts, random)
+    _fill_empty(owner, len(counts), random)
+    return _shards(owner, len(counts))
+
+
+def _fill_empty(owner: Ints, clients: int, random: np.random.Generator) -> None:
     """Give every empty client a random example of the then largest client (ties: lowest number)."""
     sizes = np.bincount(owner, minlength=clients)
     empty = np.flatnonzero(sizes == 0)
     largest = [(-int(size), client) for client, size in enumerate(sizes)]
     heapq.heapify(largest)
-    gives: dict[int, int] = {}
+    gives: Counter[int] = Counter()
     for _ in empty:
         size, donor = largest[0]
         heapq.heapreplace(largest, (size + 1, donor))
-        gives[donor] = gives.get(donor, 0) + 1
-    if not gives:
-        return owner
-    shards = _shards(owner, clients)
-    given = [random.choice(shards[donor], count, replace=False) for donor, count in gives.items()]
-    owner[random.permutation(np.concatenate(given))] = empty
-    return owner
+        gives[donor] += 1
+    if gives:
+        shards = _shards(owner, clients)
+        passed_on = [random.choice(shards[donor], count, replace=False) for donor, count in gives.items()]
+        owner[random.permutation(np.concatenate(passed_on))] = empty
 
 
 def _shards(owner: Ints, clients: int) -> Shards:

@@ -29,14 +29,12 @@ def filters_at_once(filters: int) -> int:
 
 @jit
 def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines: Any, padded: Any) -> None:
-    """Write images abreast where there are zeros around them.
+    """Write ``lanes`` images, from the ``first`` on, abreast where there are zeros around them.
 
-    Args:
-        x: bits of images, ``[N * height, width * channels]``; first, lanes: from which image on, how many.
-        height: of the images; inside: bytes of a row's padding at the left.
-        lines: a row of sixteen images with padding, ``[16, more than 4 * words]`` bytes, written there.
-        padded: words, ``[planes, height + padding, words, 16]``, written there. The second plane, if there
-            is one, begins with half of the first word.
+    ``x`` are bits of images, ``[N * height, width * channels]``; ``inside`` are bytes of a row's padding at
+    the left; ``lines`` takes a row of sixteen images, ``[16, more than 4 * words]`` bytes. ``padded`` takes
+    words, ``[planes, height + padding, words, 16]``: the second plane, if there is one, begins with half of
+    the first word.
     """
     length, down, reach = x.shape[1] * x.itemsize, 64 * padded.shape[2], (padded.shape[1] - height) // 2
     for y in range(height):
@@ -52,14 +50,10 @@ def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines
 
 @jit
 def _store_abreast(size: int, abreast: Any, lines: Any, first: int, lanes: int, rows: int, out: Any) -> None:
-    """Write a row of the result of every image.
+    """Write a row of the result of ``lanes`` images, whose numbers take ``size`` bytes, a literal.
 
-    Args:
-        size: a literal: of a number, bytes.
-        abreast: words, ``[numbers, 16]``, of which the lower parts are taken; lines: ``[16, numbers]``,
-            written.
-        first: the first image's row in ``out``; lanes: images; rows: from an image to the next.
-        out: ``[N * rows, fewer numbers]``, written there.
+    The lower parts of the words ``abreast [numbers, 16]`` go through ``lines [16, numbers]`` into ``out [N *
+    rows, fewer numbers]``: row ``first``, and from an image to the next ``rows`` on.
     """
     wide, length = lines.shape[1] * lines.itemsize, out.shape[1] * out.itemsize
     for n in range(0, len(abreast), 16):
@@ -78,16 +72,13 @@ def convolve_and_pool(filters: int, halves: int) -> Kernel:
     def convolve_and_pool(
         x: Any, height: int, width: int, weight: Any, begins: Any, bias: Any, out: Any, where: Any
     ) -> None:
-        """``relu(max_pool2d(conv2d(x), 2))``.
+        """``relu(max_pool2d(conv2d(x), 2))`` of the bits of images, ``[N * height, width * channels]``, even.
 
         Args:
-            x: bits of images, ``[N * height, width * channels]``.
-            height, width: of the images, even.
             weight: words, ``[blocks, rows, steps, filters]``: of what the kernel's rows cover, word by word.
-            begins: the first filter of each block, ``[blocks]``.
-            bias: float32, of all filters.
+            begins: the first filter of each block; bias: float32, of all filters.
             out: bits, ``[N * height / 2, width / 2 * all filters]``, written.
-            where: which of the four was the first maximum, row by row, or NOWHERE; like ``out``, written.
+            where: like ``out``: which of the four was the first maximum, row by row, or NOWHERE.
         """
         channels, every = x.shape[1] // width, 2 * out.shape[1] // width
         blocks, rows, steps, _ = weight.shape
@@ -157,8 +148,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
 
     Returns:
-        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8,
-        ``[N * height / 2, width / 2 * filters]``.
+        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8, ``[N * height / 2,
+            width / 2 * filters]``.
     """
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
@@ -185,9 +176,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
     """The derivative in images of that ``shape``, channels-last.
 
-    Args:
-        gradient: of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
-        where: which ``forward`` has returned.
+    ``gradient`` is of the result, ``[N, height / 2, width / 2, filters]``, contiguous; ``where`` is what
+    ``forward`` has returned.
     """
     n, channels, height, width = shape
     layout = _layout(gradient.dtype, channels, weight.shape[-1], whole=True)
@@ -274,11 +264,9 @@ class _Layout(NamedTuple):
 
 @cache
 def _layout(kind: torch.dtype, channels: int, size: int, whole: bool = False) -> _Layout | None:
-    """Of those whose sums fit into registers the one that loads least; None if there is none.
+    """Of those whose sums fit into registers the layout that loads least; None if there is none.
 
-    Args:
-        kind, channels, size: of the convolution.
-        whole: of those only in which every pixel begins with a vector.
+    With ``whole`` of those only in which every pixel begins with a vector.
     """
     halves = int(kind == torch.bfloat16)
     lanes = LANES << halves

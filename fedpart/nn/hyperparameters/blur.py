@@ -11,19 +11,14 @@ from fedpart.randomness.noise import uniform
 
 
 def discrete_gaussian(variance: Tensor, size: int) -> Tensor:
-    """Gaussians on pixels: the heat kernel of a circle of ``size`` pixels after the time ``variance``.
+    """Gaussians on pixels: the heat kernel of a circle of ``size`` pixels, odd, after the time ``variance``.
 
     On a line of pixels this is ``exp(-t) I_n(t)`` (Lindeberg 1990, *Scale-Space for Discrete Signals*), whose
     variance is exactly ``t``. A sampled Gaussian is flat below half a pixel, so a small blur could not be
     learned with it; here the neighbours' weights begin as ``t / 2``. The circle matters once the deviation is
     about a quarter of ``size``; in the limit the kernel is a box.
 
-    Args:
-        variance: ``[rows, 1]``, in squared pixels, at least 0.
-        size: odd number of pixels.
-
-    Returns:
-        ``[rows, size]``, positive, symmetric about the middle; each row sums to 1.
+    ``variance [rows, 1]`` is in squared pixels. ``[rows, size]``, symmetric about the middle; rows sum to 1.
     """
     pixels = torch.arange(size, device=variance.device, dtype=variance.dtype)
     frequencies = 2 * math.pi / size * pixels
@@ -41,9 +36,6 @@ class GaussianBlur(HyperModule):
         sigma: initial maximal standard deviation in pixels; at exactly 0 its gradient is 0, for sigma and
             -sigma are the same.
         kernel_size: odd; about four times the largest deviation that shall be possible.
-
-    Raises:
-        ValueError: a kernel that is not an odd number of at least 3 pixels, or a sigma that is not finite.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("sigma",)

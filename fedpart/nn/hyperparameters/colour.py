@@ -33,9 +33,6 @@ class ColourJitter(HyperModule):
         hue: initial half-width as a fraction of a full turn; None leaves it out.
 
     A half-width of exactly 0 has zero expected gradient, for half and -half are the same distribution.
-
-    Raises:
-        ValueError: all four are None, or one is not a finite number.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
@@ -49,10 +46,10 @@ class ColourJitter(HyperModule):
         hue: float | None = 0.05,
     ) -> None:
         super().__init__()
-        given = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
-        start = {name: value for name, value in given.items() if value is not None}
+        widths = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+        start = {name: value for name, value in widths.items() if value is not None}
         if not start:
-            raise ValueError("A colour jitter changes nothing: give a number for one of " + ", ".join(given))
+            raise ValueError("A colour jitter changes nothing: give a number for one of " + ", ".join(widths))
         for name, value in start.items():
             if not math.isfinite(value):
                 raise ValueError(f"The range of {name} starts from a finite number, got {value}.")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.kernels import look_up_kernel
-from fedpart.nn.hyperparameters.base import RARE, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import RARE, HyperModule, logit_of
 from fedpart.randomness.noise import coarse_bits, coarse_numbers, uniform
 
 
@@ -21,11 +21,8 @@ def keep(u: Tensor, logit: Tensor, temperature: float) -> Tensor:
 def masked(x: Tensor, bits: Tensor, logit: Tensor, temperature: float) -> Tensor:
     """``x * keep(coarse_numbers(bits), logit, temperature)``, differentiable once in ``x`` and ``logit``.
 
-    Args:
-        x: any shape and floating type; its gradient, and the mask, have this type.
-        bits: int16, of that shape; fastest where its layout in memory is that of ``x``.
-        logit: scalar, of the drop rate; the mask is computed in its type.
-        temperature: of the relaxation.
+    The mask is computed in the type of ``logit``, a scalar, and has that of ``x``. ``bits`` are int16, of the
+    shape of ``x``; fastest where both lie alike in memory.
     """
     product: Tensor = _Masked.apply(x, bits, logit, temperature)
     return product
@@ -73,15 +70,13 @@ def _flat(dense: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _tables_of(
-    logit: float, temperature: float, dtype: torch.dtype, dtype_of_x: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def _tables_of(logit: float, temperature: float, dtype: torch.dtype, of_x: torch.dtype) -> tuple[Tensor, ...]:
     """:func:`_tables` on the CPU: psi is the same for all steps of a round."""
-    return _tables(torch.tensor(logit, dtype=dtype), temperature, dtype_of_x)
+    return _tables(torch.tensor(logit, dtype=dtype), temperature, of_x)
 
 
 @torch.no_grad()
-def _tables(logit: Tensor, temperature: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _tables(logit: Tensor, temperature: float, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The mask for every 16 bits in ``dtype``, and its derivative in ``logit``."""
     bits = torch.arange(2**16, dtype=torch.int32, device=logit.device).to(torch.int16)
     u = coarse_numbers(bits).to(logit.dtype)
@@ -100,28 +95,16 @@ class ConcreteDropout(HyperModule):
     Args:
         rate: initial drop rate p, in (0, 1); the paper starts at 0.1 (App. J.2).
         temperature: of the relaxation, > 0; the paper does not state it (Gal et al. use 0.1).
-
-    Raises:
-        ValueError: a rate outside (0, 1) or a temperature that is not positive.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
     fixed = ("temperature",)
+    limits: ClassVar = {"logit": (RARE, math.log(99.0))}  # rates from one in a million to 99%
 
     def __init__(self, rate: float = 0.1, temperature: float = 0.1) -> None:
         super().__init__()
-        if not 0 < rate < 1:
-            raise ValueError(
-                f"A drop rate lies strictly between 0 and 1, got {rate}; leave the layer out for 0."
-            )
-        if not temperature > 0:
-            raise ValueError(f"The temperature of concrete dropout is positive, got {temperature}.")
-        self.temperature = temperature
-        self.logit = nn.Parameter(torch.tensor(math.log(rate / (1 - rate))))
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Rates from one in a million to 99%."""
-        return {"logit": (RARE, math.log(99.0))}
+        logit = logit_of(rate, temperature, "A drop rate", "leave the layer out for 0")
+        self.temperature, self.logit = temperature, nn.Parameter(torch.tensor(logit))
 
     @property
     def p(self) -> float:

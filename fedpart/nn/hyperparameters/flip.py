@@ -1,12 +1,11 @@
 """Flips of images with a learned probability."""
 
-import math
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.hyperparameters.base import RARE, TRANSFORMS, Bound, HyperModule, check_images
+from fedpart.nn.hyperparameters.base import RARE, TRANSFORMS, HyperModule, check_images, concrete, logit_of
 from fedpart.randomness.noise import uniform
 
 _DIMENSIONS = {"horizontal": 3, "vertical": 2}
@@ -27,13 +26,11 @@ class RandomFlip(HyperModule):
         probability: initial p, in (0, 1).
         axis: ``horizontal`` exchanges left and right, ``vertical`` top and bottom.
         temperature: of the relaxation, > 0.
-
-    Raises:
-        ValueError: a probability outside (0, 1), an unknown axis, or a temperature that is not positive.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
     fixed = ("axis", "temperature")
+    limits: ClassVar = {"logit": (RARE, -RARE)}  # all but one in a million are flipped, or none
 
     def __init__(
         self,
@@ -42,28 +39,18 @@ class RandomFlip(HyperModule):
         temperature: float = 0.1,
     ) -> None:
         super().__init__()
-        if not 0 < probability < 1:
-            raise ValueError(
-                f"The probability of a flip lies strictly between 0 and 1, got {probability}; leave the flip "
-                f"out for 0."
-            )
         if axis not in _DIMENSIONS:
             raise ValueError(f"Unknown axis {axis!r} of a flip; choose one of {', '.join(_DIMENSIONS)}.")
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"The temperature of a flip is positive, got {temperature}.")
-        self.axis, self.temperature = axis, temperature
-        self.logit = nn.Parameter(torch.tensor(math.log(probability / (1 - probability))))
+        what = "The probability of a flip"
+        logit = logit_of(probability, temperature, what, "leave the flip out for 0")
+        self.axis, self.temperature, self.logit = axis, temperature, nn.Parameter(torch.tensor(logit))
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has its own z."""
         check_images(x, "A flip")
         u = uniform((len(x), 1, 1, 1), like=self.logit)
-        z = torch.sigmoid((self.logit + torch.logit(u)) / self.temperature).to(x.dtype)
+        z = concrete(self.logit, u, self.temperature).to(x.dtype)
         return z * x.flip(_DIMENSIONS[self.axis]) + (1 - z) * x
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """All but one in a million are flipped, or none."""
-        return {"logit": (RARE, -RARE)}
 
     def physical(self) -> dict[str, float]:
         return {f"{self.axis} [%]": 100 * torch.sigmoid(self.logit.detach()).item()}

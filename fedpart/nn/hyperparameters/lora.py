@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.hyperparameters.base import Bound, HyperModule
+from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.nn.hyperparameters.dropout import ConcreteDropout
 
 _NAME = "lora"  # of the gate in the module
@@ -22,12 +22,10 @@ class LoraGate(HyperModule):
     Args:
         scale: whether the scale is a hyperparameter; else it stays 1.
         dropout: initial rate of a :class:`.ConcreteDropout`, in (0, 1); None for no dropout.
-
-    Raises:
-        ValueError: there is nothing to learn, or a rate outside (0, 1).
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("log_scale",)
+    limits: ClassVar = {"log_scale": (-math.log(1000), math.log(1000))}
 
     def __init__(self, scale: bool = True, dropout: float | None = 0.1) -> None:
         super().__init__()
@@ -40,11 +38,6 @@ class LoraGate(HyperModule):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: what goes into an adapter, ``[rows, ...]``; dropout is the identity in ``eval()``."""
         return self.dropout(x * self.log_scale.exp().to(x.dtype))  # type: ignore[no-any-return]
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """A thousandth to a thousand times the adapters' own scale."""
-        most = math.log(1000)
-        return {"log_scale": (-most, most)}
 
     def physical(self) -> dict[str, float]:
         learned = self.log_scale.requires_grad
@@ -77,8 +70,7 @@ def learn_lora(
     """
     places = list(_places(module))
     rates = [getattr(layer.lora_dropout[adapter], "p", 0.0) for _, layer, adapter in places]
-    own = max(rates, default=0.0) or 0.1
-    gate = LoraGate(scale, own if dropout == "peft" else dropout)
+    gate = LoraGate(scale, (max(rates, default=0.0) or 0.1) if dropout == "peft" else dropout)
     if not places:
         raise ValueError(
             "The module has no LoRA adapters, layers with lora_A, lora_B and lora_dropout; make them with "

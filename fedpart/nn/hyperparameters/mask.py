@@ -1,13 +1,12 @@
 """Masks over input features (Section 5): fixed, to compare models by L_ML, and learned."""
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.hyperparameters.base import RARE, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import RARE, HyperModule, concrete, logit_of
 from fedpart.randomness.noise import uniform
 
 
@@ -20,10 +19,6 @@ class FixedMask(HyperModule):
     Args:
         features: number of input features.
         kept: K, which keeps the first K features; or one 0 or 1 (or bool) for each feature.
-
-    Raises:
-        ValueError: no features, K outside 1..features, a mask of another length, with other entries or with
-            nothing kept.
     """
 
     mask: Tensor
@@ -57,37 +52,25 @@ class ConcreteMask(HyperModule):
         probability: initial probability of keeping a feature, in (0, 1).
         temperature: of the relaxation, > 0; the paper does not state it (default: as
             :class:`.ConcreteDropout`).
-
-    Raises:
-        ValueError: no features, a probability outside (0, 1), or a temperature that is not positive.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
     fixed = ("features", "temperature")
+    limits: ClassVar = {"logit": (RARE, -RARE)}  # all but one in a million of a feature's values are kept
 
     def __init__(self, features: int, probability: float = 0.5, temperature: float = 0.1) -> None:
         super().__init__()
         _check_features(features)
-        if not 0 < probability < 1:
-            raise ValueError(
-                f"The probability of keeping a feature lies strictly between 0 and 1, got {probability}; "
-                f"use FixedMask for a mask that is certain."
-            )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"The temperature of a concrete mask is positive, got {temperature}.")
+        what, certain = "The probability of keeping a feature", "use FixedMask for a mask that is certain"
+        logit = logit_of(probability, temperature, what, certain)
         self.features, self.temperature = features, temperature
-        self.logit = nn.Parameter(torch.full((features,), math.log(probability / (1 - probability))))
+        self.logit = nn.Parameter(torch.full((features,), logit))
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: ``[rows, features]``; every element has its own mask value."""
         _check_width(x, self.features)
-        u = uniform(x.shape, like=self.logit)
-        mask = torch.sigmoid((self.logit + torch.logit(u)) / self.temperature)
+        mask = concrete(self.logit, uniform(x.shape, like=self.logit), self.temperature)
         return x * mask.to(x.dtype)
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """All but one in a million of a feature's values are kept, or masked."""
-        return {"logit": (RARE, -RARE)}
 
     def physical(self) -> dict[str, float]:
         """Probability of keeping each feature, ``{"keep[0] [%]": 50.0, ...}``."""

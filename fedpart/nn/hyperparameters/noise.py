@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule
+from fedpart.nn.hyperparameters.base import TRANSFORMS, HyperModule
 from fedpart.randomness.noise import normal
 
 
@@ -19,12 +19,10 @@ class InputNoise(HyperModule):
 
     Args:
         std: initial standard deviation, > 0, in the units of the inputs.
-
-    Raises:
-        ValueError: a standard deviation that is not positive and finite.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("log_std",)
+    limits: ClassVar = {"log_std": (math.log(1e-9), math.log(1e9))}
 
     def __init__(self, std: float = 0.1) -> None:
         super().__init__()
@@ -42,10 +40,6 @@ class InputNoise(HyperModule):
                 f"numbers of them, such as an embedding."
             )
         return x + (self.log_std.exp() * normal(x.shape, like=self.log_std)).to(x.dtype)
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Standard deviations from 1e-9 to 1e9, of inputs in any unit."""
-        return {"log_std": (math.log(1e-9), math.log(1e9))}
 
     def physical(self) -> dict[str, float]:
         return {"std": self.log_std.detach().exp().item()}

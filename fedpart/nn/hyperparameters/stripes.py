@@ -6,22 +6,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule, check_images, started
+from fedpart.nn.hyperparameters.base import TRANSFORMS, HyperModule, check_images, started
 from fedpart.randomness.noise import uniform
 
 
 def soft_box(length: int, centre: Tensor, width: Tensor, softness: float) -> Tensor:
-    """About 1 inside of an interval and 0 outside: the difference of two sigmoids, one for each edge.
+    """About 1 inside of an interval and 0 outside, ``[rows, length]``: a difference of two sigmoids.
 
-    At width 0 it is 0 everywhere, and it is odd in the width.
-
-    Args:
-        length: number of places, whose centres are ``(i + 1/2) / length``.
-        centre, width: of the interval as fractions of the axis, ``[rows, 1]`` or broadcast to it.
-        softness: scale of the sigmoids in places; an edge rises from 10% to 90% within 4.4 of them.
-
-    Returns:
-        ``[rows, length]``.
+    At width 0 it is 0 everywhere, and it is odd in the width. ``centre`` and ``width`` are fractions of the
+    axis, ``[rows, 1]`` or broadcast to it; ``softness`` is the sigmoids' scale in places: an edge rises from
+    10% to 90% within 4.4 of them.
     """
     places = (torch.arange(length, device=centre.device, dtype=centre.dtype) + 0.5) / length
     offset, scale = places - centre, length / softness
@@ -47,12 +41,10 @@ class Cutout(HyperModule):
         side: initial side as a fraction of the image's shorter side; at exactly 0 its gradient is 0, for side
             and -side are the same.
         softness: of the edges, in pixels, > 0; an edge goes from 10% to 90% within 4.4 of it.
-
-    Raises:
-        ValueError: a softness that is not positive, or a side that is not finite.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("side",)
+    limits: ClassVar = {"side": (-2.0, 2.0)}  # nothing is left of an image, wherever the centre is
     fixed = ("softness",)
 
     def __init__(self, side: float = 0.2, softness: float = 0.5) -> None:
@@ -72,10 +64,6 @@ class Cutout(HyperModule):
         hole = down[:, None, :, None] * across[:, None, None, :]
         return x * (1 - hole).to(x.dtype)
 
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Twice the image's side: nothing is left of it, wherever the centre is."""
-        return {"side": (-2.0, 2.0)}
-
     def physical(self) -> dict[str, float]:
         return {"side [%]": 100 * self.side.detach().abs().item()}
 
@@ -93,6 +81,7 @@ class AxisMask(HyperModule):
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("width",)
+    limits: ClassVar = {"width": (-2.0, 2.0)}
     fixed = ("softness",)
     axis: ClassVar[int] = -1
     """The axis that the stripe lies across, counted from the last."""
@@ -117,10 +106,6 @@ class AxisMask(HyperModule):
         shape = [len(x), *[1] * (x.ndim - 1)]
         shape[self.axis] = x.shape[self.axis]
         return x * kept.view(shape).to(x.dtype)
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Twice the axis: nothing is left of it, wherever the centre is."""
-        return {"width": (-2.0, 2.0)}
 
     def widths(self) -> Tensor:
         """Width of the distribution of the stripe's width, as a fraction of the axis, ``[1]``."""

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedpart.nn.hyperparameters.base import TRANSFORMS, Bound, HyperModule, started
+from fedpart.nn.hyperparameters.base import TRANSFORMS, HyperModule, started
 from fedpart.randomness.noise import uniform
 
 _OUTSIDE = ("zeros", "border", "circular")
@@ -21,13 +21,11 @@ class TimeShift(HyperModule):
         reach: initial reach as a fraction of the signal's length; at exactly 0 its expected gradient is 0,
             for reach and -reach are the same distribution.
         outside: what comes in at the ends: ``zeros``, the ``border`` value, or the other end (``circular``).
-
-    Raises:
-        ValueError: an unknown ``outside``, or a reach that is not finite.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("reach",)
     fixed = ("outside",)
+    limits: ClassVar = {"reach": (-1.0, 1.0)}  # the signal's length
 
     def __init__(
         self, reach: float = 0.05, outside: Literal["zeros", "border", "circular"] = "zeros"
@@ -57,12 +55,8 @@ class TimeShift(HyperModule):
         """``x [rows, channels, time]`` at the whole places ``[rows, 1, time]``, inside or not."""
         length = x.shape[-1]
         inside = place.remainder(length) if self.outside == "circular" else place.clamp(0, length - 1)
-        found = x.gather(-1, inside.expand_as(x))
-        return found * (inside == place) if self.outside == "zeros" else found
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """The signal's length."""
-        return {"reach": (-1.0, 1.0)}
+        values = x.gather(-1, inside.expand_as(x))
+        return values * (inside == place) if self.outside == "zeros" else values
 
     def widths(self) -> Tensor:
         """Width of the shift's distribution as a fraction of the signal, ``[1]``."""

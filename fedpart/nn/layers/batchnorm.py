@@ -33,11 +33,7 @@ class FrozenBatchNorm(_BatchNorm):
 
     @classmethod
     def of(cls, layer: _BatchNorm) -> FrozenBatchNorm:
-        """The same layer, its tensors shared, with its statistics frozen.
-
-        Raises:
-            ValueError: the layer's class has a ``forward()`` of its own, or the layer has no shape yet.
-        """
+        """The same layer, its tensors shared, with its statistics frozen."""
         _check_forward(layer)
         frozen = cls(layer.num_features, layer.eps, layer.momentum, affine=layer.affine)
         frozen._parameters, frozen._buffers = dict(layer._parameters), dict(layer._buffers)

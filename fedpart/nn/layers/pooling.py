@@ -51,12 +51,8 @@ class _Pool(torch.autograd.Function):
 class PooledConv2d(nn.Conv2d):
     """``relu(max_pool2d(conv2d(x), 2))`` with an odd kernel that keeps the images' size.
 
-    All at once where there is a kernel for it: see :func:`.pooled_convolution_kernel`. It takes images in
-    channels-last layout, on one thread.
-
-    Args:
-        in_channels, out_channels: of the convolution.
-        kernel_size: odd, of both sides.
+    All at once where :func:`.pooled_convolution_kernel` has a kernel for it: of images in channels-last
+    layout, on one thread.
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int) -> None:

@@ -124,17 +124,9 @@ LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=
 def resolve_likelihood(
     given: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
 ) -> tuple[str, Likelihood]:
-    """A likelihood by name, or a user's own, for outputs averaged in the given way; and what it is called.
+    """A likelihood by name, with its ``options``, or a user's own, that averages in the given way; its name.
 
-    Args:
-        given: a name in :data:`LIKELIHOODS`, a :class:`Likelihood`, or a function
-            ``(outputs [B, ...], targets) -> nll [B]``.
-        average: one of :data:`AVERAGES`.
-        options: of the one that is named.
-
-    Raises:
-        ValueError: an unknown name or average, an average that the likelihood does not have, or an option
-            that it needs; or a class where an instance is wanted.
+    A function takes ``(outputs [B, ...], targets)`` and returns the nll ``[B]``.
     """
     if average not in AVERAGES:
         raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
@@ -178,15 +170,11 @@ def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any])
 
 
 def average_samples(outputs: Tensor, how: str) -> Tensor:
-    """Average network outputs over the S augmentation samples; the paper does not say of what.
+    """Network outputs ``[B, S, K...]`` averaged over S, ``[B, K...]``; the paper does not say of what.
 
-    Args:
-        outputs: ``[B, S, K...]``.
-        how: ``logits``: their mean (LILA); ``log_probabilities``: mean of log-softmax (Augerino), a lower
-            bound of ``probabilities``: log of the mean probability (last-layer marginal likelihood).
-
-    Returns:
-        ``[B, K...]``: mean outputs, or log-probabilities (whose mean is not normalised).
+    ``logits``: their mean (LILA); ``log_probabilities``: mean of log-softmax (Augerino), which is not
+    normalised, a lower bound of ``probabilities``: log of the mean probability (last-layer marginal
+    likelihood).
     """
     if how == "logits":
         return outputs.mean(1) if outputs.shape[1] > 1 else outputs.sum(1)  # which is one operation less

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpart.extras import need
-from fedpart.nn.hyperparameters.base import RARE, Bound
+from fedpart.nn.hyperparameters.base import RARE
 from fedpart.nn.likelihoods.base import (
     AVERAGES,
     LIKELIHOODS,
@@ -28,16 +29,18 @@ class Categorical(Likelihood):
     and e is 0.
 
     Args:
-        temperature: initial T, which is then learned (Guo et al. 2017 fit it to validation data).
-        label_smoothing: initial e, which is then learned: the probability that a label is drawn at random.
-            As weights on targets (Szegedy et al. 2016) the loss would be linear in e, and e go to a bound.
-
-    Raises:
-        ValueError: a temperature that is not positive, or an e outside (0, 1).
+        temperature: initial T > 0, which is then learned (Guo et al. 2017 fit it to validation data).
+        label_smoothing: initial e in (0, 1), which is then learned: the probability that a label is drawn at
+            random. As weights on targets (Szegedy et al. 2016) the loss would be linear in e, and e go to a
+            bound.
     """
 
     averages = AVERAGES
     has_hits = True
+    limits: ClassVar = {  # noise of labels from one in a million to 99%
+        "log_temperature": (-math.log(1e3), math.log(1e3)),
+        "smoothing_logit": (RARE, math.log(99.0)),
+    }
 
     def __init__(self, temperature: float | None = None, label_smoothing: float | None = None) -> None:
         super().__init__()
@@ -51,11 +54,6 @@ class Categorical(Likelihood):
             self.smoothing_logit = nn.Parameter(
                 torch.tensor(math.log(label_smoothing / (1 - label_smoothing)))
             )
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Temperatures from a thousandth to a thousand, noise of labels from one in a million to 99%."""
-        hot = math.log(1e3)
-        return {"log_temperature": (-hot, hot), "smoothing_logit": (RARE, math.log(99.0))}
 
     def over_samples(self, outputs: Tensor) -> Tensor:
         if self.log_temperature is not None:

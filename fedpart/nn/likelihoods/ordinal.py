@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpart.nn.hyperparameters.base import Bound
 from fedpart.nn.likelihoods.base import LIKELIHOODS, Fault, Likelihood, whole
 from fedpart.nn.likelihoods.regression import regression_errors
 
@@ -21,24 +21,17 @@ class Ordinal(Likelihood):
 
     Args:
         classes: K. The cut points start one apart, around 0.
-
-    Raises:
-        ValueError: fewer than two classes.
     """
 
     has_hits = True
+    limits: ClassVar = {"first": (-1e6, 1e6), "raw_gaps": (math.log(math.expm1(1e-6)), 1e6)}
 
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.classes = whole("classes", classes, least=2)
         self.first = nn.Parameter(torch.tensor(-(classes - 2) / 2))
-        self.raw_gaps = (
-            nn.Parameter(torch.full((classes - 2,), math.log(math.expm1(1.0)))) if classes > 2 else None
-        )
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """The first cut point within a million, the others from a millionth to a million apart."""
-        return {"first": (-1e6, 1e6), "raw_gaps": (math.log(math.expm1(1e-6)), 1e6)}
+        gaps = nn.Parameter(torch.full((classes - 2,), math.log(math.expm1(1.0))))
+        self.raw_gaps = gaps if classes > 2 else None
 
     def cut_points(self) -> Tensor:
         """c, ``[K - 1]``, ascending."""

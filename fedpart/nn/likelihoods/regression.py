@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.hyperparameters.base import Bound
 from fedpart.nn.likelihoods.base import LIKELIHOODS, Fault, Likelihood, flag, positive, shaped
 
 
@@ -18,31 +18,23 @@ class Gaussian(Likelihood):
         variance: v, or where it starts.
         learned: whether v is a hyperparameter. On data that the weights have not seen its best value is the
             mean squared error there; on training data it would shrink with overfitting.
-
-    Raises:
-        ValueError: a variance that is not positive.
     """
 
     has_hits = False
     real_targets = True
+    limits: ClassVar = {"log_variance": (2 * math.log(1e-9), 2 * math.log(1e9))}
 
     def __init__(self, variance: float = 1.0, learned: bool = False) -> None:
         super().__init__()
         self.variance = positive("variance", variance)
-        self.log_variance = (
-            nn.Parameter(torch.tensor(math.log(variance))) if flag("learned", learned) else None
-        )
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Standard deviations from 1e-9 to 1e9, of targets in any unit."""
-        return {"log_variance": (2 * math.log(1e-9), 2 * math.log(1e9))}
+        start = nn.Parameter(torch.tensor(math.log(variance)))
+        self.log_variance = start if flag("learned", learned) else None
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)
         if self.log_variance is not None:
-            return 0.5 * (
-                squared * (-self.log_variance).exp() + self.log_variance + math.log(2 * math.pi)
-            ).sum(1)
+            scaled = squared * (-self.log_variance).exp()
+            return 0.5 * (scaled + self.log_variance + math.log(2 * math.pi)).sum(1)
         if self.variance != 1:
             squared = squared / self.variance
         return 0.5 * (squared + math.log(2 * math.pi * self.variance)).sum(1)
@@ -65,9 +57,7 @@ def regression_errors(predictions: Tensor, targets: Tensor) -> dict[str, float]:
 
 @LIKELIHOODS.register("poisson")
 class Poisson(Likelihood):
-    """``outputs`` f, the logarithms of rates, and counts ``targets``, ``[B, ...]`` of one size:
-    ``sum exp(f) - y f + log y!`` nats.
-    """
+    """``outputs`` f, logarithms of rates, counts ``targets [B, ...]``: ``sum exp(f) - y f + log y!`` nats."""
 
     has_hits = False
     real_targets = True

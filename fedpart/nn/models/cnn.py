@@ -10,11 +10,7 @@ from fedpart.nn.layers import PooledConv2d
 
 
 class Scaler(nn.Module):
-    """Divides by the width in training, so that what follows sees values as of the full width.
-
-    Args:
-        width: share of the full network's units, in (0, 1].
-    """
+    """Divides by the width, a share of the full network's units, while it is trained."""
 
     def __init__(self, width: float) -> None:
         super().__init__()

@@ -77,9 +77,6 @@ def fixup_resnet(
         input_shape: (channels, height, width).
         depth: 6 n + 2.
         width: channels of the first stage.
-
-    Raises:
-        ValueError: another depth, or no channel.
     """
     per_stage, left = divmod(depth - 2, 6)
     if left or per_stage < 1:

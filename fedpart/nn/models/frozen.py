@@ -66,12 +66,6 @@ def frozen_resnet(
         temperature: of the concrete relaxation.
         mean, std: of each of three channels, subtracted from and divided out of the images, as they were when
             the weights were trained; with one of them the other is 0 or 1. None: images go in as they are.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file holds no weights of a ResNet-18, images have another number of channels, or mean
-            and std are not three numbers each.
-        ImportError: torchvision is not installed.
     """
     from torchvision.models import resnet18
 

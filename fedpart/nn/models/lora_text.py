@@ -11,10 +11,8 @@ from fedpart.nn.hyperparameters.lora import LoraGate, learn_lora
 
 
 class AdaptedText(nn.Module):
-    """A model of peft whose psi are called ``lora.log_scale`` and ``lora.dropout.logit``.
-
-    Args:
-        model: a sequence classifier after :func:`.learn_lora`; afterwards it is the attribute ``model``.
+    """A classifier after :func:`.learn_lora`, whose psi are called ``lora.log_scale`` and
+    ``lora.dropout.logit``.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -50,11 +48,6 @@ def lora_text(
             ``q_lin`` and ``v_lin`` are DistilBERT's names; BERT's are ``query`` and ``value``.
         scale: whether the scale is learned.
         dropout: initial rate of the adapters' dropout; None for none.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        ImportError: transformers or peft are not installed.
-        ValueError: the folder holds no model, or one without such layers, or peft cannot adapt them.
     """
     remedy = (
         f"make it with python -m simulations.pretraining.text {weights}, or set model_options.weights to a "

@@ -37,9 +37,6 @@ def mlp(
         temperature: of the concrete relaxation.
         initial: ``torch`` or ``he``; default values, which partitions not trained yet keep, are a sixth as
             large in variance with the first.
-
-    Raises:
-        ValueError: an unknown activation or initial, or a hidden layer without units.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"Unknown activation {activation!r}: {nearest(activation, ACTIVATIONS)}")

@@ -66,9 +66,6 @@ def resnet9(
             convolutions of both residual blocks; ``stage``: in each of the three stages, after its pooling.
         logit_scale: what the linear layer's outputs are multiplied by.
         bias: whether convolutions have one, before their norm.
-
-    Raises:
-        ValueError: smaller images, ``groups`` that do not divide ``width``, or an unknown ``dropout_in``.
     """
     depth, height, image_width = input_shape
     if height < 8 or image_width < 8:

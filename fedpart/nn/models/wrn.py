@@ -104,9 +104,6 @@ def resnet_v2(
         depth: 6 n + 2; 50 is App. I.3's network for TinyImageNet.
         width: channels of the first stage.
         groups: of every GroupNorm; must divide ``width``.
-
-    Raises:
-        ValueError: another depth, or ``groups`` that do not divide ``width``.
     """
     blocks, left = divmod(depth - 2, 6)
     if left or blocks < 1:

@@ -39,8 +39,8 @@ class Composed(nn.Module):
     Args:
         network: is copied; the composed layers lose their parameter ``weight``.
         recipes: by the name of the layer.
-        shared: modules with the numbers that other networks have as well, by name; not copied.
-        own: modules with numbers of this network alone, by name; not copied.
+        shared, own: modules by name, not copied: with numbers that other networks have as well, or this
+            alone.
 
     Attributes:
         private_parameters: what no network of another size has, as patterns of names.
@@ -136,11 +136,7 @@ SHARINGS: Registry[type[Sharing]] = Registry("kind of sharing", makes=(Sharing,)
 
 
 def sharing_of(given: Mapping[str, Any]) -> Sharing:
-    """What a setting ``{kind: bank, budget: 400000}`` says.
-
-    Raises:
-        ValueError: an unknown kind, or options that it does not take.
-    """
+    """What a setting ``{kind: bank, budget: 400000}`` says."""
     options = dict(given)
     if not isinstance(kind := options.pop("kind", None), str):
         raise ValueError(f"sharing needs a kind, one of {', '.join(SHARINGS.names())}, got {dict(given)}.")

@@ -29,19 +29,12 @@ _STEP = 0.05  # by which tau is lowered where a budget does not suffice
 def merged(
     similarities: Mapping[tuple[Vertex, Vertex], float], epsilon: float, layers: Iterable[Vertex] = ()
 ) -> list[list[Vertex]]:
-    """Algorithm 1, as its text means it: layers that a pair above ``epsilon`` joins are one group.
+    """Algorithm 1, as its text means it: layers that a pair above ``epsilon`` (tau) joins are one group.
 
     The authors' code leaves the rest of a group behind where two groups meet: with (a, b) 0.9, (c, d) 0.8,
-    (b, c) 0.7 and epsilon 0.5 it gives {a, b, c} and {d}; here they are one group.
-
-    Args:
-        similarities: of pairs of layers, in any order.
-        epsilon: the threshold tau.
-        layers: all of them, where some are in no pair; they come first in the order of the result.
-
-    Returns:
-        Groups of layers, disjoint, each in the order in which ``layers`` and then the pairs name them, and
-        ordered by their first one. A layer that is united with none is alone.
+    (b, c) 0.7 and epsilon 0.5 it gives {a, b, c} and {d}; here they are one group. Groups and their layers
+    are in the order in which ``layers`` and then the pairs name them; a layer that is united with none is
+    alone.
     """
     order = {layer: n for n, layer in enumerate(dict.fromkeys(chain(layers, *similarities)))}
     group = {layer: [layer] for layer in order}
@@ -60,14 +53,10 @@ def merged(
 
 
 def crop_similarity(first: Tensor, second: Tensor) -> float:
-    """Cosine of two layers' gradients on their overlapping leading crop, in [-1, 1].
+    """Cosine of two layers' gradients on their overlapping leading crop, in [-1, 1]; 0 where a crop is 0.
 
-    Args:
-        first, second: gradients of generated weights ``[outputs, inputs, ...]``. Of each dimension the
-            leading entries that both have count, kernels included.
-
-    Returns:
-        The cosine; 0 where one of the crops is 0.
+    Of each dimension of the weights ``[outputs, inputs, ...]``, kernels included, the leading entries that
+    both have count.
     """
     if first.ndim != second.ndim:
         raise ValueError(
@@ -97,9 +86,6 @@ def clusters_of(
     Returns:
         What :class:`.Bank` takes as ``clusters``: names of layers, with the number of their network. Training
         then begins anew.
-
-    Raises:
-        ValueError: not even tau = -1 fits the budget.
     """
     banks = {layer: recipe.banks[0] for layer, recipe in recipes.items()}  # that a cluster has in common
     members = range(1 + max(index for index, _ in gradients))

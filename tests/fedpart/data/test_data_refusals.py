@@ -70,7 +70,7 @@ def test_data_sets():
             ("bytes in a dict", ({"a": three.byte()}, torch.zeros(3)), r"inputs\['a'\] are torch.uint8"),
             ("bytes", (three.byte(), LABELS), "float32 for images"),
             ("a number", (torch.tensor(1.0), torch.tensor(1)), "one entry per example"),
-            ("clients below 0", (three, LABELS, None, None, -LABELS), "number the clients from 0"),
+            ("clients below 0", (three, LABELS, None, None, -LABELS), "number them from 0"),
         ]
     )
     array = partial(Dataset, np.zeros((3, 2)), torch.zeros(3))

@@ -40,14 +40,9 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     """Members that share all parameters of the first; each multiplies every weight by a matrix of rank one.
 
     Each convolution and linear layer has ``M (inputs + outputs)`` numbers more than in one network. All
-    members see the same images: a batch is not divided among them.
-
-    Args:
-        members: M networks of one architecture, which are changed.
-        own_norms: whether each keeps the scales and biases of its norms, and the biases of its layers.
-
-    Raises:
-        ValueError: their layers differ.
+    members see the same images: a batch is not divided among them. Members are networks of one architecture,
+    which are changed. With ``own_norms`` each keeps the scales and biases of its norms, and the biases of its
+    layers.
     """
     layers: list[dict[str, Any]] = [layers_of(member) for member in members]
     if any(one.keys() != layers[0].keys() for one in layers):

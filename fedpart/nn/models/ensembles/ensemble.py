@@ -110,10 +110,6 @@ def ensemble(
         options: of the kind.
         dropout: initial rate of learned dropout in the members whose model takes one; None for none.
         temperature: of the concrete relaxation.
-
-    Raises:
-        ValueError: no members, an unknown kind or model, options that it does not take, or members that do
-            not fit their kind.
     """
     found = list(_members(members))
     if not found:

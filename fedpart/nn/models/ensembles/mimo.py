@@ -12,13 +12,10 @@ from fedpart.randomness.noise import order
 class Mimo(Ensemble):
     """Members that are subnetworks of one network, each with an input and an output of its own.
 
-    In training a row of the network's input has M images of the batch, by random permutations, and the
-    outputs are put back in the order of the images. Otherwise it has M times the same image. No image is
-    repeated in a batch, or given to several members at once.
-
-    Args:
-        network: takes ``[B, M channels, ...]``, and returns ``[B, M K]``.
-        members: M.
+    The network takes ``[B, M channels, ...]``, and returns ``[B, M K]``. In training a row of its input has M
+    images of the batch, by random permutations, and the outputs are put back in the order of the images.
+    Otherwise it has M times the same image. No image is repeated in a batch, or given to several members at
+    once.
     """
 
     def __init__(self, network: nn.Module, members: int) -> None:

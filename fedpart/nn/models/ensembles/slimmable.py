@@ -31,15 +31,11 @@ class Leading(nn.Module):
 
 
 def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
-    """Have members use leading slices of the widest one's parameters in the place of their own.
+    """Have members use leading slices of the widest one's parameters; the number of the widest one.
 
-    Args:
-        members: networks, which are changed. Each layer of a narrower one has the name of a layer of the
-            widest one, whose parameters are at least as long in every dimension.
-        own_norms: whether each keeps the scales and biases of its norms.
-
-    Returns:
-        The number of the widest one.
+    The networks are changed. Each layer of a narrower one has the name of a layer of the widest one, whose
+    parameters are at least as long in every dimension. With ``own_norms`` each keeps the scales and biases of
+    its norms.
     """
     sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
     largest = sizes.index(max(sizes))
@@ -93,18 +89,11 @@ def _slimmable(build: BuildMember, members: Sequence[Member], own_norms: bool = 
 
 
 class UniversallySlimmable(Ensemble):
-    """Networks of several widths with one set of weights, norms included.
+    """Networks of several widths, each once, with one set of weights, norms included.
 
     A pass of training computes the largest and the smallest one, and ``drawn - 2`` others by chance (the
     sandwich rule), in the order of members. Any other pass computes all. The published BatchNorm is
     calibrated for every width after training; GroupNorm need not be.
-
-    Args:
-        members: see :func:`fedpart.nn.models.ensembles.slimmable.nested`.
-        drawn: how many a pass of training computes.
-
-    Raises:
-        ValueError: fewer than two, or more than there are members; or two of one width.
     """
 
     def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
