@@ -241,9 +241,9 @@ def _number(value: Any) -> float:
         return np.nan
 
 
-def column_names(given: Sequence[str], file: str) -> list[str]:
+def column_names(written: Sequence[str], file: str) -> list[str]:
     """Names as they look, see ``plain``."""
-    names = [plain(name) for name in given]
+    names = [plain(name) for name in written]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{file} has two columns {twice!r}; give each a name of its own.")

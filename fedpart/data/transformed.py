@@ -71,22 +71,10 @@ def rotated_splits(splits: Splits, seed: int, max_angle: float = math.pi) -> Spl
 
 
 def normalised(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) -> Dataset:
-    """``(image - mean) / std``, channel by channel.
+    """``(image - mean) / std``, channel by channel, of inputs [n, c, h, w] with c means and c deviations.
 
     What an augmentation with ``padding="zeros"`` fills in is then the mean colour, not black. Rotate first:
-    :func:`.rotated` fills in black.
-
-    Args:
-        dataset: inputs [n, c, h, w] floating point.
-        mean: c numbers, in the images' unit.
-        std: c numbers above 0.
-
-    Returns:
-        The images, with their targets, groups, clients and examples for evaluation.
-
-    Raises:
-        ValueError: the inputs are no images, there is not one mean and one deviation for each channel, or one
-            is not finite or a deviation not above 0.
+    :func:`.rotated` fills in black. Targets, groups, clients and examples for evaluation stay.
     """
     images = _images_of(dataset, "normalised; leave normalise out")
     if not len(mean) == len(std) == images.shape[1]:

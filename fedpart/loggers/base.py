@@ -79,7 +79,7 @@ class Loggers:
     def __init__(self, chosen: Sequence[Any]) -> None:
         if isinstance(chosen, str | Mapping):
             raise ValueError(f"loggers is a list, got {chosen!r}; write [{chosen!r}].")
-        self._loggers = [_made(one) for one in chosen]
+        self._loggers = [_made(logger) for logger in chosen]
 
     @property
     def keep(self) -> bool:
@@ -124,14 +124,14 @@ class Loggers:
         self._loggers = []
 
     def _each(self, act: Callable[[Logger], None]) -> None:
-        for one in list(self._loggers):
+        for name, logger in list(self._loggers):
             try:
-                act(one[1])
+                act(logger)
             except Exception as error:
-                self._loggers.remove(one)
+                self._loggers.remove((name, logger))
+                what = f"{type(error).__name__}: {error}"
                 warnings.warn(
-                    f"The logger {one[0]} has failed ({type(error).__name__}: {error}); the run goes on "
-                    f"without it.",
+                    f"The logger {name} has failed ({what}); the run goes on without it.",
                     RuntimeWarning,
                     stacklevel=4,
                 )
@@ -148,21 +148,21 @@ class _Function(Logger):
         self._function(line, **self._options)
 
 
-def _made(one: Any) -> tuple[str, Logger]:
+def _made(chosen: Any) -> tuple[str, Logger]:
     """A name for people, and the logger."""
-    if isinstance(one, Logger):
-        return type(one).__name__, one
-    if isinstance(one, str | Mapping):
-        given: dict[str, Any] = {"use": one} if isinstance(one, str) else dict(one)
-        name, options = given.pop("use", None), given.pop("options", {})
-        if given or not isinstance(name, str):
-            raise ValueError(f"A logger is a name, or has the keys use and options, got {one!r}.")
-        found = LOGGERS.resolve(name)
-        if not isinstance(found, type):
-            return name, _Function(found, options)
+    if isinstance(chosen, Logger):
+        return type(chosen).__name__, chosen
+    if isinstance(chosen, str | Mapping):
+        keys: dict[str, Any] = {"use": chosen} if isinstance(chosen, str) else dict(chosen)
+        name, options = keys.pop("use", None), keys.pop("options", {})
+        if keys or not isinstance(name, str):
+            raise ValueError(f"A logger is a name, or has the keys use and options, got {chosen!r}.")
+        known = LOGGERS.resolve(name)
+        if not isinstance(known, type):
+            return name, _Function(known, options)
         logger = LOGGERS.make(name, options)
     else:
-        name, logger = getattr(one, "__name__", type(one).__name__), one
+        name, logger = getattr(chosen, "__name__", type(chosen).__name__), chosen
     if isinstance(logger, Logger):
         return name, logger
     if callable(logger) and not isinstance(logger, type):

@@ -229,7 +229,7 @@ def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None
                     f"{kind!r} of the layer {name!r} is no weight of its own, so the units there cannot be "
                     f"rolled; train it, and share it with no other layer."
                 )
-    found = torch.empty(space.size, dtype=torch.int64)
+    places = torch.empty(space.size, dtype=torch.int64)
     for entry in space.entries:
         if entry.fold is not None or entry.layer not in sources:
             raise ValueError(
@@ -239,8 +239,8 @@ def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None
         outputs, inputs = sources[entry.layer]
         at = torch.arange(entry.offset, entry.offset + entry.size).view(entry.shape)
         at = at[outputs] if entry.name.endswith("bias") else at[outputs][:, inputs]
-        found[entry.offset : entry.offset + entry.size] = at.reshape(-1)
-    return found
+        places[entry.offset : entry.offset + entry.size] = at.reshape(-1)
+    return places
 
 
 SCHEMES: Registry[Callable[..., Partition]] = Registry(

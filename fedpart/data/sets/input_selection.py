@@ -14,13 +14,8 @@ def input_selection(n: int, seed: int, informative: int = 15, spurious: int = 15
 
     ``y ~ Bern(1/2)``, ``x = [y + e_1, ..., y + e_15, e_16, ..., e_30]`` with ``e ~ N(0, 1)`` (Section 5). A
     classifier knows no more about y than the sum of the informative inputs says: the best accuracy is
-    ``Phi(sqrt(informative) / 2)``, 0.974 for 15.
-
-    Args:
-        n: number of examples; fewer are the first of more.
-        seed: of labels and noise.
-        informative: inputs that contain the label; they come first.
-        spurious: inputs that do not.
+    ``Phi(sqrt(informative) / 2)``, 0.974 for 15. Informative inputs come first; fewer examples are the first
+    of more.
 
     Returns:
         Inputs ``[n, informative + spurious]`` float32, labels ``[n]`` 0 or 1.
@@ -30,17 +25,11 @@ def input_selection(n: int, seed: int, informative: int = 15, spurious: int = 15
 
 @DATASETS.register("input_selection")
 def load_input_selection(data_dir: str | None = None) -> Splits:
-    """Input selection with 15 informative and 15 spurious inputs, as :func:`input_selection` describes it.
+    """Input selection with 15 informative and 15 spurious inputs ``[n, 30]``, see :func:`input_selection`.
 
     A fixed pool: 20,000 examples for training, of which an experiment takes a random subset by its own data
     seed (Section 5 uses 1,000 and App. I.5 says 3,000), 1,000 for validation and 10,000 for test (App. I.5:
-    1,000). :func:`input_selection` never returns examples of this pool.
-
-    Args:
-        data_dir: not used; the data are computed.
-
-    Returns:
-        Splits of inputs ``[n, 30]`` float32 and labels ``[n]`` 0 or 1.
+    1,000). :func:`input_selection` never returns examples of this pool. ``data_dir`` is not used.
     """
     train, validation, test = (
         _sample(n, part, "data.input_selection.pool", 15, 15)

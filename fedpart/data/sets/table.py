@@ -24,9 +24,8 @@ _LAYOUT = "set data_dir to a .csv or .parquet file, or a folder with train.csv a
 def table_files(data_dir: str | Path | None) -> dict[str, Path]:
     """The files of the parts train, validation and test, as far as there are any.
 
-    Args:
-        data_dir: the training file, ``.csv`` or ``.parquet``; or a folder with files ``train``,
-            ``validation`` and ``test``, or with a single file, the training file.
+    ``data_dir`` is the training file, ``.csv`` or ``.parquet``; or a folder with files ``train``,
+    ``validation`` and ``test``, or with a single file, the training file.
     """
     if data_dir is None:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
@@ -35,28 +34,27 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
         if _kind(root) not in KINDS:
             raise ValueError(f"{root} is neither a CSV nor a Parquet file by its name; {_LAYOUT}.")
         return {"train": root}
-    found = sorted(file for file in root.glob("*") if _kind(file) in KINDS) if root.is_dir() else []
-    if not found:
+    tables = sorted(file for file in root.glob("*") if _kind(file) in KINDS) if root.is_dir() else []
+    if not tables:
         raise FileNotFoundError(f"There is no table at {root}; {_LAYOUT}.")
     named: dict[str, Path] = {}
     seen: dict[str, str] = {}
     for part, names in PARTS.items():
-        own = [file for file in found if file.stem.casefold() in names]
-        if len(own) > 1:
-            raise ValueError(
-                f"{root} has {own[0].name} and {own[1].name} for one part, {part}; move one of them away."
-            )
-        if own:
-            regular(own[0])
-            refuse_twice(own[0], os.path.realpath(own[0]), seen)
-            named[part] = own[0]
+        fitting = [file for file in tables if file.stem.casefold() in names]
+        if len(fitting) > 1:
+            both = f"{fitting[0].name} and {fitting[1].name}"
+            raise ValueError(f"{root} has {both} for one part, {part}; move one of them away.")
+        for file in fitting:
+            regular(file)
+            refuse_twice(file, os.path.realpath(file), seen)
+            named[part] = file
     if "train" in named:
         return named
-    if len(found) == 1:
-        regular(found[0])
-        return {"train": found[0]}
+    if len(tables) == 1:
+        regular(tables[0])
+        return {"train": tables[0]}
     raise ValueError(
-        f"None of the {len(found)} tables in {root} is called train; rename it, or set data_dir to it."
+        f"None of the {len(tables)} tables in {root} is called train; rename it, or set data_dir to it."
     )
 
 
@@ -145,22 +143,11 @@ def load_table(
         ignore: columns that are left out.
         standardise: whether inputs are brought to mean 0 and deviation 1, see :func:`.standardised`.
         delimiter: one character between the cells of a CSV file.
-        validation, test: how many rows to hold out where there is no file: a number, or a share below 1; with
-            ``client`` a share.
-        hold_out: which rows, see :func:`.divide`; with ``client``, see :func:`.divide_clients`.
         real_targets: whether the target is a number to predict, and no class.
-        limits: of what files may take, see :class:`.Limits`.
-        data_seed: of ``hold_out``.
+        validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
 
     Returns:
         Splits of inputs [n, columns] float32, and targets [n]: int64 classes, or float32.
-
-    Raises:
-        FileNotFoundError: no file.
-        ImportError: a Parquet file without pyarrow.
-        ValueError: a column is missing, holds something else than numbers (the row is named), more than
-            ``limits``, or see :func:`.read_csv`, ``read_parquet``, ``targets_of``, ``divide`` and
-            ``divide_clients``.
     """
     files = table_files(data_dir)
     most = Limits.of(limits)

@@ -30,14 +30,9 @@ def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
     """Texts of three or four clauses whose label is the topic of all but one.
 
     A clause is ``the ADJECTIVE NOUN VERB the NOUN .`` with words of its topic, all equally likely: words of
-    one topic and part of speech are synonyms. The other clause is a distractor about another topic, and
-    every word strays to any topic with probability ``strays``. Clauses come in any order, and every second
-    text is padded, as it has one clause less. A model that knows which words go together needs few labels.
-
-    Args:
-        n: number of texts.
-        seed: of everything.
-        strays: in [0, 1].
+    one topic and part of speech are synonyms. The other clause is a distractor about another topic, and every
+    word strays to any topic with probability ``strays``. Clauses come in any order, and every second text is
+    padded, as it has one clause less. A model that knows which words go together needs few labels.
 
     Returns:
         Inputs ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7.
@@ -49,13 +44,7 @@ def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
 def load_topics(data_dir: str | None = None) -> Splits:
     """A fixed pool of :func:`topics`: 2,000 texts for training, 1,000 for validation, 2,000 for test.
 
-    :func:`topics` never returns texts of this pool, so it may serve to pretrain.
-
-    Args:
-        data_dir: not used; the data are computed.
-
-    Returns:
-        Splits of inputs ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7.
+    :func:`topics` never returns texts of this pool, so it may serve to pretrain. ``data_dir`` is not used.
     """
     train, validation, test = (
         _sample(n, part, "data.topics.pool", 0.15) for part, n in enumerate((TRAINING, VALIDATION, TEST))

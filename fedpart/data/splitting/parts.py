@@ -52,17 +52,10 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
 
 
 def by_client(dataset: Dataset, numbers: Tensor | None = None) -> list[Dataset]:
-    """The examples of each client, for instance for ``federate``.
+    """The examples of each client, in the order of their numbers, for instance for ``federate``.
 
-    Args:
-        dataset: that knows its clients.
-        numbers: [N] int64 of the clients that are wanted, ascending; None: all that have examples.
-
-    Returns:
-        N data sets in the order of the numbers, which know no clients themselves.
-
-    Raises:
-        ValueError: the data set does not know its clients, or one that is wanted has no examples.
+    ``numbers [N]`` are those of the clients that are wanted, ascending, each with an example; None: all that
+    have some. The parts know no clients themselves.
     """
     owners = clients_of(dataset)
     wanted = torch.unique(owners) if numbers is None else numbers

@@ -127,9 +127,6 @@ def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -
     """Everybody keeps what is theirs: the groups are the numbers of the clients that the data set knows.
 
     Nothing is drawn; alpha and the seed are not used. Shards are in the order of these numbers.
-
-    Raises:
-        ValueError: there are not as many clients in the data as in the configuration.
     """
     owners, sizes = _labels(groups, 1)
     if len(sizes) != clients:

@@ -127,9 +127,9 @@ def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
     kind["bias"] = layer.bias is not None
     norm = nn.GroupNorm(max(fitting, default=1), channels, eps=layer.eps, affine=layer.affine, **kind)
     with torch.no_grad():
-        for mine, given in ((norm.weight, layer.weight), (norm.bias, layer.bias)):
-            if given is not None:
-                mine.copy_(given).requires_grad_(given.requires_grad)
+        for new, old in ((norm.weight, layer.weight), (norm.bias, layer.bias)):
+            if old is not None:
+                new.copy_(old).requires_grad_(old.requires_grad)
     return norm.train(layer.training)
 
 

@@ -66,8 +66,8 @@ class PooledConv2d(nn.Conv2d):
         kernel = pooled_convolution_kernel(kind, x, weight, bias) if kind is not None else None
         if kernel is None:
             return max_pool_relu(super().forward(x))
-        found: Tensor = _Pooled.apply(x.to(kind), weight, bias, kernel)
-        return found
+        pooled: Tensor = _Pooled.apply(x.to(kind), weight, bias, kernel)
+        return pooled
 
 
 class _Pooled(torch.autograd.Function):

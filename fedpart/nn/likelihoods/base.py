@@ -122,7 +122,7 @@ LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=
 
 
 def resolve_likelihood(
-    given: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
+    chosen: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
 ) -> tuple[str, Likelihood]:
     """A likelihood by name, with its ``options``, or a user's own, that averages in the given way; its name.
 
@@ -130,30 +130,29 @@ def resolve_likelihood(
     """
     if average not in AVERAGES:
         raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
-    if isinstance(given, str):
-        if given not in LIKELIHOODS:
-            raise ValueError(f"Unknown likelihood {given!r}: {nearest(given, LIKELIHOODS)}")
-        check_needs(given, LIKELIHOODS[given], options)
-        given = LIKELIHOODS[given](**options)
-    if isinstance(given, type) or not callable(given):
-        kind = given.__name__ if isinstance(given, type) else "Gaussian"
+    if isinstance(chosen, str):
+        if chosen not in LIKELIHOODS:
+            raise ValueError(f"Unknown likelihood {chosen!r}: {nearest(chosen, LIKELIHOODS)}")
+        check_needs(chosen, LIKELIHOODS[chosen], options)
+        chosen = LIKELIHOODS[chosen](**options)
+    if isinstance(chosen, type) or not callable(chosen):
+        kind = chosen.__name__ if isinstance(chosen, type) else "Gaussian"
         raise ValueError(
-            f"The likelihood is {given!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
+            f"The likelihood is {chosen!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
             f"{kind}(...), or a function (outputs, targets) -> nll [B]."
         )
-    if not isinstance(given, Likelihood):
-        name = f"own {getattr(given, '__name__', type(given).__name__)}"
-        given = OwnLikelihood(given)
+    if not isinstance(chosen, Likelihood):
+        name = f"own {getattr(chosen, '__name__', type(chosen).__name__)}"
+        chosen = OwnLikelihood(chosen)
     else:
-        name = next(
-            (n for n, kind in LIKELIHOODS.items() if type(given) is kind), f"own {type(given).__name__}"
-        )
-    if average not in given.averages:
+        other = f"own {type(chosen).__name__}"
+        name = next((n for n, kind in LIKELIHOODS.items() if type(chosen) is kind), other)
+    if average not in chosen.averages:
         raise ValueError(
             f"A {name} likelihood has no {average}; use average='logits', the mean of its outputs."
         )
-    given.average = average
-    return name, given
+    chosen.average = average
+    return name, chosen
 
 
 def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -162,9 +161,9 @@ def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any])
     needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     missing = [option for option in needed if option not in options]
     if missing:
-        own = getattr(kind, "__name__", name)
+        build = getattr(kind, "__name__", name)
         raise ValueError(
-            f"The likelihood {name!r} needs {', '.join(missing)}; give {own}({missing[0]}=...), or in YAML "
+            f"The likelihood {name!r} needs {', '.join(missing)}; give {build}({missing[0]}=...), or in YAML "
             f"likelihood_options: {{{missing[0]}: ...}}."
         )
 
@@ -186,8 +185,8 @@ def average_samples(outputs: Tensor, how: str) -> Tensor:
 
 def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
     """``targets`` in the shape of ``outputs``, ``[B, ...]``; dimensions of 1 may be more or fewer."""
-    given, wanted = ([n for n in of.shape if n != 1] for of in (targets, outputs))
-    if given != wanted:
+    shape, wanted = ([n for n in of.shape if n != 1] for of in (targets, outputs))
+    if shape != wanted:
         raise ValueError(
             f"{name} takes a target for each output, got outputs {list(outputs.shape)} and targets "
             f"{list(targets.shape)}; change the network's last layer or the layout of the targets."

@@ -51,13 +51,13 @@ class EnsembleClassification(Categorical):
         """Calibration error of the averaged probabilities, and, of several members, their :func:`diversity`:
         over the error of a member, and over that of the ensemble."""
         p = self.mean_log_p(outputs).exp()
-        found = {"calibration_error": calibration_error(p, targets)}
+        scores = {"calibration_error": calibration_error(p, targets)}
         if outputs.shape[1] > 1:
             chosen = outputs.argmax(2)
             error = (p.argmax(1) != targets).double().mean().item()
-            found["diversity"] = diversity(chosen, targets)
-            found["diversity_over_ensemble_error"] = _ratio(disagreement(chosen), error)
-        return found
+            scores["diversity"] = diversity(chosen, targets)
+            scores["diversity_over_ensemble_error"] = _ratio(disagreement(chosen), error)
+        return scores
 
     def _check(self, outputs: Tensor, targets: Tensor) -> None:
         check_classes("ensemble", targets)

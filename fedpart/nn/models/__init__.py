@@ -13,18 +13,3 @@ from fedpart.nn.models.mlp import mlp as mlp
 from fedpart.nn.models.resnet9 import resnet9 as resnet9
 from fedpart.nn.models.wrn import resnet_v2 as resnet_v2
 from fedpart.nn.models.wrn import wrn as wrn
-
-for _build in (
-    mnist_cnn,
-    digits_cnn,
-    heterofl_cnn,
-    mlp,
-    resnet9,
-    wrn,
-    resnet_v2,
-    fixup_resnet,
-    frozen_resnet,
-    lora_text,
-    ensemble,
-):
-    MODELS.register(_build.__name__)(_build)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
 from fedpart.nn.layers import PooledConv2d
+from fedpart.nn.models.base import MODELS
 
 
 class Scaler(nn.Module):
@@ -60,6 +61,7 @@ def _cnn(
     return nn.Sequential(layers)
 
 
+@MODELS.register("mnist_cnn")
 def mnist_cnn(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (1, 28, 28),
@@ -81,6 +83,7 @@ def mnist_cnn(
     return _cnn((20, 50), (500, 50), num_classes, input_shape, dropout, temperature, width)
 
 
+@MODELS.register("digits_cnn")
 def digits_cnn(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (1, 28, 28),
@@ -95,6 +98,7 @@ def digits_cnn(
 _CHANNELS, _GROUP = (64, 128, 256, 512), 4
 
 
+@MODELS.register("heterofl_cnn")
 def heterofl_cnn(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (1, 28, 28),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
+from fedpart.nn.models.base import MODELS
 
 _REMEDY = "python -m simulations.pretraining.resnet"
 
@@ -37,13 +38,14 @@ class _Normalised(nn.Module):
                 f"mean and std have three numbers each, those of std above 0, got {[*mean]} and {[*std]}; "
                 f"give those that the weights were trained with."
             )
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype()).view(3, 1, 1))
-        self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype()).view(3, 1, 1))
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.get_default_dtype()).view(3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.std
 
 
+@MODELS.register("frozen_resnet")
 def frozen_resnet(
     num_classes: int,
     input_shape: tuple[int, int, int],
@@ -80,8 +82,8 @@ def frozen_resnet(
     body: nn.Module = resnet18()
     body.fc = nn.Identity()
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True)
-        body.load_state_dict({name: part for name, part in found.items() if not name.startswith("fc.")})
+        saved = torch.load(file, map_location="cpu", weights_only=True)
+        body.load_state_dict({name: part for name, part in saved.items() if not name.startswith("fc.")})
     except Exception as error:  # torch raises half a dozen kinds
         reason = str(error).splitlines()[0]
         raise ValueError(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedpart.extras import need
 from fedpart.nn.hyperparameters.lora import LoraGate, learn_lora
+from fedpart.nn.models.base import MODELS
 
 
 class AdaptedText(nn.Module):
@@ -25,6 +26,7 @@ class AdaptedText(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask).logits  # type: ignore[no-any-return]
 
 
+@MODELS.register("lora_text")
 def lora_text(
     num_classes: int,
     input_shape: Any,

@@ -8,11 +8,13 @@ from typing import Literal
 from torch import nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
+from fedpart.nn.models.base import MODELS
 from fedpart.registry import nearest
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
+@MODELS.register("mlp")
 def mlp(
     num_classes: int,
     input_shape: Sequence[int],

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
+from fedpart.nn.models.base import MODELS
 
 
 class Scaled(nn.Module):
@@ -36,6 +37,7 @@ class Residual(nn.Module):
         return x + self.block(x)  # type: ignore[no-any-return]
 
 
+@MODELS.register("resnet9")
 def resnet9(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (3, 32, 32),

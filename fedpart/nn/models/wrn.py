@@ -7,6 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
+from fedpart.nn.models.base import MODELS
 
 _STEM, _GROUP = 16, 8
 Norm = Callable[[int], nn.Module]  # of so many channels
@@ -38,6 +39,7 @@ class WideBlock(nn.Module):
         return shortcut + self.conv2(inner)  # type: ignore[no-any-return]
 
 
+@MODELS.register("wrn")
 def wrn(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (3, 32, 32),
@@ -83,6 +85,7 @@ def wrn(
     return _network(num_classes, input_shape[0], _STEM, int(base), blocks, drop, norm)
 
 
+@MODELS.register("resnet_v2")
 def resnet_v2(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (3, 32, 32),

@@ -26,10 +26,10 @@ def weight_layers(
         for network in networks
     ]
     check_patterns("keep", keep, every)
-    found = []
+    composed = []
     for index, (network, layers) in enumerate(zip(networks, every, strict=True)):
         uses = [id(p) for _, p in network.named_parameters(remove_duplicate=False)]
-        found.append([
+        composed.append([
             name
             for name in [*layers][0 if first else 1 : -1]
             if name
@@ -39,7 +39,7 @@ def weight_layers(
             and f"{name}.weight" not in plain
             and not any(matches(pattern, index, name) for pattern in keep)
         ])  # fmt: skip
-    return found
+    return composed
 
 
 def matches(pattern: str, index: int, layer: str) -> bool:
@@ -59,10 +59,10 @@ def check_patterns(option: str, patterns: Any, networks: Sequence[Collection[str
 
 def weight_of(network: nn.Module, layer: str) -> nn.Parameter:
     """The plain weight of a layer."""
-    found = network.get_submodule(layer).weight
-    if not isinstance(found, nn.Parameter):
+    weight = network.get_submodule(layer).weight
+    if not isinstance(weight, nn.Parameter):
         raise TypeError(f"The weight of {layer!r} is no parameter.")
-    return found
+    return weight
 
 
 def key(layer: str) -> str:
@@ -74,8 +74,8 @@ def orthogonal(rows: int, columns: int, stream: np.random.Generator) -> Tensor:
     """``[rows, columns]`` float64: orthonormal rows, or columns where there are fewer."""
     drawn = torch.from_numpy(stream.standard_normal((max(rows, columns), min(rows, columns))))
     q, r = torch.linalg.qr(drawn)
-    found: Tensor = q * r.diagonal().sign()
-    return (found if rows >= columns else found.t()).contiguous()
+    basis: Tensor = q * r.diagonal().sign()
+    return (basis if rows >= columns else basis.t()).contiguous()
 
 
 Shape = tuple[int, ...]
@@ -84,18 +84,18 @@ Shape = tuple[int, ...]
 
 def chains(shapes: Iterable[Shape]) -> list[list[Shape]]:
     """Different shapes, ascending, in as few chains as a greedy pass finds, each inside of the next one."""
-    found: list[list[Shape]] = []
-    for shape in sorted(set(shapes), key=lambda one: (prod(one), one)):
+    nested: list[list[Shape]] = []
+    for shape in sorted(set(shapes), key=lambda sizes: (prod(sizes), sizes)):
         fitting = (
             chain
-            for chain in found
+            for chain in nested
             if chain[-1][2:] == shape[2:] and all(a <= b for a, b in zip(chain[-1], shape, strict=True))
         )
         if (chain := next(fitting, None)) is None:
-            found.append([shape])
+            nested.append([shape])
         else:
             chain.append(shape)
-    return found
+    return nested
 
 
 def block_sizes(chain: Sequence[Shape]) -> list[int]:

@@ -6,7 +6,7 @@ have their coefficients in common, is left out.
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain, combinations
-from math import isnan, prod
+from math import isnan
 from typing import TypeVar
 
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedpart.partition.sharing.bank import SuperWeight
 from fedpart.partition.sharing.composed import Composed
-from fedpart.partition.sharing.layers import chains
 
 Layer = tuple[int, str]
 """A network's number, and the name of a layer of it."""
@@ -23,7 +22,6 @@ Gradients = Mapping[Layer, Tensor]
 """Of composed weights, by network and layer."""
 
 Vertex = TypeVar("Vertex", bound=Hashable)
-_STEP = 0.05  # by which tau is lowered where a budget does not suffice
 
 
 def merged(
@@ -69,9 +67,9 @@ def crop_similarity(first: Tensor, second: Tensor) -> float:
 
 
 def clusters_of(
-    gradients: Gradients, recipes: Mapping[Layer, SuperWeight], tau: float = 0.1, budget: int | None = None
+    gradients: Gradients, recipes: Mapping[Layer, SuperWeight], tau: float = 0.1
 ) -> list[list[str]]:
-    """Clusters of layers whose weights have similar gradients.
+    """Clusters of layers whose weights have similar gradients, for :class:`.Bank`; training then begins anew.
 
     Layers of the largest network that share a bank now are merged by :func:`.merged`. A layer of a network
     with the same layers joins its namesake, any other one the most similar layer that it shares a bank with;
@@ -81,11 +79,6 @@ def clusters_of(
         gradients: of the sum of losses.
         recipes: how the weights are composed now.
         tau: similarities above it unite.
-        budget: numbers for all banks; tau is lowered by 0.05 until one template for each bank fits.
-
-    Returns:
-        What :class:`.Bank` takes as ``clusters``: names of layers, with the number of their network. Training
-        then begins anew.
     """
     banks = {layer: recipe.banks[0] for layer, recipe in recipes.items()}  # that a cluster has in common
     members = range(1 + max(index for index, _ in gradients))
@@ -99,21 +92,11 @@ def clusters_of(
         for first, second in combinations(base, 2)
         if banks[first] == banks[second]
     }
-    while True:
-        groups = merged(similarities, tau, base)
-        whole = [[layer for layer, other in joined.items() if other in group] for group in groups]
-        shapes = [[tuple(gradients[layer].shape) for layer in group] for group in whole]
-        needed = sum(
-            prod(ascending[-1]) for group in shapes for ascending in chains(group)
-        )  # a template each
-        if budget is None or needed <= budget:
-            return [[f"{index}:{name}" for index, name in group] for group in whole]
-        if tau < -1:
-            raise ValueError(
-                f"The budget is {budget:,} numbers, but one template for each bank takes {needed:,} even "
-                f"where all layers that shared a bank are one cluster; raise the budget."
-            )
-        tau -= _STEP
+    whole = (
+        [layer for layer, other in joined.items() if other in group]
+        for group in merged(similarities, tau, base)
+    )
+    return [[f"{index}:{name}" for index, name in group] for group in whole]
 
 
 def recipes_of(networks: Iterable[Composed]) -> dict[Layer, SuperWeight]:

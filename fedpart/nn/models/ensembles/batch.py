@@ -27,8 +27,8 @@ class RankOne(nn.Module):
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
-        self.outputs = nn.Parameter(_signs(shape[0]))  # s
-        self.inputs = nn.Parameter(_signs(shape[1]))  # r
+        self.outputs = nn.Parameter(2.0 * torch.randint(2, (shape[0],)) - 1)  # s
+        self.inputs = nn.Parameter(2.0 * torch.randint(2, (shape[1],)) - 1)  # r
 
     def forward(self, weight: Tensor) -> Tensor:
         """The member's weight."""
@@ -45,19 +45,19 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     layers.
     """
     layers: list[dict[str, Any]] = [layers_of(member) for member in members]
-    if any(one.keys() != layers[0].keys() for one in layers):
+    if any(of_member.keys() != layers[0].keys() for of_member in layers):
         raise ValueError(
             "The members of a batch ensemble have one architecture, but the layers of two differ; build them "
             "with the same options."
         )
-    for number, one in enumerate(layers):
-        for path, layer in one.items():
+    for number, of_member in enumerate(layers):
+        for path, layer in of_member.items():
             weighted = isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))
-            own = own_norms and (weighted or isinstance(layer, NORMS))
+            apart = own_norms and (weighted or isinstance(layer, NORMS))
             first = layers[0][path]
             if number:
                 for name, parameter in first.named_parameters(recurse=False):
-                    if not (own or (weighted and name == "weight")):
+                    if not (apart or (weighted and name == "weight")):
                         share(layer, name, parameter)
             if weighted:
                 parametrize.register_parametrization(layer, "weight", RankOne(layer.weight.shape))
@@ -67,12 +67,8 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     return Ensemble(members)
 
 
-def _signs(count: int) -> Tensor:
-    return 2.0 * torch.randint(2, (count,)) - 1
-
-
 @ENSEMBLES.register("batch")
 def batch(build: BuildMember, members: Sequence[Member], own_norms: bool = False) -> Ensemble:
     """:func:`batch_ensemble` of members that are described."""
-    one = equal("batch", members)
-    return batch_ensemble([build(one) for _ in members], own_norms)
+    member = equal("batch", members)
+    return batch_ensemble([build(member) for _ in members], own_norms)

@@ -87,6 +87,7 @@ def share(layer: nn.Module, name: str, parameter: Tensor) -> None:
 _EXAMPLE = "model_options: {members: [{model: wrn, depth: 10, width: 1, times: 4}]}"
 
 
+@MODELS.register("ensemble")
 def ensemble(
     num_classes: int,
     input_shape: tuple[int, ...],
@@ -111,36 +112,36 @@ def ensemble(
         dropout: initial rate of learned dropout in the members whose model takes one; None for none.
         temperature: of the concrete relaxation.
     """
-    found = list(_members(members))
-    if not found:
+    described = list(_members(members))
+    if not described:
         raise ValueError(f"An ensemble needs members; for instance {_EXAMPLE}.")
 
     def build(member: Member, images: int = 1) -> nn.Module:
         """A member's network; for several images at a time, stacked on the first dimension of one."""
         shape = (images * input_shape[0], *input_shape[1:])
-        given = {"num_classes": images * num_classes, "input_shape": shape}
+        common = {"num_classes": images * num_classes, "input_shape": shape}
         known = inspect.signature(MODELS.resolve(member.model)).parameters
         wanted = {"dropout": dropout, "temperature": temperature}
-        given |= {name: value for name, value in wanted.items() if name in known}
-        clash = sorted(given.keys() & member.options.keys())
+        common |= {name: value for name, value in wanted.items() if name in known}
+        clash = sorted(common.keys() & member.options.keys())
         if clash:
             raise ValueError(
                 f"A member has no {clash[0]} of its own, for all of them have the same; leave it out there."
             )
-        network: nn.Module = MODELS.make(member.model, {**member.options, **given})
+        network: nn.Module = MODELS.make(member.model, {**member.options, **common})
         return network
 
-    return ENSEMBLES.make(kind, {"build": build, "members": found, **(options or {})})  # type: ignore[no-any-return]
+    return ENSEMBLES.make(kind, {"build": build, "members": described, **(options or {})})  # type: ignore[no-any-return]
 
 
-def _members(given: Sequence[Mapping[str, Any]]) -> Iterator[Member]:
-    for one in given:
-        if not isinstance(one, Mapping) or "model" not in one:
+def _members(described: Sequence[Mapping[str, Any]]) -> Iterator[Member]:
+    for member in described:
+        if not isinstance(member, Mapping) or "model" not in member:
             raise ValueError(
-                f"A member of an ensemble names its model, got {one!r}; for instance {_EXAMPLE}."
+                f"A member of an ensemble names its model, got {member!r}; for instance {_EXAMPLE}."
             )
-        times = one.get("times", 1)
+        times = member.get("times", 1)
         if type(times) is not int or times < 1:
             raise ValueError(f"times is a whole number of members of at least 1, got {times!r}.")
-        own = {key: value for key, value in one.items() if key not in ("model", "times")}
-        yield from [Member(one["model"], own)] * times
+        options = {key: value for key, value in member.items() if key not in ("model", "times")}
+        yield from [Member(member["model"], options)] * times

@@ -32,11 +32,11 @@ class Mimo(Ensemble):
 
     def forward(self, x: Tensor, *, only: Sequence[int] | None = None) -> Tensor:
         places = [order(len(x), x).argsort() for _ in range(self.count - 1)] if self.training else []
-        shown = [x, *(x[own] for own in places)] if self.training else [x] * self.count
-        found = self.members[0](torch.cat(shown, 1))
-        each = found.view(len(x), self.count, -1).unbind(1)
+        shown = [x, *(x[place] for place in places)] if self.training else [x] * self.count
+        outputs = self.members[0](torch.cat(shown, 1))
+        each = outputs.view(len(x), self.count, -1).unbind(1)
         if places:
-            each = (each[0], *(own[at.argsort()] for own, at in zip(each[1:], places, strict=True)))
+            each = (each[0], *(part[at.argsort()] for part, at in zip(each[1:], places, strict=True)))
         return torch.stack(each if only is None else [each[i] for i in only], 1)
 
 

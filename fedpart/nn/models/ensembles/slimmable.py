@@ -51,8 +51,7 @@ def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
                     f"A member has a layer {path!r} that the widest one does not have: {nearest(path, wide)}"
                 )
             for name, parameter in list(layer.named_parameters(recurse=False)):
-                whole = getattr(wide[path], name)
-                _slice(layer, name, parameter, whole, path)
+                _slice(layer, name, parameter, getattr(wide[path], name), path)
     return largest
 
 

@@ -49,7 +49,7 @@ def test_options():
             (ConcreteDropout, {"rate": 0.0}, f"{RATE}, got 0.0; leave the layer out for 0"),
             (ConcreteDropout, {"rate": 1.0}, RATE),
             (ConcreteDropout, {"rate": math.nan}, RATE),
-            (ConcreteDropout, {"temperature": 0.0}, "of concrete dropout is positive, got 0.0"),
+            (ConcreteDropout, {"temperature": 0.0}, "of a relaxation is positive, got 0.0"),
             (Cutout, {"softness": 0.0}, SOFT),
             (Cutout, {"side": math.nan}, "finite fraction of the image, got nan"),
             (FrequencyMask, {"softness": -1.0}, SOFT),

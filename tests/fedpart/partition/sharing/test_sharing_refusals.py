@@ -9,7 +9,6 @@ from fedpart.partition.sharing import SHARINGS
 
 ROWS = [
     ("bank", {"clusters": "width"}, "clusters are layer, depth, or lists"),
-    ("bank", {"coefficients": "some"}, "coefficients are trained or frozen"),
     ("bank", {"templates": 0}, "templates is a whole number, at least 1"),
     ("bank", {"budget": "400"}, "budget is a whole number, at least 1"),
     ("bank", {"clusters": ["0", "1"]}, "lists of lists of layers"),
@@ -23,7 +22,6 @@ ROWS = [
     ("basis", {"inputs": 0}, "inputs is a share above 0"),
     ("basis", {"penalty": -1}, "at least 0"),
     ("basis", {"penalty": float("inf")}, "at least 0, and finite"),
-    ("basis", {"coefficients": "some"}, "coefficients are trained or frozen"),
     ("basis", {"keep": ["*"]}, "nothing to compose"),
     ("bank", {"numbers": 10}, "does not take the options"),
 ]
