@@ -72,11 +72,9 @@ class Dataset:
                 raise ValueError(
                     f"Dataset {name} are {part.dtype}; use float32 for images, int64 for tokens."
                 )
-        if self.groups is not None and not (self.groups.is_floating_point() and self.groups.dim() == 1):
-            raise ValueError(
-                f"Dataset groups must be [n] floating point, got {self.groups.dtype} "
-                f"{list(self.groups.shape)}; use one number per example."
-            )
+        if (groups := self.groups) is not None and not (groups.is_floating_point() and groups.dim() == 1):
+            kind = f"{groups.dtype} {list(groups.shape)}"
+            raise ValueError(f"Dataset groups must be [n] floating point, got {kind}.")
         if (owners := self.clients) is not None:
             kind = f"{owners.dtype} {list(owners.shape)}"
             if owners.dtype != torch.int64 or owners.dim() != 1 or bool((owners < 0).any()):
@@ -103,10 +101,8 @@ class Dataset:
             object.__setattr__(self, "targets", targets if yes_or_no else targets.long())
             return
         if targets.dim() != 1 or yes_or_no or targets.is_complex():
-            raise ValueError(
-                f"Class labels must be [n] integers, got {targets.dtype} {list(targets.shape)}; "
-                f"use one class number per example."
-            )
+            kind = f"{targets.dtype} {list(targets.shape)}"
+            raise ValueError(f"Class labels must be [n] integers, got {kind}; number the classes.")
         labels = targets.long()
         if len(labels) and int(labels.min()) < 0:
             raise ValueError(
@@ -180,8 +176,7 @@ class Splits:
             raise ValueError(f"num_classes must be 1 or more, got {self.num_classes}.")
         if self.classes and len(self.classes) != self.num_classes:
             raise ValueError(
-                f"There are {len(self.classes)} names for {self.num_classes} classes; give one for each, or "
-                f"none."
+                f"There are {len(self.classes)} names for {self.num_classes} classes; give one for each."
             )
         for name, part in self.parts().items():
             if not isinstance(part, Dataset):

@@ -164,7 +164,7 @@ class Zip(ImageSource):
         try:
             limits.check("file", self.size(path), "it")
             with self._file().open(self._above + path) as file:
-                return limits.take(file, "it")
+                return limits.content(file, "it")
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ValueError(f"damaged in the zip file: {error}") from error
         except RuntimeError as error:  # encrypted, or compressed in a way that Python does not know

@@ -86,13 +86,13 @@ class Limits:
         """The content of a regular file; raises what :meth:`file_size` does, also if it grows meanwhile."""
         self.file_size(path)
         with open(path, "rb") as file:
-            return self.take(file, str(path))
+            return self.content(file, str(path))
 
-    def take(self, file: Any, name: str) -> bytes:
+    def content(self, file: Any, name: str) -> bytes:
         """What an open file holds, of which no more than a byte beyond the limit is read or unpacked."""
-        content: bytes = file.read(self.file + 1)
-        self.check("file", len(content), name)
-        return content
+        held: bytes = file.read(self.file + 1)
+        self.check("file", len(held), name)
+        return held
 
     def image(self, source: bytes | str, name: str = "it") -> Any:
         """The PIL image in a file, or its bytes, in one of :data:`FORMATS`; ``name`` is for messages."""

@@ -116,8 +116,7 @@ def proportions_of(space: ParameterSpace, proportions: Sequence[float]) -> tuple
     u = check_proportions(proportions, "parameter proportions")
     if space.chunks != len(u):
         raise ValueError(
-            f"The parameter space was made for {space.chunks} chunks, but there are {len(u)} "
-            f"parameter proportions; make it with chunks={len(u)}."
+            f"The space was made for {space.chunks} chunks, but there are {len(u)} parameter proportions."
         )
     return u
 

@@ -108,8 +108,7 @@ class Partition(ABC):
         places = [mask.nonzero().flatten() for mask in masks]
         if not any(map(len, places)):
             raise ValueError(
-                "The network has no stacked scales and biases that could step at a rate of their own; leave "
-                "scalars out of the optimiser."
+                "The network has no stacked scales and biases; leave scalars out of the optimiser."
             )
         return places
 

@@ -69,13 +69,11 @@ def load_hugging_face(
     tables = {part: loaded[key] for part, names in PARTS.items() for key in loaded if key.casefold() in names}
     if "train" not in tables:
         raise ValueError(
-            f"{source} has the splits {', '.join(loaded)}, and none to train on; use another, or a loader of "
-            f"your own."
+            f"{source} has the splits {', '.join(loaded)}, and none to train on; use a loader of your own."
         )
     if examples is not None and (count := sum(map(len, tables.values()))) != examples:
         raise ValueError(
-            f"{source} has {count} examples, but {examples} are expected; set data_options.examples, or "
-            f"fetch it anew."
+            f"{source} has {count} examples, but {examples} are expected; set data_options.examples."
         )
     tables = {part: _named(table, f"{source}, {part}") for part, table in tables.items()}
     roles = Roles(target, client, ignore)
@@ -193,4 +191,4 @@ def _opened(cell: Any, limits: Limits) -> Any:
     if "://" not in cell["path"]:
         return limits.image(limits.read(cell["path"]))
     with xopen(cell["path"], "rb") as file:
-        return limits.image(limits.take(file, "it"))
+        return limits.image(limits.content(file, "it"))

@@ -126,8 +126,7 @@ def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> Floats:
         numbers = np.asarray(x, dtype=np.float64)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"{where}: x are no numbers in one shape; load text and names of images with a loader of your "
-            f"own."
+            f"{where}: x are no numbers in one shape; load text and names of images by a loader of your own."
         ) from error
     if shape is None:
         return numbers

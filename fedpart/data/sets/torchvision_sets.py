@@ -52,8 +52,7 @@ def load_torchvision(
     kind = torchvision_class(name)
     if data_dir is None:
         raise FileNotFoundError(
-            f"{name} needs data_dir: the folder that contains torchvision's files, or an empty one to "
-            f"download into."
+            f"{name} needs data_dir: the folder with torchvision's files, or one to download into."
         )
     root = Path(data_dir).expanduser()
     check_files(_raw_files(kind, name, root), Limits.of(limits), str(root))

@@ -43,8 +43,7 @@ def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, par
     n = len(targets)
     if isinstance(points, bool) or not isinstance(points, (int, float)) or not 0 <= points < n:
         raise ValueError(
-            f"Of {n} training examples, {points!r} cannot be held out; give a number below {n}, or a share "
-            f"below 1."
+            f"Of {n} training examples, {points!r} cannot be held out; give a smaller number, or a share."
         )
     count = round(n * points) if 0 < points < 1 else int(points)
     out = np.zeros(n, dtype=bool)
@@ -82,18 +81,14 @@ def divide_clients(
         )
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
         raise ValueError(
-            f"Of a data set that knows its clients a share below 1 is held out, got {share!r}; give a number "
-            f"such as 0.2."
+            f"Of a data set that knows its clients a share below 1 is held out, such as 0.2, got {share!r}."
         )
     owners, sizes = np.unique(clients.numpy(), return_inverse=True, return_counts=True)[1:]
     random = generator(data_seed, "data.hold_out_of_clients", part)
     if how == "clients":
         count = max(1, round(len(sizes) * share)) if share else 0
         if count >= len(sizes):
-            raise ValueError(
-                f"Of {len(sizes)} clients {count} cannot be held out; give a smaller share, or hold_out: "
-                f"random."
-            )
+            raise ValueError(f"Of {len(sizes)} clients {count} cannot be held out; give a smaller share.")
         out = np.isin(owners, random.permutation(len(sizes))[:count])
     else:
         out = np.zeros(len(owners), dtype=bool)

@@ -108,8 +108,7 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
             raise ValueError(f"{has} no examples; give every client at least one.")
         if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
             raise ValueError(
-                f"{has} {indices.dtype} {list(indices.shape)}; it must give [n] integers, the indices of the "
-                f"client's examples."
+                f"{has} {indices.dtype} {list(indices.shape)}; it must give [n] integers, its examples."
             )
         outside = indices[(indices < 0) | (indices >= examples)]
         if len(outside):
@@ -120,8 +119,7 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
         taken = indices[owner[indices] >= 0]
         if len(taken):
             raise ValueError(
-                f"{has} the example {taken[0]}, which client {owner[taken[0]]} has; give every example to "
-                f"one client at most."
+                f"{has} the example {taken[0]}, which client {owner[taken[0]]} has; give it to one of them."
             )
         if len(np.unique(indices)) < len(indices):
             raise ValueError(f"{has} an example twice; give every example at most once.")
@@ -179,8 +177,7 @@ def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...],
     else:
         if len(shares) not in (1, len(chunks)):
             raise ValueError(
-                f"There are {len(chunks)} chunks of data for {len(shares)} proportions; give one of each per "
-                f"chunk."
+                f"There are {len(chunks)} chunks of data for {len(shares)} proportions; give as many."
             )
         counts = [len(chunk) for chunk in chunks]
         if len(shares) > 1:

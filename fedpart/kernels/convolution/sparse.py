@@ -58,7 +58,7 @@ def _lay_out(
 
 
 @jit
-def _take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
+def _copy_gradients(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
     """Copy so many gradients, which begin in that row, to where there is room behind them."""
     first = row * gradient.shape[1]
     copy(gradient.ctypes.data + gradient.itemsize * first, values.ctypes.data, gradient.itemsize * size)
@@ -115,7 +115,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         totals = np.zeros((lists, 16), np.float32)
         for top in range(0, x.shape[0], height):
             _lay_out(x, top, height, width, channels, itemsize, stacked, depth, reach, padded)
-            _take(gradient, where, top // 2, cells * filters, values, spots)
+            _copy_gradients(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for d in range(0, filters, 16):
                 for cell in range(0, length, 16):
@@ -170,7 +170,7 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
         sums = _aligned(2 * (width + size - 1) * depth).view(np.float32)
         bits = np.zeros(wide + 16, np.int16)
         for top in range(0, out.shape[0], height):
-            _take(gradient, where, top // 2, cells * filters, values, spots)
+            _copy_gradients(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for cell in range(cells):
                 y, k = divmod(cell, width // 2)

@@ -10,7 +10,30 @@ from fedpart.nn.hyperparameters.base import RARE, HyperModule, concrete, logit_o
 from fedpart.randomness.noise import uniform
 
 
-class FixedMask(HyperModule):
+class _Mask(HyperModule):
+    """Over so many features of inputs ``[rows, features]``."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        if features < 1:
+            raise ValueError(f"A mask needs at least one feature, got {features}.")
+        self.features = features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: ``[rows, features]``."""
+        if x.ndim != 2 or x.shape[1] != self.features:
+            raise ValueError(
+                f"A mask over {self.features} features takes inputs [rows, {self.features}], got "
+                f"{list(x.shape)}; set its number of features to theirs, and flatten more dimensions."
+            )
+        return x * self.values(x).to(x.dtype)
+
+    def values(self, x: Tensor) -> Tensor:
+        """What ``x`` is multiplied by."""
+        raise NotImplementedError
+
+
+class FixedMask(_Mask):
     """An input transform that lets the same features through for every row; it has no hyperparameters.
 
     Models with different masks are compared by L_ML. What is masked is zero, so the network's weights behind
@@ -24,21 +47,17 @@ class FixedMask(HyperModule):
     mask: Tensor
 
     def __init__(self, features: int, kept: int | Sequence[int | bool]) -> None:
-        super().__init__()
-        _check_features(features)
-        self.features = features
+        super().__init__(features)
         self.register_buffer("mask", torch.tensor(_entries(features, kept)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``x``: ``[rows, features]``."""
-        _check_width(x, self.features)
-        return x * self.mask.to(x.dtype)
+    def values(self, x: Tensor) -> Tensor:
+        return self.mask
 
     def extra_repr(self) -> str:
         return f"features={self.features}, kept={int(self.mask.sum())}"
 
 
-class ConcreteMask(HyperModule):
+class ConcreteMask(_Mask):
     """An input transform whose mask is a concrete Bernoulli variable (Maddison et al. 2016), learned.
 
     Feature i of a row is multiplied by ``m = sigmoid((logit_i + log u - log(1 - u)) / temperature)``,
@@ -59,18 +78,14 @@ class ConcreteMask(HyperModule):
     limits: ClassVar = {"logit": (RARE, -RARE)}  # all but one in a million of a feature's values are kept
 
     def __init__(self, features: int, probability: float = 0.5, temperature: float = 0.1) -> None:
-        super().__init__()
-        _check_features(features)
+        super().__init__(features)
         what, certain = "The probability of keeping a feature", "use FixedMask for a mask that is certain"
         logit = logit_of(probability, temperature, what, certain)
-        self.features, self.temperature = features, temperature
-        self.logit = nn.Parameter(torch.full((features,), logit))
+        self.temperature, self.logit = temperature, nn.Parameter(torch.full((features,), logit))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``x``: ``[rows, features]``; every element has its own mask value."""
-        _check_width(x, self.features)
-        mask = concrete(self.logit, uniform(x.shape, like=self.logit), self.temperature)
-        return x * mask.to(x.dtype)
+    def values(self, x: Tensor) -> Tensor:
+        """Of every element by itself."""
+        return concrete(self.logit, uniform(x.shape, like=self.logit), self.temperature)
 
     def physical(self) -> dict[str, float]:
         """Probability of keeping each feature, ``{"keep[0] [%]": 50.0, ...}``."""
@@ -97,16 +112,3 @@ def _entries(features: int, kept: int | Sequence[int | bool]) -> list[float]:
     if not any(kept):
         raise ValueError(f"The mask keeps none of the {features} features; set at least one entry to 1.")
     return [float(entry) for entry in kept]
-
-
-def _check_features(features: int) -> None:
-    if features < 1:
-        raise ValueError(f"A mask needs at least one feature, got {features}.")
-
-
-def _check_width(x: Tensor, features: int) -> None:
-    if x.ndim != 2 or x.shape[1] != features:
-        raise ValueError(
-            f"A mask over {features} features takes inputs [rows, {features}], got {list(x.shape)}; "
-            f"set its number of features to the inputs' and flatten inputs of more dimensions."
-        )

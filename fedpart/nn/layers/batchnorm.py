@@ -107,8 +107,7 @@ def spectral_weights(layer: nn.Module) -> list[Tensor]:
 def _check_forward(layer: _BatchNorm) -> None:
     if layer.running_mean is not None and is_lazy(layer.running_mean):
         raise ValueError(
-            f"The shape of {type(layer).__name__} is not known yet; run one batch through the module first: "
-            f"module(inputs[:2])."
+            f"The shape of {type(layer).__name__} is not known yet; run one batch first: module(inputs[:2])."
         )
     if has_own_forward(layer):
         raise ValueError(

@@ -74,10 +74,7 @@ def mnist_cnn(
     It has 1,276,630 parameters for ten classes.
 
     Args:
-        num_classes: K outputs.
-        input_shape: (channels, height, width).
         dropout: initial drop rate of the four learned dropout layers between layers; None for none.
-        temperature: of the concrete relaxation.
         width: share of the channels and units, rounded up: 0.5 has 319,570 parameters, 0.25 has 83,296.
     """
     return _cnn((20, 50), (500, 50), num_classes, input_shape, dropout, temperature, width)
@@ -112,8 +109,6 @@ def heterofl_cnn(
     groups are the same in a narrower network.
 
     Args:
-        num_classes: K outputs.
-        input_shape: (channels, height, width).
         width: share of the channels, rounded up; a multiple of four of each has to be left.
         scaler: whether convolutions are followed by a :class:`.Scaler`, as published.
     """

@@ -76,8 +76,6 @@ def fixup_resnet(
     say. Its defaults must be the initial values: with zeros there is no scale (App. D.2).
 
     Args:
-        num_classes: K outputs, all 0 at first.
-        input_shape: (channels, height, width).
         depth: 6 n + 2.
         width: channels of the first stage.
     """

@@ -60,12 +60,10 @@ def frozen_resnet(
     The body's BatchNorm keeps the statistics that it was trained with. The head has 513 parameters a class.
 
     Args:
-        num_classes: K outputs.
         input_shape: (channels, height, width), with 1 or 3 channels; grey is repeated.
         weights: file of a ``state_dict`` of ``torchvision.models.resnet18``, relative to the current folder;
             its last layer (``fc``), of whatever classes, is not used.
         dropout: initial drop rate of the learned dropout between body and head; None for none.
-        temperature: of the concrete relaxation.
         mean, std: of each of three channels, subtracted from and divided out of the images, as they were when
             the weights were trained; with one of them the other is 0 or 1. None: images go in as they are.
     """

@@ -43,7 +43,6 @@ def lora_text(
     scale and dropout rate, by :func:`.learn_lora`. Nothing is downloaded.
 
     Args:
-        num_classes: K outputs.
         input_shape: shapes of ``input_ids`` and ``attention_mask``, not used.
         weights: folder as transformers' ``save_pretrained`` writes it, relative to the current folder.
         rank, alpha, target_modules: of peft's ``LoraConfig``; the adapters' scale starts at ``alpha / rank``.

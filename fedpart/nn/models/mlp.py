@@ -31,12 +31,10 @@ def mlp(
     (2015), ``b = sqrt(6 / inputs)`` (the gain of ReLU) with biases at 0.
 
     Args:
-        num_classes: K outputs.
         input_shape: shape of one example; more than one dimension is flattened first.
         hidden: units of each hidden layer; none leaves a linear model.
         activation: ``gelu``, ``relu`` or ``tanh``.
         dropout: initial drop rate of a learned dropout layer after each hidden layer; None for none.
-        temperature: of the concrete relaxation.
         initial: ``torch`` or ``he``; default values, which partitions not trained yet keep, are a sixth as
             large in variance with the first.
     """

@@ -58,10 +58,8 @@ def resnet9(
     with ``bias``: as many as the "ResNet-9" of public notebooks, whose ``logit_scale`` is 1.
 
     Args:
-        num_classes: K outputs.
         input_shape: (channels, height, width) of at least 8x8.
         dropout: initial drop rate of every learned dropout layer; None for none.
-        temperature: of the concrete relaxation.
         width: channels of the first convolution.
         groups: of every GroupNorm; must divide ``width``.
         dropout_in: what "the middle layer of each block" (App. J.2) is: ``residual``: between the two

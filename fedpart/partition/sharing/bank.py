@@ -170,8 +170,7 @@ class Bank(Sharing):
                 clusters.setdefault(cluster, []).append((index, name))
         if not clusters:
             raise ValueError(
-                "No network has a Linear or Conv layer whose weight could be composed, besides its last one; "
-                "leave sharing out."
+                "No network has a layer whose weight could be composed, besides its last; leave sharing out."
             )
         return clusters
 

@@ -97,8 +97,7 @@ class OneBasis(Sharing):
                 users.setdefault(_name(name, weight), []).append(weight)
         if not users:
             raise ValueError(
-                "No network has a Linear or Conv layer between its first and its last one, so that there is "
-                "nothing to compose; leave sharing out."
+                "No network has a layer between its first and last: nothing to compose; leave sharing out."
             )
         bases = {
             name: Basis(self._basis(theirs, seed, index), self.penalty)

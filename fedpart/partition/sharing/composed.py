@@ -143,8 +143,7 @@ def sharing_of(given: Mapping[str, Any]) -> Sharing:
     made = SHARINGS.make(kind, options)
     if not isinstance(made, Sharing):
         raise ValueError(
-            f"The kind of sharing {kind!r} is no fedpart.partition.sharing.Sharing; derive it from "
-            f"that class."
+            f"The kind of sharing {kind!r} is no fedpart.partition.sharing.Sharing; derive it from that."
         )
     return made
 

@@ -39,8 +39,7 @@ def merged(
     for (first, second), similarity in similarities.items():
         if isnan(similarity):
             raise ValueError(
-                f"The similarity of {first!r} and {second!r} is not a number; look for gradients that "
-                f"are not finite."
+                f"The similarity of {first!r} and {second!r} is not a number; are their gradients finite?"
             )
         if similarity > epsilon and group[first] is not group[second]:
             joining = group[second]

@@ -47,8 +47,7 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     layers: list[dict[str, Any]] = [layers_of(member) for member in members]
     if any(of_member.keys() != layers[0].keys() for of_member in layers):
         raise ValueError(
-            "The members of a batch ensemble have one architecture, but the layers of two differ; build them "
-            "with the same options."
+            "The members of a batch ensemble have one architecture, but the layers of two differ."
         )
     for number, of_member in enumerate(layers):
         for path, layer in of_member.items():

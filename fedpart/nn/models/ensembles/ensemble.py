@@ -100,8 +100,6 @@ def ensemble(
     """Several networks in one, for the likelihood ``ensemble``.
 
     Args:
-        num_classes: K outputs of every member.
-        input_shape: of an example.
         members: of each its ``model``, by name, and that model's options: ``{model: wrn, depth: 16}``;
             ``times`` stands for so many equal ones.
         kind: what they share: ``deep`` nothing, ``batch`` all but factors of rank one, ``mimo`` all but input
@@ -110,7 +108,6 @@ def ensemble(
             ``(build, members, **options)``.
         options: of the kind.
         dropout: initial rate of learned dropout in the members whose model takes one; None for none.
-        temperature: of the concrete relaxation.
     """
     described = list(_members(members))
     if not described:

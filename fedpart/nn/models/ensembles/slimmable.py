@@ -99,13 +99,11 @@ class UniversallySlimmable(Ensemble):
         sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
         if not 2 <= drawn <= len(members):
             raise ValueError(
-                f"A step trains two members or more, at most all {len(members)}, got drawn: {drawn}; change "
-                f"it, or give more members."
+                f"A step trains two members or more, at most all {len(members)}, got drawn: {drawn}."
             )
         if len(set(sizes)) < len(sizes):
             raise ValueError(
-                "Two members of a universally slimmable network have one width, and so are one network; give "
-                "each width once."
+                "Two members of a universally slimmable network have one width; give each width once."
             )
         self.ends = (nested(members, own_norms=False), sizes.index(min(sizes)))
         super().__init__(members)
