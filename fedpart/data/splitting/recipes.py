@@ -165,7 +165,7 @@ def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -
     if len(sizes) != clients:
         known = len(sizes)
         raise ValueError(
-            f"The data have examples of {known} clients, but clients is {clients}; set it to {known}."
+            f"The data have examples of {known} clients, but clients is {clients}; set clients: {known}."
         )
     return _shards(owners, clients)
 

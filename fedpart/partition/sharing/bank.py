@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.partition.sharing.composed import SHARINGS, Composed, Recipe, Sharing
+from fedpart.partition.sharing.composed import SHARINGS, Composed, Recipe, Sharing, Values
 from fedpart.partition.sharing.layers import (
     Shape,
     assembled,
@@ -28,14 +28,6 @@ from fedpart.partition.sharing.layers import (
 from fedpart.randomness.streams import generator
 
 _COUPLED = "alpha"
-
-
-class Templates(nn.Module):
-    """``values [T, s]``: the templates of one block."""
-
-    def __init__(self, values: Tensor) -> None:
-        super().__init__()
-        self.values = nn.Parameter(values)
 
 
 class Coefficients(nn.Module):
@@ -54,7 +46,7 @@ class SuperWeight(Recipe):
 
     Attributes:
         chain: shapes of the cluster; this layer's is ``chain[len(banks) - 1]``.
-        banks, alphas: names of the blocks' banks in ``shared``, and of their coefficients.
+        banks, alphas: names of the blocks' banks in ``shared``, ``values [T, s]``, and of their coefficients.
     """
 
     chain: tuple[Shape, ...]
@@ -147,7 +139,7 @@ class Bank(Sharing):
         counts = _allocated(sizes, [*map(len, users.values())], budget, self.templates)
         modules: dict[str, nn.Module] = {}
         for index, (bank, count) in enumerate(zip(users, counts, strict=True)):
-            modules[bank] = Templates(_templates(users[bank], count, seed, index))
+            modules[bank] = Values(_templates(users[bank], count, seed, index))
             rows = torch.ones(len(alphas[bank]), 1)
             if count > 1:
                 stream = generator(seed, "coefficients", index)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpart.partition.sharing.composed import SHARINGS, Composed, Penalised, Recipe, Sharing
+from fedpart.partition.sharing.composed import SHARINGS, Composed, Penalised, Recipe, Sharing, Values
 from fedpart.partition.sharing.layers import key, orthogonal, weight_layers, weight_of
 from fedpart.randomness.streams import generator
 
@@ -30,19 +30,11 @@ class Basis(Penalised):
         return self.strength * away.square().mean()
 
 
-class Combination(nn.Module):
-    """``values [out, G * M]``: a width's coefficients of a layer, group by group of its inputs."""
-
-    def __init__(self, values: Tensor) -> None:
-        super().__init__()
-        self.values = nn.Parameter(values)
-
-
 @dataclass(frozen=True)
 class OfBasis(Recipe):
     """``W[o, g R + q] = sum_m c[o, g M + m] B[m, q]``, cut off where R does not divide the inputs.
 
-    Basis and coefficients have one ``name``, in ``shared`` and in ``own``.
+    Basis B and coefficients ``c [out, G * M]`` have one ``name``, in ``shared`` and in ``own``.
     """
 
     name: str
@@ -110,7 +102,7 @@ class OneBasis(Sharing):
                 name = _name(layer, weight)
                 recipes[layer] = OfBasis(name, tuple(weight.shape))
                 values = _combination(weight, bases[name].values.detach(), seed, index, place)
-                combined[name] = Combination(values)
+                combined[name] = Values(values)
             composed.append(Composed(network, recipes, {name: bases[name] for name in combined}, combined))
         return composed
 

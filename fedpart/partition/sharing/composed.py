@@ -21,12 +21,16 @@ class Recipe(ABC):
         """The layer's weight, differentiable, from what networks share and from what this one has alone."""
 
 
-class Penalised(nn.Module, ABC):
-    """``values`` that add to the loss which weights are trained with."""
+class Values(nn.Module):
+    """Numbers ``values``, of which weights are composed."""
 
     def __init__(self, values: Tensor) -> None:
         super().__init__()
         self.values = nn.Parameter(values)
+
+
+class Penalised(Values, ABC):
+    """``values`` that add to the loss which weights are trained with."""
 
     @abstractmethod
     def penalty(self, values: Tensor) -> Tensor:
