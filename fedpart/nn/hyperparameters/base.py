@@ -109,5 +109,25 @@ def concrete(logit: Tensor, u: Tensor, temperature: float) -> Tensor:
     return torch.sigmoid((logit + torch.logit(u)) / temperature)
 
 
+def soft_box(length: int, centre: Tensor, width: Tensor, softness: float) -> Tensor:
+    """About 1 inside of an interval and 0 outside, ``[rows, length]``: a difference of two sigmoids.
+
+    At width 0 it is 0 everywhere, and it is odd in the width. ``centre`` and ``width`` are fractions of the
+    axis, ``[rows, 1]`` or broadcast to it; ``softness`` is the sigmoids' scale in places: an edge rises from
+    10% to 90% within 4.4 of them.
+    """
+    places = (torch.arange(length, device=centre.device, dtype=centre.dtype) + 0.5) / length
+    offset, scale = places - centre, length / softness
+    return torch.sigmoid(scale * (offset + width / 2)) - torch.sigmoid(scale * (offset - width / 2))
+
+
+def check_softness(softness: float) -> None:
+    """Refuse a softness that is not positive and finite, with a ValueError."""
+    if not 0 < softness < math.inf:
+        raise ValueError(
+            f"The softness of an edge is positive, got {softness}; 0.5 is about two places from in to out."
+        )
+
+
 TRANSFORMS: Registry[Any] = Registry("transform", makes=(HyperModule,))
 """Input transforms that a configuration names; what it names returns a :class:`HyperModule`."""

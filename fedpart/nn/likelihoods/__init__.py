@@ -7,6 +7,6 @@ from fedpart.nn.likelihoods.classification import Classification as Classificati
 from fedpart.nn.likelihoods.classification import MultiLabel as MultiLabel
 from fedpart.nn.likelihoods.classification import TokenClassification as TokenClassification
 from fedpart.nn.likelihoods.ensemble import EnsembleClassification as EnsembleClassification
-from fedpart.nn.likelihoods.ordinal import Ordinal as Ordinal
 from fedpart.nn.likelihoods.regression import Gaussian as Gaussian
+from fedpart.nn.likelihoods.regression import Ordinal as Ordinal
 from fedpart.nn.likelihoods.regression import Poisson as Poisson

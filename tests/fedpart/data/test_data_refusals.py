@@ -22,7 +22,7 @@ from fedpart.data import (
     rotate,
     rotated,
 )
-from fedpart.data.sets.topics import topics
+from fedpart.data.sets.synthetic import topics
 from fedpart.data.splitting.parts import of_classes
 from fedpart.data.transformed import corrupted
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedpart.data import Dataset, ImageDataset, Splits, input_selection, load_splits, random_subset
-from fedpart.data.sets.topics import LENGTH, PAD, START, STOP, THE, TOPICS, WORDS, text_of, topics
+from fedpart.data.sets.synthetic import LENGTH, PAD, START, STOP, THE, TOPICS, WORDS, text_of, topics
 from fedpart.data.splitting.parts import of_classes
 
 N = 40_000

@@ -1,4 +1,4 @@
-"""BatchEnsemble: one weight, and for each member a matrix of rank one (Wen et al. 2020)."""
+"""Ensembles in one network: BatchEnsemble (Wen et al. 2020), and MIMO (Havasi et al. 2021)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +17,7 @@ from fedpart.nn.models.ensembles.ensemble import (
     layers_of,
     share,
 )
+from fedpart.randomness.noise import order
 
 
 class RankOne(nn.Module):
@@ -71,3 +72,40 @@ def batch(build: BuildMember, members: Sequence[Member], own_norms: bool = False
     """:func:`batch_ensemble` of members that are described."""
     member = equal("batch", members)
     return batch_ensemble([build(member) for _ in members], own_norms)
+
+
+class Mimo(Ensemble):
+    """Members that are subnetworks of one network, each with an input and an output of its own.
+
+    The network takes ``[B, M channels, ...]``, and returns ``[B, M K]``. In training a row of its input has M
+    images of the batch, by random permutations, and the outputs are put back in the order of the images.
+    Otherwise it has M times the same image. No image is repeated in a batch, or given to several members at
+    once.
+    """
+
+    def __init__(self, network: nn.Module, members: int) -> None:
+        super().__init__([network])
+        self.count = members
+
+    @property
+    def ties_examples(self) -> bool:
+        """Whether an example's outputs depend on the others of its batch; the network is not partitioned."""
+        return self.count > 1
+
+    def __len__(self) -> int:
+        return self.count
+
+    def forward(self, x: Tensor, *, only: Sequence[int] | None = None) -> Tensor:
+        places = [order(len(x), x).argsort() for _ in range(self.count - 1)] if self.training else []
+        shown = [x, *(x[place] for place in places)] if self.training else [x] * self.count
+        outputs = self.members[0](torch.cat(shown, 1))
+        each = outputs.view(len(x), self.count, -1).unbind(1)
+        if places:
+            each = (each[0], *(part[at.argsort()] for part, at in zip(each[1:], places, strict=True)))
+        return torch.stack(each if only is None else [each[i] for i in only], 1)
+
+
+@ENSEMBLES.register("mimo")
+def mimo(build: BuildMember, members: Sequence[Member]) -> Mimo:
+    """:class:`Mimo` of members that are described."""
+    return Mimo(build(equal("mimo", members), len(members)), len(members))

@@ -24,7 +24,7 @@ from fedpart import (
     fold_lora,
     learn_lora,
 )
-from fedpart.nn.hyperparameters.stripes import check_softness
+from fedpart.nn.hyperparameters.base import check_softness
 
 FAMILIES = "Unknown affine family 'lie'; choose one of minmax, centred, schwobel, symmetric, aug"
 SEVEN = r"minmax family starts from one number or 7 \(angle, .*\), got 6"

@@ -7,7 +7,7 @@ import torch
 from every_way import assert_learned_every_way
 
 from fedpart import ColourJitter, GaussianBlur, RandomFlip, uniform
-from fedpart.nn.hyperparameters.blur import discrete_gaussian
+from fedpart.nn.hyperparameters.images import discrete_gaussian
 from fedpart.randomness.noise import Noise, NoiseKey
 
 VARIANCES = torch.tensor([0.0, 0.01, 0.25, 1.0, 4.0], dtype=torch.float64).view(-1, 1)

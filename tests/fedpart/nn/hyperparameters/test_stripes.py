@@ -21,7 +21,7 @@ from fedpart import (
     TokenDropout,
     uniform,
 )
-from fedpart.nn.hyperparameters.stripes import soft_box
+from fedpart.nn.hyperparameters.base import soft_box
 from fedpart.randomness.noise import Noise, NoiseKey
 
 
