@@ -119,7 +119,7 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
         if not _is_shape(input_shape, 1):
             raise ValueError(
                 f"A mask takes inputs [features], but the inputs are {input_shape}; set "
-                f"hyperparameters.inputs: null."
+                f"hyperparameters.mask: null."
             )
         if mask.kept is None:
             found.append(("mask", ConcreteMask(*input_shape, mask.probability, mask.temperature)))

@@ -250,7 +250,7 @@ class ScheduleSection(
 class SelectSection(Section):
     """What `fedpart select` compares by its evidence."""
 
-    key: str = entry("hyperparameters.inputs.kept", "the key of this configuration that takes the values")
+    key: str = entry("hyperparameters.mask.kept", "the key of this configuration that takes the values")
     values: list[Any] = entry(..., "its values", min_length=1)
     seeds: int = entry(1, "repetitions, with seed and data_seed + 0, 1, ...", ge=1)
     laplace: bool = entry(

@@ -35,7 +35,7 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     if section is None:
         raise ConfigError(
             "The configuration does not say what to select; add for instance "
-            "select: {key: hyperparameters.inputs.kept, values: [5, 10, 15]}."
+            "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
         )
     reason = _INCOMPARABLE.get(section.key.partition(".")[0])
     if reason is not None:

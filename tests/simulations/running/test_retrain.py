@@ -65,7 +65,7 @@ def test_a_plain_network_is_trained_with_the_psi_of_any_run(found: Config) -> No
 
 def test_what_has_found_no_psi_is_refused() -> None:
     run_experiment(tiny_training(iterations=2), "found")
-    other = fedpart("retrain", "found", "--set", "hyperparameters.inputs=null", "--out", "other")
+    other = fedpart("retrain", "found", "--set", "hyperparameters.mask=null", "--out", "other")
     refused(other, "does not fit", "mask.logit is [30] there and missing here")
     Path("found/state.safetensors").write_bytes(b"torn")
     refused(fedpart("retrain", "found", "--out", "other"), "state.safetensors cannot be read")

@@ -239,12 +239,12 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
-        (["hyperparameters.inputs.kept=31"], "first 1 to 30 of 30 features, got 31"),
-        (["hyperparameters.inputs.kept=0"], "first 1 to 30 of 30 features, got 0"),
-        (["hyperparameters.inputs.kept=[1, 0]"], "2 entries, but there are 30 features"),
+        (["hyperparameters.mask.kept=31"], "first 1 to 30 of 30 features, got 31"),
+        (["hyperparameters.mask.kept=0"], "first 1 to 30 of 30 features, got 0"),
+        (["hyperparameters.mask.kept=[1, 0]"], "2 entries, but there are 30 features"),
         (["parameters=[0.5, 0.5]"], "3 chunk proportions but 2 parameter proportions"),
         (["hyperparameters.affine={}"], "write hyperparameters without affine"),
-        (["data=digits", "model=digits_cnn", "model_options={}"], "set hyperparameters.inputs: null"),
+        (["data=digits", "model=digits_cnn", "model_options={}"], "set hyperparameters.mask: null"),
         (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
         (["method=validation"], "for instance"),
         (["method=validation", "chunks=[1.0]"], "above 0, for instance [0.9, 0.1]"),

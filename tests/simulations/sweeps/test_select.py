@@ -26,7 +26,7 @@ from simulations.results.terminal.progress import Progress
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.select import plan, run_selection
 
-SELECT = {"key": "hyperparameters.inputs.kept", "values": [5, 15, 30], "seeds": 2}
+SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ class Pretends:
     def __call__(
         self, config: Any, out: Path, *, resume: bool = False, progress: Any = None
     ) -> dict[str, Any]:
-        value = config.hyperparameters.inputs.kept
+        value = config.hyperparameters.mask.kept
         self.ran.append((value, config.seed, config.data_seed))
         if value == self.fail:
             raise ValueError("This one fails.")
@@ -205,7 +205,7 @@ def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> N
     assert lml.lines[1].get_xdata()[0] == 15
     assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["train", "test"]
     assert_nothing_overlaps(selection_figure(found))
-    assert likelihood.get_xlabel() == "hyperparameters.inputs.kept"
+    assert likelihood.get_xlabel() == "hyperparameters.mask.kept"
     assert list(likelihood.lines[0].get_ydata()) == pytest.approx([0.05, 0.15, 0.30])
 
 
@@ -264,7 +264,7 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
         assert re.fullmatch(
             rf"Finished {number} of 2: kept \d+, seed 0: L_ML -[\d.]+, test accuracy [\d.]+%, [\d.]+ s", line
         )
-    assert lines[3].split() == ["partitioned:", "hyperparameters.inputs.kept"]
+    assert lines[3].split() == ["partitioned:", "hyperparameters.mask.kept"]
     for value in ("5", "15"):
         assert (Path("s") / value / "seed0" / "state.safetensors").is_file()
     again = fedpart("select", file, "--values", "5,15", "--out", "s")
@@ -301,7 +301,7 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     with_section = tiny_training_file(tmp_path, select=SELECT)
     refused(fedpart("select", with_section, "--values", "5,5"), "5 twice")
     refused(fedpart("select", with_section, "--set", "method=none"), "compares L_ML")
-    wrong = fedpart("select", with_section, "--set", "select.key=hyperparameters.inputs.keep")
+    wrong = fedpart("select", with_section, "--set", "select.key=hyperparameters.mask.keep")
     refused(wrong, "did you mean 'kept'?")
     refused(fedpart("select", with_section, "--values", "5,[1"), "select.values=[5,[1] is not valid YAML")
     chunks = ("--set", "select.key=chunks", "--values", "[0.5,0.5],[0.8,0.2]")

@@ -168,7 +168,7 @@ def test_a_training_run_a_selection_and_a_search(tmp_path):
     assert "test accuracy" in page and "Learned mask" in page and "Learning curve" in page
     assert_accessible(page)
 
-    select = {"key": "hyperparameters.inputs.kept", "values": [5, 15], "seeds": 1}
+    select = {"key": "hyperparameters.mask.kept", "values": [5, 15], "seeds": 1}
     changed = tiny_training().resolved() | {"select": select}
     changed["hyperparameters"] = {"affine": None, "dropout": None, "mask": {"kept": 5}}
     found = run_selection(TrainingConfig.from_dict(changed), tmp_path / "select")
@@ -176,7 +176,7 @@ def test_a_training_run_a_selection_and_a_search(tmp_path):
     page = write_report(tmp_path / "select").read_text()
     assert (
         f"L_ML is largest at {found.columns[0].best}" in page
-        and "Scores over hyperparameters.inputs.kept" in page
+        and "Scores over hyperparameters.mask.kept" in page
     )
     assert_accessible(page)
 
