@@ -34,8 +34,7 @@ from fedpart.nn.hyperparameters import (
 from fedpart.nn.layers import replace_batchnorm
 from fedpart.partition.assigned import RandomPartition
 from fedpart.partition.nodes import NodePartition
-from fedpart.partition.partition import Partition
-from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task

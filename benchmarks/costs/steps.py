@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from benchmarks.script import in_turn, seconds, tell, tell_versions
 from fedpart import AffineAugmentation, Batch, Dataset, Task, Training, TrainingSettings
 from fedpart.kernels import keep_freed_memory
-from fedpart.nn.layers.pooled_convolution import PooledConv2d
-from fedpart.nn.layers.pooling import max_pool_relu
+from fedpart.nn.layers.pooling import PooledConv2d, max_pool_relu
 from fedpart.nn.models import fixup_resnet, mnist_cnn
 
 CHUNKS = (0.8, 0.1, 0.1)

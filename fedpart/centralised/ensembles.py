@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from fedpart.data.dataset import Dataset
+from fedpart.data.transformed import CORRUPTIONS, SEVERITIES, corrupted
 from fedpart.nn.likelihoods import EnsembleClassification
 from fedpart.nn.models.ensembles import Ensemble
 from fedpart.training.costs import multiply_adds

@@ -11,7 +11,7 @@ from fedpart.centralised.reports import TrainingError, TrainingReport
 from fedpart.centralised.settings import TrainingOptions, TrainingSettings
 from fedpart.centralised.training import Training
 from fedpart.data.given import Examples
-from fedpart.data.splitting.chunks import given_chunks
+from fedpart.data.splitting.parts import given_chunks
 from fedpart.loggers import logged
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.task import Task

@@ -13,23 +13,20 @@ from fedpart.training.state import ModelState
 from fedpart.training.weight_gradients import gradients_of_weights
 
 
-def learned_clusters(
-    state: ModelState, dataset: Dataset, tau: float = 0.1, budget: int | None = None, *, k: int = 1
-) -> list[list[str]]:
+def learned_clusters(state: ModelState, dataset: Dataset, tau: float = 0.1, *, k: int = 1) -> list[list[str]]:
     """Groups of layers that share, see :func:`.clusters_of`.
 
     Args:
         state: a trained ensemble, composed by :class:`.Bank`; ``clusters: depth`` and ``coupled: true`` are
             what the authors begin with.
         dataset: on whose sum of losses gradients are taken, e.g. that of the first chunk.
-        tau, budget: see :func:`.clusters_of`.
+        tau: see :func:`.clusters_of`.
         k: the subnetwork that is asked: the first has seen the first chunk alone.
 
     Raises:
         TypeError: the members are not composed by a bank.
-        ValueError: no tau fits the budget.
     """
-    return clusters_of(weight_gradients(state, dataset, k), recipes_of(_members(state, k)), tau, budget)
+    return clusters_of(weight_gradients(state, dataset, k), recipes_of(_members(state, k)), tau)
 
 
 def weight_gradients(state: ModelState, dataset: Dataset, k: int = 1) -> dict[Layer, Tensor]:

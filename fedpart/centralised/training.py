@@ -10,10 +10,10 @@ from typing import Any
 
 from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport, one_sentence
 from fedpart.centralised.settings import TrainingSettings
+from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
-from fedpart.data.rounding import check_examples
-from fedpart.data.splitting.chunks import in_chunks
+from fedpart.data.splitting.parts import in_chunks
 from fedpart.methods.base import Schedule, build_method
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator

@@ -45,18 +45,9 @@ class Dataset:
     clients: Tensor | None = None
 
     def __post_init__(self) -> None:
-        parts = {
-            "inputs": self.inputs,
-            "targets": self.targets,
-            "groups": self.groups,
-            "clients": self.clients,
-        }
-        tensors = {
-            name: leaf
-            for kind, part in parts.items()
-            if part is not None
-            for name, leaf in leaves(part, kind)
-        }
+        parts = {name: getattr(self, name) for name in ("inputs", "targets", "groups", "clients")}
+        held = {name: part for name, part in parts.items() if part is not None}
+        tensors = {name: leaf for kind, part in held.items() for name, leaf in leaves(part, kind)}
         for name in ("inputs", "targets"):
             if not any(True for _ in leaves(parts[name])):
                 raise ValueError(f"Dataset {name} hold no tensor; give at least one, a row per example.")
@@ -81,18 +72,15 @@ class Dataset:
                 raise ValueError(
                     f"Dataset {name} are {part.dtype}; use float32 for images, int64 for tokens."
                 )
-        if self.groups is not None and not (self.groups.is_floating_point() and self.groups.dim() == 1):
-            raise ValueError(
-                f"Dataset groups must be [n] floating point, got {self.groups.dtype} "
-                f"{list(self.groups.shape)}; use one number per example."
-            )
-        if (own := self.clients) is not None and (
-            own.dtype != torch.int64 or own.dim() != 1 or bool((own < 0).any())
-        ):
-            raise ValueError(
-                f"Dataset clients must be [n] int64 of 0 or more, got {own.dtype} {list(own.shape)}; number "
-                f"the clients from 0."
-            )
+        if (groups := self.groups) is not None and not (groups.is_floating_point() and groups.dim() == 1):
+            kind = f"{groups.dtype} {list(groups.shape)}"
+            raise ValueError(f"Dataset groups must be [n] floating point, got {kind}.")
+        if (owners := self.clients) is not None:
+            kind = f"{owners.dtype} {list(owners.shape)}"
+            if owners.dtype != torch.int64 or owners.dim() != 1 or bool((owners < 0).any()):
+                raise ValueError(
+                    f"Dataset clients must be [n] int64 of 0 or more, got {kind}; number them from 0."
+                )
         for name, part in tensors.items():
             if part.is_floating_point() and not bool(torch.isfinite(part).all()):
                 bad = int((~torch.isfinite(part)).reshape(len(part), -1).any(1).sum())
@@ -107,16 +95,15 @@ class Dataset:
             self._check_labels()
 
     def _check_labels(self) -> None:
-        given = self.targets
-        if given.dim() > 1 and not given.is_complex():  # of tokens, where some stand for none; or yes and no
-            object.__setattr__(self, "targets", given if given.dtype == torch.bool else given.long())
+        targets = self.targets
+        yes_or_no = targets.dtype == torch.bool
+        if targets.dim() > 1 and not targets.is_complex():  # of tokens, where some stand for none; or labels
+            object.__setattr__(self, "targets", targets if yes_or_no else targets.long())
             return
-        if given.dim() != 1 or given.dtype == torch.bool or given.is_complex():
-            raise ValueError(
-                f"Class labels must be [n] integers, got {given.dtype} {list(given.shape)}; "
-                f"use one class number per example."
-            )
-        labels = given.long()
+        if targets.dim() != 1 or yes_or_no or targets.is_complex():
+            kind = f"{targets.dtype} {list(targets.shape)}"
+            raise ValueError(f"Class labels must be [n] integers, got {kind}; number the classes.")
+        labels = targets.long()
         if len(labels) and int(labels.min()) < 0:
             raise ValueError(
                 f"Class labels must be 0 or more, got {int(labels.min())}; number the classes from 0."
@@ -133,10 +120,7 @@ class Dataset:
 
     def batch(self, places: Tensor | slice, device: torch.device | None = None) -> tuple[Tree, Tree]:
         """Inputs and targets of the examples at ``places`` ([m] int64, where the data are), in that order."""
-        parts = (self.inputs, self.targets)
-        if device is None:
-            return map_leaves(lambda leaf: leaf[places], parts)  # type: ignore[no-any-return]
-        return map_leaves(lambda leaf: leaf[places].to(device), parts)  # type: ignore[no-any-return]
+        return map_leaves(lambda leaf: leaf[places].to(device), (self.inputs, self.targets))  # type: ignore[no-any-return]
 
     def subset(self, indices: Indices) -> Dataset:
         """The examples at ``indices`` ([m] integers), in that order, as a copy."""
@@ -192,8 +176,7 @@ class Splits:
             raise ValueError(f"num_classes must be 1 or more, got {self.num_classes}.")
         if self.classes and len(self.classes) != self.num_classes:
             raise ValueError(
-                f"There are {len(self.classes)} names for {self.num_classes} classes; give one for each, or "
-                f"none."
+                f"There are {len(self.classes)} names for {self.num_classes} classes; give one for each."
             )
         for name, part in self.parts().items():
             if not isinstance(part, Dataset):
@@ -230,11 +213,7 @@ def _unusable(part: Tensor) -> str | None:
 
 
 def check_labels(dataset: Dataset, num_classes: int, name: str = "data") -> None:
-    """Refuse class labels of ``num_classes`` or more (floating-point targets pass).
-
-    Raises:
-        ValueError: names how many labels lie outside the classes, and the largest.
-    """
+    """Refuse class labels of ``num_classes`` or more (floating-point targets pass)."""
     if not has_labels(dataset) or not len(dataset):
         return
     outside = int((dataset.targets >= num_classes).sum())

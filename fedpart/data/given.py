@@ -6,25 +6,16 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    default_collate,
-    default_convert,
-)
+from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data.sampler import RandomSampler, SequentialSampler, SubsetRandomSampler
 
 from fedpart.data.dataset import Dataset
 from fedpart.trees import Tree, map_leaves
 
 LABELS = ("labels", "label", "targets", "target")  # keys of a dict of examples that hold the targets
 
-Examples = (
-    Dataset | tuple[Tree, Tree] | TorchDataset[Any] | DataLoader[Any]
-)  # what may be handed over as data
+Examples = Dataset | tuple[Tree, Tree] | TorchDataset[Any] | DataLoader[Any]  # what may be handed over
 
 
 _NO_NUMBERS = {  # what to do, by the kind of an array
@@ -106,27 +97,26 @@ def _collected(
         raise ValueError(f"{type(dataset).__name__} has no examples; give every client at least one.")
     examples = [dataset[place] for place in places]
     try:
-        found = collate(examples)
+        batch = collate(examples)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
             f"The examples of {type(dataset).__name__} do not fit into one tensor ({error}); hand over a "
             f"DataLoader whose collate_fn pads them."
         ) from error
-    if isinstance(found, Mapping):
-        name = next((name for name in LABELS if name in found), None)
+    if isinstance(batch, Mapping):
+        name = next((name for name in LABELS if name in batch), None)
         if name is None:
             raise ValueError(
-                f"Examples are a dict of {', '.join(map(str, found))} without targets; call them 'labels'."
+                f"Examples are a dict of {', '.join(map(str, batch))} without targets; call them 'labels'."
             )
-        return Dataset(
-            map_leaves(_tensor, {key: part for key, part in found.items() if key != name}),
-            map_leaves(_tensor, found[name]),
-        )
-    if isinstance(found, Sequence) and len(found) >= 2:
-        *inputs, targets = (map_leaves(_tensor, part) for part in found)
+        tree = map_leaves(_tensor, dict(batch))
+        targets = tree.pop(name)
+        return Dataset(tree, targets)
+    if isinstance(batch, Sequence) and len(batch) >= 2:
+        *inputs, targets = (map_leaves(_tensor, part) for part in batch)
         return Dataset(inputs[0] if len(inputs) == 1 else tuple(inputs), targets)
     raise ValueError(
-        f"Examples are pairs (inputs, targets) or dicts with 'labels', but the data set gives {_kind(found)}."
+        f"Examples are pairs (inputs, targets) or dicts with 'labels', but the data set gives {_kind(batch)}."
     )
 
 

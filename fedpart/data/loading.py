@@ -6,14 +6,24 @@ from functools import partial
 from typing import Any
 
 from fedpart.data.dataset import Splits, has_labels
-from fedpart.data.splitting.subset import of_classes
+from fedpart.data.splitting.parts import of_classes
 from fedpart.registry import Registry
 
 Loader = Callable[..., Splits]
 """``load(data_dir, **options) -> Splits``; ``data_dir`` is the folder that holds the files, or None.
 
 A loader that divides examples at random takes the keyword ``data_seed``; one whose targets may be classes or
-real numbers takes ``real_targets``.
+real numbers takes ``real_targets``. These options are the same for all that have them:
+
+- ``validation``, ``test``: what to hold out where a source has no such part: a number of examples, or a share
+  below 1; of a data set that knows its clients a share.
+- ``hold_out``: which ones, see :func:`.divide`; of a data set that knows its clients :func:`.divide_clients`.
+- ``limits``: of what files may take, see :class:`.Limits`.
+- ``download``: whether missing files may be fetched.
+- ``data_seed``: of what ``hold_out`` draws.
+
+A FileNotFoundError says that files are missing and cannot be fetched, an ImportError that a library is; a
+ValueError names a damaged file, what does not fit, and which limit may be raised.
 """
 
 FROM_HUB = "hf:"
@@ -52,8 +62,7 @@ def load_splits(
 
     Args:
         name: one of ``DATASETS.names()``; ``"hf:NAME"``, see :func:`.load_hugging_face`; or
-            ``"package.module:callable"`` for a user's own loader, which is called with ``data_dir`` and
-            returns ``Splits``.
+            ``"package.module:callable"`` for a user's own loader.
         data_dir: folder with the data files, for data sets that have any.
         data_seed: handed on to loaders that take it.
         classes: keep these alone, see :func:`.of_classes`; None: all. Handed on to loaders that take it.
@@ -61,10 +70,8 @@ def load_splits(
         options: further keyword arguments of the loader.
 
     Raises:
-        ValueError: the name is unknown, cannot be imported or is no loader's, or the data are malformed,
-            have one class alone, or have not these classes.
-        TypeError: the loader returns something other than ``Splits``.
-        FileNotFoundError: files are missing and cannot be downloaded.
+        ValueError, TypeError, FileNotFoundError: see :data:`Loader`; or the name is unknown or no loader's,
+            or the data have one class alone.
     """
     loader = DATASETS.resolve(name)
     taken = inspect.signature(loader).parameters

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
 import lzma
 import os
+import socket
 import stat
+import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,17 +22,8 @@ from typing import Any
 from fedpart.registry import nearest
 
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-FORMATS = {
-    ".bmp": "BMP",
-    ".jpeg": "JPEG",
-    ".jpg": "JPEG",
-    ".pgm": "PPM",
-    ".png": "PNG",
-    ".ppm": "PPM",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".webp": "WEBP",
-}
+FORMATS = {f".{kind.lower()}": kind for kind in ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")}
+FORMATS = dict(sorted({**FORMATS, ".jpg": "JPEG", ".pgm": "PPM", ".tif": "TIFF"}.items()))
 """What Pillow may read, by the extension of files that hold it; none of them starts another program."""
 
 
@@ -69,13 +63,7 @@ class Limits:
         return cls(**{"file": file, **(raised or {})})
 
     def check(self, name: str, amount: int, what: str) -> None:
-        """Refuse more than a limit: a :class:`LimitError` that says which may be raised.
-
-        Args:
-            name: of the limit.
-            amount: of ``what``, in the limit's unit.
-            what: is measured, the beginning of a sentence.
-        """
+        """Refuse an ``amount`` of ``what`` beyond a limit: a :class:`LimitError` says which may be raised."""
         if amount > getattr(self, name):
             unit = "pixels" if name == "pixels" else "bytes"
             raise LimitError(
@@ -98,13 +86,13 @@ class Limits:
         """The content of a regular file; raises what :meth:`file_size` does, also if it grows meanwhile."""
         self.file_size(path)
         with open(path, "rb") as file:
-            return self.take(file, str(path))
+            return self.content(file, str(path))
 
-    def take(self, file: Any, name: str) -> bytes:
+    def content(self, file: Any, name: str) -> bytes:
         """What an open file holds, of which no more than a byte beyond the limit is read or unpacked."""
-        content: bytes = file.read(self.file + 1)
-        self.check("file", len(content), name)
-        return content
+        held: bytes = file.read(self.file + 1)
+        self.check("file", len(held), name)
+        return held
 
     def image(self, source: bytes | str, name: str = "it") -> Any:
         """The PIL image in a file, or its bytes, in one of :data:`FORMATS`; ``name`` is for messages."""
@@ -208,3 +196,43 @@ def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
         raise ValueError(
             f"{path} and {other} are one by a link, and examples would count twice; remove the link."
         )
+
+
+TIMEOUT = 30.0  # seconds without an answer
+
+
+def refuse_outside(folder: Path, absence: str) -> None:
+    """Refuse to create a folder that lies outside of the current one; ``absence`` begins the sentence."""
+    if not folder.exists() and not folder.resolve().is_relative_to(Path.cwd().resolve()):
+        raise FileNotFoundError(
+            f"{absence}, and there is no folder {folder} to download into: none is created outside of the "
+            f"current folder; create it, or set data_dir to another."
+        )
+
+
+def download_files(
+    fetch: Callable[[], Any], name: str, folders: Sequence[Path], absence: str, remedy: str
+) -> Any:
+    """What ``fetch`` returns; a line on the standard error says that it begins, which may be slow and silent.
+
+    Args:
+        fetch: downloads the data set called ``name``.
+        folders: that it may create, the innermost first, the last is the one it downloads into; new ones that
+            stay empty are removed if it fails.
+        absence, remedy: the beginning and the end of the sentence that says so.
+    """
+    refuse_outside(folders[-1], absence)
+    print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)
+    new = [folder for folder in folders if not folder.exists()]
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        return fetch()
+    except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError when every mirror has failed
+        for folder in new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        cause = (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
+        raise FileNotFoundError(f"{absence}, and the download failed ({cause}); {remedy}") from error
+    finally:
+        socket.setdefaulttimeout(before)

@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
-from fedpart.data.rounding import check_examples
 from fedpart.engines.batches import (
     count_batches,
     count_learned,

@@ -38,7 +38,6 @@ def learned_clusters(
     federation: Federation,
     shards: Sequence[Dataset],
     tau: float = 0.1,
-    budget: int | None = None,
     *,
     rounds: int = 5,
     data: Literal["first", "all"] = "first",
@@ -48,17 +47,16 @@ def learned_clusters(
     Args:
         federation: trained for a while, with ``architectures`` and ``sharing`` of kind bank.
         shards: of its clients.
-        tau, budget: see :func:`.clusters_of`.
+        tau: see :func:`.clusters_of`.
         rounds: of search, whose cohorts are those that would come next.
         data: whose gradients count. ``first``: of the clients of chunk 1, through subnetwork 1, so that the
             structure has seen nothing that psi is judged by; ``all``: of all, through the whole network.
 
     Raises:
-        ValueError: networks are not composed by a bank; nobody of chunk 1 is in the cohorts; or no tau fits
-            the budget.
+        ValueError: networks are not composed by a bank; or nobody of chunk 1 is in the cohorts.
     """
     gradients, costs = searched_gradients(federation, shards, rounds, data)
-    return Learned(clusters_of(gradients, recipes_of(_networks(federation)), tau, budget), *costs)
+    return Learned(clusters_of(gradients, recipes_of(_networks(federation)), tau), *costs)
 
 
 def searched_gradients(

@@ -19,9 +19,8 @@ it says otherwise. numba is imported when the first kernel is asked for.
 
 Commits, machines and tables stand in docs/measurements/kernels.md.
 
-Behind the door, ``convolution/`` holds what computes convolutions: ``on_vectors`` arranges tensors for
-the loops of ``abreast`` (forward) and ``sparse`` (backward), which consist of the instructions in the other
-files.
+Behind the door, ``convolution/`` holds what computes convolutions: ``on_vectors`` arranges tensors, and has
+the loops forward; those backward are in ``sparse``. They consist of the instructions in the other files.
 """
 
 from fedpart.kernels.door import look_up_kernel as look_up_kernel

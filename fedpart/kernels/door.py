@@ -36,7 +36,7 @@ def look_up_kernel(out: Tensor) -> Kernel | None:
     """
     if out.device.type != "cpu" or not compiles():
         return None
-    from fedpart.kernels.lookup import look_up
+    from fedpart.kernels.philox import look_up
 
     return look_up
 
@@ -44,9 +44,8 @@ def look_up_kernel(out: Tensor) -> Kernel | None:
 def pooling_kernel(x: Tensor) -> Pooling | None:
     """What computes ``relu(max_pool2d(x, 2))`` and its derivative in one pass each.
 
-    Args:
-        x: ``[N, channels, height, width]``, in channels-last layout, of even height and width, in bfloat16 or
-            float32; there is no kernel for others.
+    For ``x [N, channels, height, width]`` in channels-last layout, of even height and width, in bfloat16 or
+    float32.
     """
     if not _plain(x) or x.ndim != 4 or not x.numel() or x.dtype not in (torch.bfloat16, torch.float32):
         return None
@@ -64,14 +63,10 @@ def pooled_convolution_kernel(
 ) -> ModuleType | None:
     """What computes ``relu(max_pool2d(conv2d(x, weight, bias), 2))`` and its derivatives, a pass each.
 
-    Its functions are ``forward``, ``of_images`` and ``of_parameters``. They need AVX-512. There is none on
-    several threads, for images that are not in channels-last layout or of odd height or width, and for what
-    a convolution refuses.
-
-    Args:
-        kind: in which type products are computed, bfloat16 or float32.
-        x: ``[N, channels, height, width]``.
-        weight: ``[filters, channels, k, k]``, k odd; bias: ``[filters]``.
+    Its functions are ``forward``, ``of_images`` and ``of_parameters``; ``kind`` is the type in which products
+    are computed, bfloat16 or float32. They need AVX-512. There is none on several threads, for images that
+    are not in channels-last layout or of odd height or width, for an even kernel, and for what a convolution
+    refuses.
     """
     if not all(map(_plain, (x, weight, bias))) or torch.get_num_threads() > 1:
         return None

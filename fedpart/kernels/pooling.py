@@ -42,15 +42,11 @@ class Pooling(NamedTuple):
         return cls(x.shape, n * (height // 2), word, words)
 
     def pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``relu(max_pool2d(x, 2))``.
+        """``relu(max_pool2d(x, 2))`` of ``x`` of that shape, channels-last, and where the maxima were.
 
-        Args:
-            x: of that shape, channels-last.
-
-        Returns:
-            ``[N, channels, height // 2, width // 2]``, channels-last; for each number of it, in the order of
-            memory, the place of the first maximum among its four, row by row, or ``NOWHERE`` if it is not
-            positive: uint8, ``[N * (height // 2), width // 2 * channels]``.
+        The first is ``[N, channels, height // 2, width // 2]``, channels-last. The other has for each of its
+        numbers, in the order of memory, the place of the first maximum among the four, row by row, or
+        ``NOWHERE`` if it is not positive: uint8, ``[N * (height // 2), width // 2 * channels]``.
         """
         n, channels, height, width = self.shape
         out = torch.empty((n, height // 2, width // 2, channels), dtype=x.dtype)
@@ -61,11 +57,8 @@ class Pooling(NamedTuple):
         return out.permute(0, 3, 1, 2), where
 
     def send_back(self, gradient: Tensor, where: Tensor) -> Tensor:
-        """The derivative in the images, of that shape, channels-last.
-
-        Args:
-            gradient: of what ``pool`` has returned.
-            where: which it has returned.
+        """The derivative in the images, channels-last, given that of what ``pool`` has returned, and its
+        ``where``.
         """
         bits = bits_of(gradient.permute(0, 2, 3, 1).contiguous()).reshape(where.shape)
         out = torch.empty(self.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
@@ -123,10 +116,9 @@ def _kernels(words: int) -> tuple[Kernel, Kernel]:
         """Pool and rectify, for a result of ``[N, height, width, channels]``.
 
         Args:
-            x: words of the images, ``[N * height, 4 * width * words]``.
-            any_words: of a pixel.
-            out: bits of the result, ``[N * height, width * channels]``, written.
-            where: which of the four was the first maximum, row by row; like ``out``, written.
+            x: words of the images, ``[N * height, 4 * width * words]``; any_words: of a pixel.
+            out: bits of the result, ``[N * height, width * channels]``; where: like ``out``; both are
+                written.
             unsigned, infinity, lowest: all bits but the sign; bits of infinity, and of minus infinity.
         """
         length = words if words else any_words
@@ -159,14 +151,7 @@ def _kernels(words: int) -> tuple[Kernel, Kernel]:
                 _with_nan(four, out[row], where[row], unsigned, infinity)
 
     def send_back(gradient: Any, where: Any, any_words: int, out: Any) -> None:
-        """Send each gradient to where the maximum was, and zeros elsewhere.
-
-        Args:
-            gradient: bits, ``[N * height, width * channels]``.
-            where: of ``pool``.
-            any_words: of a pixel.
-            out: words, ``[N * height, 4 * width * words]``, written.
-        """
+        """Send each gradient, like ``out`` of ``pool``, to where the maximum was, and zeros elsewhere."""
         length = words if words else any_words
         width = out.shape[1] // (4 * length)
         four = np.empty((4, gradient.shape[1]), gradient.dtype)

@@ -3,9 +3,8 @@
 import importlib
 import pkgutil
 
-from fedpart.loggers.base import LOGGERS, Logger, RunInfo
+from fedpart.loggers.base import LOGGERS, Logger, Loggers, RunInfo
 from fedpart.loggers.logged import logged
-from fedpart.loggers.several import Loggers
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")

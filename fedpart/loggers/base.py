@@ -1,5 +1,6 @@
 """Logger: what shows the numbers of a run while it is under way."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,3 +57,117 @@ class Logger:
 
 
 LOGGERS: Registry[Callable[..., Any]] = Registry("logger", makes=(Logger, type(None)))
+
+
+class Loggers:
+    """The loggers of a run, in their order.
+
+    One that fails while the run is under way is left out from then on, with a warning: its points are there
+    again when the run is resumed.
+
+    Args:
+        chosen: of each its name, or ``{"use": name, "options": {...}}``; names are registered, or
+            ``package.module:callable``. Or an object: a :class:`.Logger`, or a function, as which a named
+            one may also be given. A function is called with every new line of ``metrics.jsonl``, and with
+            the options by name.
+
+    Raises:
+        ValueError: a name is unknown, options do not fit, or what is named is no logger.
+        ImportError: a logger's library is not installed.
+    """
+
+    def __init__(self, chosen: Sequence[Any]) -> None:
+        if isinstance(chosen, str | Mapping):
+            raise ValueError(f"loggers is a list, got {chosen!r}; write [{chosen!r}].")
+        self._loggers = [_made(logger) for logger in chosen]
+
+    @property
+    def keep(self) -> bool:
+        """Whether any but plain functions is among them, so that there is something to keep in a folder."""
+        return any(not isinstance(logger, _Function) for _, logger in self._loggers)
+
+    def __len__(self) -> int:
+        return len(self._loggers)
+
+    def start(self, run: RunInfo) -> None:
+        """See :meth:`.Logger.start`; a ValueError if one of them cannot."""
+        if self._loggers and any(name.startswith("privacy.") for name in run.config):
+            warnings.warn(
+                "Loggers get whole lines of metrics.jsonl, of which train_loss, cohort, replies, skipped and "
+                "refused are not covered by epsilon; show them to those alone who may see the clients' data.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        for name, logger in self._loggers:
+            try:
+                logger.start(run)
+            except Exception as error:  # a server that does not answer, an account that is none, ...
+                raise ValueError(
+                    f"The logger {name} cannot start ({error}); mend or leave it out."
+                ) from error
+
+    def log(self, line: Line) -> None:
+        """See :meth:`.Logger.log`."""
+        self._each(lambda logger: logger.log(line))
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """See :meth:`.Logger.finish`."""
+        self._each(lambda logger: logger.finish(summary))
+
+    def show(self, pictures: Sequence[Path]) -> None:
+        """See :meth:`.Logger.show`."""
+        self._each(lambda logger: logger.show(pictures))
+
+    def close(self) -> None:
+        """See :meth:`.Logger.close`."""
+        self._each(lambda logger: logger.close())
+        self._loggers = []
+
+    def _each(self, act: Callable[[Logger], None]) -> None:
+        for name, logger in list(self._loggers):
+            try:
+                act(logger)
+            except Exception as error:
+                self._loggers.remove((name, logger))
+                what = f"{type(error).__name__}: {error}"
+                warnings.warn(
+                    f"The logger {name} has failed ({what}); the run goes on without it.",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+
+
+class _Function(Logger):
+    """A function of a line and options."""
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self._function, self._options = function, options
+
+    def log(self, line: Line) -> None:
+        """See :meth:`.Logger.log`."""
+        self._function(line, **self._options)
+
+
+def _made(chosen: Any) -> tuple[str, Logger]:
+    """A name for people, and the logger."""
+    if isinstance(chosen, Logger):
+        return type(chosen).__name__, chosen
+    if isinstance(chosen, str | Mapping):
+        keys: dict[str, Any] = {"use": chosen} if isinstance(chosen, str) else dict(chosen)
+        name, options = keys.pop("use", None), keys.pop("options", {})
+        if keys or not isinstance(name, str):
+            raise ValueError(f"A logger is a name, or has the keys use and options, got {chosen!r}.")
+        known = LOGGERS.resolve(name)
+        if not isinstance(known, type):
+            return name, _Function(known, options)
+        logger = LOGGERS.make(name, options)
+    else:
+        name, logger = getattr(chosen, "__name__", type(chosen).__name__), chosen
+    if isinstance(logger, Logger):
+        return name, logger
+    if callable(logger) and not isinstance(logger, type):
+        return name, _Function(logger, {})
+    raise ValueError(
+        f"{name!r} is no logger; give a name ({', '.join(LOGGERS.names())}), a function of a line of "
+        f"metrics.jsonl, or a fedpart.loggers.Logger."
+    )

@@ -59,13 +59,10 @@ def metrics_line(report: Any) -> dict[str, Any]:
         del line["val_accuracy"], line["val_nll"]
     if line.get("client_seconds") is not None:
         line["client_seconds"] = round(line["client_seconds"], 4)
-    optional = (
-        _OPTIONAL if line.get("evaluation_bytes") is not None else (*_OPTIONAL, "client_", "evaluation_")
-    )
-    plain: dict[str, Any] = finite(
-        {key: value for key, value in line.items() if value is not None or not key.startswith(optional)}
-    )
-    return plain
+    evaluated = line.get("evaluation_bytes") is not None
+    optional = _OPTIONAL if evaluated else (*_OPTIONAL, "client_", "evaluation_")
+    shown = {key: value for key, value in line.items() if value is not None or not key.startswith(optional)}
+    return {key: finite(value) for key, value in shown.items()}
 
 
 def finite(value: Any) -> Any:
@@ -89,13 +86,9 @@ def scalars(line: Mapping[str, Any]) -> dict[str, float]:
     ``client_accuracy_chunks/1`` (from 1) and ``refused/malformed``. Left out are the round, the numbers of
     clients, the shapes of inputs, and what is null.
     """
-    psi = line.get("psi", {})
+    psi, hidden = line.get("psi", {}), (*_CLOCKS, "cohort", "clipped", "inputs")
     shown = {**line, "psi": psi.get("physical", psi)}
-    return dict(
-        _numbers(
-            "", {name: shown[name] for name in shown if name not in (*_CLOCKS, "cohort", "clipped", "inputs")}
-        )
-    )
+    return dict(_numbers("", {name: value for name, value in shown.items() if name not in hidden}))
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -111,10 +104,10 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
     """Settings by name, those of a section as ``server.learning_rate``; what is no number is text."""
-    found: dict[str, bool | int | float | str] = {}
+    values: dict[str, bool | int | float | str] = {}
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{name}.")
+            values |= flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value if isinstance(value, bool | int | float) else str(value)
-    return found
+            values[f"{prefix}{name}"] = value if isinstance(value, bool | int | float) else str(value)
+    return values

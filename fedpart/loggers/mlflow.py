@@ -86,16 +86,16 @@ class Mlflow(Logger):
         """The points that the run has, by name and step; a list if one is there twice."""
         names = self._client.get_run(self._run).data.metrics
         points = [
-            (name, one.step)
+            (name, point.step)
             for name in names
             if not name.startswith("summary/")  # of an end that was not the last
-            for one in self._client.get_metric_history(self._run, name)
+            for point in self._client.get_metric_history(self._run, name)
         ]
         return set(points) if len(set(points)) == len(points) else points
 
     def _metrics(self, line: Line) -> dict[str, Any]:
-        found = (self._metric(name, value, step_of(line)) for name, value in scalars(line).items())
-        return {metric.key: metric for metric in found}
+        metrics = (self._metric(name, value, step_of(line)) for name, value in scalars(line).items())
+        return {metric.key: metric for metric in metrics}
 
     def _metric(self, name: str, value: float, step: int) -> Any:
         """Names have no brackets and no percent sign in MLflow: ``psi/affine.angle_max deg``."""

@@ -8,9 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.partition.partition import Partition
-from fedpart.partition.schemes import divided
-from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.nodes import divided
+from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.registry import Registry

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from fedpart.methods.base import METHODS
 from fedpart.methods.fedavg import FedAvg
+from fedpart.partition.nodes import rolled
 from fedpart.partition.partition import Partition
-from fedpart.partition.rolling import rolled
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.task import Task
 from fedpart.training.optimisers import SGDSettings

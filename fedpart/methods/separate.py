@@ -4,8 +4,7 @@ import numpy as np
 
 from fedpart.methods.base import METHODS, Schedule
 from fedpart.methods.partitioned import Partitioned
-from fedpart.partition.partition import Partition
-from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task

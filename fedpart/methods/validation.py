@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpart.methods.base import METHODS, Method, Schedule
-from fedpart.partition.partition import Partition
-from fedpart.partition.separate import SeparateNetworks
+from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task

@@ -21,11 +21,9 @@ class AssignedPartition(Partition):
     Args:
         space: the trainable numbers; ``space.chunks`` must be C.
         proportions: u_1..u_C of the parameters, summing to 1.
-        assignment: ``[size]`` uint8, the partition (1..C) of each number in the module's own order.
+        assignment: ``[size]`` uint8, the partition (1..C) of each number in the module's own order; none is
+            empty.
         defaults: values of partitions that a subnetwork does not contain: the ``initial`` ones, or ``zeros``.
-
-    Raises:
-        ValueError: a partition that is empty in the whole model, or unknown defaults.
     """
 
     def __init__(
@@ -118,8 +116,7 @@ def proportions_of(space: ParameterSpace, proportions: Sequence[float]) -> tuple
     u = check_proportions(proportions, "parameter proportions")
     if space.chunks != len(u):
         raise ValueError(
-            f"The parameter space was made for {space.chunks} chunks, but there are {len(u)} "
-            f"parameter proportions; make it with chunks={len(u)}."
+            f"The space was made for {space.chunks} chunks, but there are {len(u)} parameter proportions."
         )
     return u
 

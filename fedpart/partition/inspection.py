@@ -17,8 +17,7 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 def check_supported(module: nn.Module, chunks: int = 1) -> None:
     """Refuse layers that would let data leak between C partitions, or, of several, that tie examples.
 
-    Raises:
-        ValueError: names all of them, the reasons, and the code to use instead.
+    The message names all of them, the reasons, and the code to use instead.
     """
     refused: dict[tuple[str, str], list[str]] = {}
     for name, layer in module.named_modules():
@@ -40,21 +39,19 @@ def check_supported(module: nn.Module, chunks: int = 1) -> None:
 
 
 def _refusal(layer: nn.Module) -> str | None:
-    own = [*layer._parameters.values(), *layer._buffers.values()]
-    if any(tensor is not None and is_lazy(tensor) for tensor in own):
+    tensors = [*layer._parameters.values(), *layer._buffers.values()]
+    if any(tensor is not None and is_lazy(tensor) for tensor in tensors):
         return "its shape is not known yet; run one batch through the module first: module(inputs[:2])"
     if isinstance(layer, FrozenBatchNorm) or is_constant(layer):
         return None
-    if isinstance(layer, _BatchNorm) and has_own_forward(layer):
-        return (
-            "its batch statistics tie examples together and mix the data of all chunks; call layer.eval() if "
-            "it is pretrained, or put nn.GroupNorm and what else its forward() does in its place"
-        )
     if isinstance(layer, _BatchNorm):
-        return (
-            "its batch statistics tie examples together and mix the data of all chunks; use "
-            'module = fedpart.replace_batchnorm(module, "group"), or "frozen" if it is pretrained'
-        )
+        way_out = 'use module = fedpart.replace_batchnorm(module, "group"), or "frozen" if it is pretrained'
+        if has_own_forward(layer):
+            way_out = (
+                "call layer.eval() if it is pretrained, or put nn.GroupNorm and what else its forward() does "
+                "in its place"
+            )
+        return f"its batch statistics tie examples together and mix the data of all chunks; {way_out}"
     if isinstance(layer, _NormBase) and layer.track_running_stats:
         kind = type(layer).__name__
         return (
@@ -103,15 +100,15 @@ def stacked_parameters(module: nn.Module) -> dict[str, Any]:
     """
     folds: dict[str, Any] = {}
     for prefix, layer in module.named_modules():
-        own: dict[str, Any] = dict(getattr(layer, "stacked_parameters", {}))
-        for name in own:
+        declared: dict[str, Any] = dict(getattr(layer, "stacked_parameters", {}))
+        for name in declared:
             if not hasattr(layer, name):
                 raise ValueError(
                     f"{type(layer).__name__} declares {name!r} as stacked but has no such parameter."
                 )
         if isinstance(layer, (*_NORMS, _NormBase)):
-            own = {"weight": "product", "bias": "sum", **own}
-        for name, fold in own.items():
+            declared = {"weight": "product", "bias": "sum", **declared}
+        for name, fold in declared.items():
             if getattr(layer, name, None) is not None:  # None: a norm without scale or bias
                 if parametrize.is_parametrized(layer, name):  # as a slice of another layer's
                     name = f"parametrizations.{name}.original"

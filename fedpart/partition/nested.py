@@ -93,8 +93,7 @@ class NestedPartition(Partition):
             raise TypeError("A network of one of several sizes has parts that are such networks, too.")
         if other not in self._parts:
             place = torch.empty(self.bounds[-1], dtype=torch.int64).index_copy_(0, self._there, self._own)
-            found = torch.empty_like(other._own).index_copy_(0, other._own, place[other._there])
-            self._parts[other] = found
+            self._parts[other] = torch.empty_like(other._own).index_copy_(0, other._own, place[other._there])
         return self._parts[other]
 
     def initial(self) -> Tensor:
@@ -103,10 +102,10 @@ class NestedPartition(Partition):
     def subnetwork(self, w: Tensor, k: int) -> Tensor:
         if not 0 <= k <= self.chunks:
             raise ValueError(f"Subnetworks are numbered 0 (defaults alone) to {self.chunks}, got {k}.")
-        (own, there, here), head = self._on(w.device), self._ends[k]
+        (places, in_w, inverse), head = self._on(w.device), self._ends[k]
         if k == self.chunks:
-            return w.index_select(0, here)
-        return self.default.to(w).index_copy(0, own[:head], w.index_select(0, there[:head]))
+            return w.index_select(0, inverse)
+        return self.default.to(w).index_copy(0, places[:head], w.index_select(0, in_w[:head]))
 
     def take(self, own: Tensor, j: int, k: int) -> Tensor:
         return own.index_select(-1, self._places_of(j, own.device))
@@ -139,17 +138,17 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
     cell = whole.assignment.long() * (1 << len(spaces)) - who  # those that all have come first
     if whole.groups is not None:  # within a block
         cell = torch.unique(cell, return_inverse=True)[1] * (int(whole.groups.max()) + 1) + whole.groups
-    own = torch.argsort(cell, stable=True)
-    _, numbers, counts = torch.unique_consecutive(cell[own], return_inverse=True, return_counts=True)
+    ordered = torch.argsort(cell, stable=True)
+    _, numbers, counts = torch.unique_consecutive(cell[ordered], return_inverse=True, return_counts=True)
     bounds = torch.bincount(whole.assignment.long(), minlength=whole.chunks + 1).cumsum(0)
     cells = (0, *counts.cumsum(0).tolist())
     order = _Order(
-        own,
-        torch.empty_like(own).index_copy_(0, own, torch.arange(size)),
+        ordered,
+        torch.empty_like(ordered).index_copy_(0, ordered, torch.arange(size)),
         cells,
         numbers + 1,
         tuple(bounds.tolist()),
-        () if whole.groups is None else tuple(whole.groups[own[list(cells[:-1])]].tolist()),
+        () if whole.groups is None else tuple(whole.groups[ordered[list(cells[:-1])]].tolist()),
     )
     return [NestedPartition(whole, space, place, order) for space, place in zip(spaces, places, strict=True)]
 
@@ -159,7 +158,7 @@ def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
 
     ``[size of the part]`` int64; both are in their own orders.
     """
-    entries, found = {entry.name: entry for entry in whole.entries}, []
+    entries, places = {entry.name: entry for entry in whole.entries}, []
     for entry in part:
         if entry.name not in entries:
             raise ValueError(
@@ -176,8 +175,8 @@ def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
                 f"largest in every dimension."
             )
         at = torch.arange(large.offset, large.offset + large.size).view(large.copies, *large.shape)
-        found.append(at[(slice(None), *map(slice, entry.shape))].reshape(-1))
-    return torch.cat(found)
+        places.append(at[(slice(None), *map(slice, entry.shape))].reshape(-1))
+    return torch.cat(places)
 
 
 def labelled(space: ParameterSpace, index: int) -> list[Entry]:

@@ -1,16 +1,19 @@
 """Node partitioning: units of a chain of Linear and Conv layers are assigned, weights follow (App. C)."""
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters.dropout import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
-from fedpart.partition.assigned import AssignedPartition, Defaults, labels, proportions_of
+from fedpart.partition.assigned import AssignedPartition, Defaults, RandomPartition, labels, proportions_of
+from fedpart.partition.partition import Partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.streams import generator
-from fedpart.registry import nearest
+from fedpart.registry import Registry, nearest
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Modules that act on each unit by itself, so that what enters a unit depends on nothing but that unit.
@@ -67,11 +70,9 @@ class NodePartition(AssignedPartition):
 def unit_assignments(
     module: nn.Module, proportions: Sequence[float], seed: int, chain: Sequence[str] | None = None
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Partition of every input and output unit of each layer of the chain; see :class:`NodePartition`.
+    """Partitions 1..C of every input and output unit, ``{layer: (inputs [n_in], outputs [n_out])}``, uint8.
 
-    Returns:
-        ``{layer name: (inputs [n_in], outputs [n_out])}`` with partitions 1..C as uint8. Network inputs and
-        the outputs of the last layer belong to partition 1.
+    Network inputs and the outputs of the last layer belong to partition 1; see :class:`NodePartition`.
     """
     layers = chain_of(module, chain)
     for name, layer in layers:
@@ -125,12 +126,9 @@ def narrower_spaces(
 
     With default values of 0 an absent unit feeds those that are there through weights of 0, whatever its
     activation: subnetwork k is the network of the units of partitions 1..k. That needs a unit in every layer,
-    and a module that takes any number of them. One with an nn.Unflatten, or with tensors outside of the space
-    that may have an entry for each unit (psi, buffers), is taken not to.
-
-    Args:
-        space: of ``module``, a chain whose order was read off an nn.Sequential.
-        assignment: of :func:`node_assignment`.
+    and a module that takes any number of them, a chain whose order was read off an nn.Sequential. One with an
+    nn.Unflatten, or with tensors outside of the space that may have an entry for each unit (psi, buffers), is
+    taken not to.
     """
     inside = {entry.name for entry in space.entries}
     tensors = (*module.named_parameters(), *module.named_buffers())
@@ -203,3 +201,59 @@ def spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
             f"evenly; check the order of the chain."
         )
     return units.repeat_interleave(n_in // len(units))
+
+
+def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None = None) -> Tensor:
+    """Where the numbers come from of the network whose hidden units have moved up, the first to the end.
+
+    ``[size]`` int64 in the module's own order: ``own[rolled(...)]`` is the network that has moved. Inputs and
+    the last layer's outputs stay; nothing is stacked.
+    """
+    layers, sources = chain_of(module, chain), dict[str, tuple[Tensor, Tensor]]()
+    before: Tensor | None = None
+    for index, (name, layer) in enumerate(layers):
+        n_out, n_in = layer.weight.shape[:2]
+        inputs = torch.arange(n_in)
+        if before is not None:  # a flattened channel feeds a block of inputs, which moves as one
+            units = spread(before, n_in, name, not isinstance(layers[index - 1][1], nn.Linear))
+            each = n_in // len(before)
+            inputs = units * each + torch.arange(n_in) % each
+        outputs = torch.arange(n_out)
+        before = outputs = outputs if index == len(layers) - 1 else outputs.roll(-1)
+        sources[name] = outputs, inputs
+    owned = {entry.name for entry in space.entries}
+    for name, layer in layers:
+        for kind, _ in layer.named_parameters(recurse=False):
+            if f"{name}.{kind}" not in owned:  # it is shared, frozen, or a hyperparameter
+                raise ValueError(
+                    f"{kind!r} of the layer {name!r} is no weight of its own, so the units there cannot be "
+                    f"rolled; train it, and share it with no other layer."
+                )
+    places = torch.empty(space.size, dtype=torch.int64)
+    for entry in space.entries:
+        if entry.fold is not None or entry.layer not in sources:
+            raise ValueError(
+                f"The parameter {entry.name!r} does not belong to the chain {list(sources)}, so its units "
+                f"cannot be rolled; use a network of Linear and Conv layers in a row."
+            )
+        outputs, inputs = sources[entry.layer]
+        at = torch.arange(entry.offset, entry.offset + entry.size).view(entry.shape)
+        at = at[outputs] if entry.name.endswith("bias") else at[outputs][:, inputs]
+        places[entry.offset : entry.offset + entry.size] = at.reshape(-1)
+    return places
+
+
+SCHEMES: Registry[Callable[..., Partition]] = Registry(
+    "partitioning scheme", {"random": RandomPartition, "node": NodePartition}, makes=(Partition,)
+)
+
+
+def divided(scheme: str, space: ParameterSpace, proportions: Sequence[float], **known: Any) -> Partition:
+    """The partition that a scheme, in :data:`SCHEMES` or ``package.module:callable``, makes of a space.
+
+    It is given the space, the proportions, and what it names of ``module``, the network, and ``defaults``,
+    ``seed``, ``chain`` of :class:`.RunSettings`.
+    """
+    build = SCHEMES.resolve(scheme)
+    names = inspect.signature(build).parameters
+    return build(space, proportions, **{name: value for name, value in known.items() if name in names})

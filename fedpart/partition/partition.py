@@ -108,8 +108,7 @@ class Partition(ABC):
         places = [mask.nonzero().flatten() for mask in masks]
         if not any(map(len, places)):
             raise ValueError(
-                "The network has no stacked scales and biases that could step at a rate of their own; leave "
-                "scalars out of the optimiser."
+                "The network has no stacked scales and biases; leave scalars out of the optimiser."
             )
         return places
 
@@ -140,3 +139,23 @@ class Partition(ABC):
     def materialise(self, w: Tensor, k: int) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k``, for ``torch.func.functional_call``; see :meth:`subnetwork`."""
         return self.space_of(k).tensors(self.subnetwork(w, k))
+
+
+class SeparateNetworks(Partition):
+    """C = ``count`` networks: w_k is network k, and subnetwork k that network alone (Section 5, Figure 3)."""
+
+    def __init__(self, space: ParameterSpace, count: int = 1) -> None:
+        bounds = tuple(k * space.size for k in range(count + 1))
+        super().__init__(space, bounds, torch.ones(space.size, dtype=torch.uint8), space.initial())
+
+    def initial(self) -> Tensor:
+        return self.space.initial().repeat(self.chunks)
+
+    def subnetwork(self, w: Tensor, k: int) -> Tensor:
+        return self.default.to(w) if k == 0 else w[self.slice(k)]
+
+    def take(self, own: Tensor, j: int, k: int) -> Tensor:
+        return own
+
+    def put(self, own: Tensor, j: int, k: int, w_j: Tensor) -> Tensor:
+        return w_j

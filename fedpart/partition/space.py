@@ -89,11 +89,11 @@ class ParameterSpace:
                 constants.add(name)
                 continue
             fold = folds.get(name)
-            layer, own_alone = name.rpartition(".")[0], any(fnmatch(name, pattern) for pattern in private)
-            entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, layer, own_alone)
+            layer, alone = name.rpartition(".")[0], any(fnmatch(name, pattern) for pattern in private)
+            entry = Entry(name, parameter.shape, offset, chunks if fold else 1, fold, layer, alone)
             entries.append(entry)
-            own = parameter.detach().reshape(-1)
-            values += [own, own.new_full((entry.size - len(own),), float(fold == "product"))]
+            numbers = parameter.detach().reshape(-1)
+            values += [numbers, numbers.new_full((entry.size - len(numbers),), float(fold == "product"))]
             offset += entry.size
         names = {entry.name for entry in entries}
         missing = [name for name in (*folds, *(only or ())) if name not in names | constants]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedpart.nn.layers.group_norm import guard_group_norms
+from fedpart.nn.layers.batchnorm import guard_group_norms
 from fedpart.nn.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
 from fedpart.task.adapting import explain_types

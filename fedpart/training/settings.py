@@ -12,8 +12,8 @@ from numbers import Integral, Number, Real
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from fedpart.partition.assigned import Defaults
+from fedpart.partition.nodes import SCHEMES
 from fedpart.partition.proportions import check_proportions
-from fedpart.partition.schemes import SCHEMES
 from fedpart.registry import nearest
 
 Kind = TypeVar("Kind", bound=type)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset, check_labels
-from fedpart.data.rounding import check_examples
 from fedpart.nn.hyperparameters.base import told
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey

@@ -9,8 +9,8 @@ from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.centralised.fit import Training, check_psi
 from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
-from fedpart.data.corruption import corrupted
 from fedpart.data.dataset import has_labels
+from fedpart.data.transformed import corrupted
 from fedpart.federated.report import exposed
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves

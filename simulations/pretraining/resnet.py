@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedpart.data import Dataset, Splits, load_splits
-from fedpart.nn.models.frozen import three_channels
+from fedpart.nn.models.pretrained import three_channels
 from simulations.pretraining.descent import descend
 from simulations.pretraining.refusals import refusals
 

@@ -11,7 +11,7 @@ import torch
 import typer
 from torch import Tensor
 
-from fedpart.data.sets.topics import LENGTH, MASK, PAD, THE, WORDS, topics
+from fedpart.data.sets.synthetic import LENGTH, MASK, PAD, THE, WORDS, topics
 from fedpart.extras import need
 from simulations.pretraining.descent import descend
 from simulations.pretraining.refusals import refusals

@@ -21,21 +21,15 @@ def load_digits(data_dir: str | None = None) -> Splits:
 
     Shuffled once in an order that is part of this data set and depends on no seed of the experiment, then
     1,297 for training, 250 for validation, 250 for test. (The file is ordered by writer: without shuffling,
-    the test would be on unknown writers.)
-
-    Args:
-        data_dir: not used; the images are inside scikit-learn.
+    the test would be on unknown writers.) The images are inside scikit-learn; ``data_dir`` is not used.
 
     Returns:
         Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
-
-    Raises:
-        ImportError: scikit-learn is not installed.
     """
-    found = importlib.util.find_spec("sklearn")  # whose import takes longer than a client's round
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("sklearn")  # whose import takes longer than a client's round
+    if package is None or package.origin is None:
         raise ImportError("The data set 'digits' comes with scikit-learn: pip install scikit-learn.")
-    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     # [1797, 64 values and a label]
     table = torch.as_tensor(np.loadtxt(file, delimiter=",", dtype=np.int64))
     images = table[:, :64].to(torch.float32).reshape(-1, 1, 8, 8) / 16

@@ -7,16 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
+from fedpart.data.cells import plain
+from fedpart.data.columns import Part, Roles, column_names, matrix, splits_of, standardised
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.download import refuse_outside
-from fedpart.data.images.files import PARTS
-from fedpart.data.images.image_dataset import Colour, ImageDataset
+from fedpart.data.image_dataset import Colour, ImageDataset
+from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
-from fedpart.data.names import plain
-from fedpart.data.reading import LimitError, Limits, check_folder
+from fedpart.data.reading import LimitError, Limits, check_folder, refuse_outside
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
-from fedpart.data.tables.columns import Part, Roles, matrix, splits_of, standardised
-from fedpart.data.tables.files import column_names
 from fedpart.extras import need
 
 
@@ -53,28 +51,15 @@ def load_hugging_face(
     Args:
         name: of the data set on the hub, with a slash, or of the format.
         data_dir: where the hub's files are kept, None: the package's own place; or the files in the format.
-        target: the column to predict.
-        client: the column that says whose an example is; the data set then knows its clients.
+        target, client, ignore, standardise, real_targets: columns, see :func:`.load_table`.
         image: the column of images, where there are several.
-        ignore: columns of a table that are left out.
         subset, revision: of a data set on the hub, ``name`` and ``revision`` of ``load_dataset``.
         examples: how many there must be in all; None: any number.
         size, colour: of images, see :func:`.pixels`.
-        standardise: of columns, see :func:`.standardised`.
-        validation, test, hold_out: see :func:`.load_table`.
-        real_targets: whether the target is a number to predict, and no class.
-        download: whether the hub may be asked; only files in a format are loaded without.
-        limits: of what files may take, see :class:`.Limits`.
-        data_seed: of ``hold_out``.
+        validation, test, hold_out, download, limits, data_seed: see :data:`.Loader`.
 
     Returns:
         Splits of images [n, 3 or 1, h, w] float32 in [0, 1], or inputs [n, columns] float32; and targets [n].
-
-    Raises:
-        ImportError: the package is not installed.
-        FileNotFoundError: the data are not there, or cannot be fetched.
-        ValueError: no name, no training split, another number of examples, more than ``limits``, or
-            see :func:`.load_table` and ``pixels``.
     """
     if not name:
         raise ValueError("The data set 'hf' needs a name: data: hf:OWNER/NAME, or hf:parquet and the like.")
@@ -84,14 +69,11 @@ def load_hugging_face(
     tables = {part: loaded[key] for part, names in PARTS.items() for key in loaded if key.casefold() in names}
     if "train" not in tables:
         raise ValueError(
-            f"{source} has the splits {', '.join(loaded)}, and none to train on; use another, or a loader of "
-            f"your own."
+            f"{source} has the splits {', '.join(loaded)}, and none to train on; use a loader of your own."
         )
-    found = sum(map(len, tables.values()))
-    if examples is not None and found != examples:
+    if examples is not None and (count := sum(map(len, tables.values()))) != examples:
         raise ValueError(
-            f"{source} has {found} examples, but {examples} are expected; set data_options.examples, or "
-            f"fetch it anew."
+            f"{source} has {count} examples, but {examples} are expected; set data_options.examples."
         )
     tables = {part: _named(table, f"{source}, {part}") for part, table in tables.items()}
     roles = Roles(target, client, ignore)
@@ -184,22 +166,19 @@ def _loaded(
 def _named(table: Any, where: str) -> Any:
     """Its columns by the names that :class:`Roles` compares with."""
     names = column_names(table.column_names, where)
-    return (
-        table
-        if names == table.column_names
-        else table.rename_columns(dict(zip(table.column_names, names, strict=True)))
-    )
+    changed = dict(zip(table.column_names, names, strict=True))
+    return table if names == table.column_names else table.rename_columns(changed)
 
 
 def _only_image(features: Any, inputs: Sequence[str], source: str) -> str | None:
     import datasets
 
-    found = [name for name in inputs if isinstance(features[name], datasets.Image)]
-    if len(found) > 1:
+    images = [name for name in inputs if isinstance(features[name], datasets.Image)]
+    if len(images) > 1:
         raise ValueError(
-            f"{source} has several columns of images, {', '.join(found)}; name one: data_options.image."
+            f"{source} has several columns of images, {', '.join(images)}; name one: data_options.image."
         )
-    return found[0] if found else None
+    return images[0] if images else None
 
 
 def _opened(cell: Any, limits: Limits) -> Any:
@@ -212,4 +191,4 @@ def _opened(cell: Any, limits: Limits) -> Any:
     if "://" not in cell["path"]:
         return limits.image(limits.read(cell["path"]))
     with xopen(cell["path"], "rb") as file:
-        return limits.image(limits.take(file, "it"))
+        return limits.image(limits.content(file, "it"))

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Splits
-from fedpart.data.images.files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
-from fedpart.data.images.image_dataset import Colour, ImageDataset
+from fedpart.data.image_dataset import Colour, ImageDataset
+from fedpart.data.image_files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
 from fedpart.data.loading import DATASETS
 from fedpart.data.reading import IMAGE_BYTES, Limits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
@@ -38,20 +38,11 @@ def load_image_folder(
     Args:
         data_dir: the folder or the zip file; folders above these that contain nothing else do not matter.
         size, colour: see :func:`.pixels`; with no size all images must have the same.
-        validation, test: how many to hold out where there is no folder: a number, or a share below 1.
-        hold_out: which ones, see :func:`.divide`; with ``clients``, :func:`.divide_clients`.
         clients: whether the folders of classes lie in one of a client.
-        limits: of what images may take, see :class:`.Limits`.
-        data_seed: of ``hold_out: random``.
+        validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
 
     Returns:
-        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n];
-        classes are called as their folders.
-
-    Raises:
-        FileNotFoundError: no ``data_dir``, or nothing is there.
-        ValueError: another layout, a class without training images, a folder of a part, a class or a client
-            without readable ones, more than ``limits``, or see ``divide``, ``divide_clients`` and ``pixels``.
+        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n].
     """
     if data_dir is None:
         raise FileNotFoundError(

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.data.cells import OTHER_UNIT, Floats, check_positions
+from fedpart.data.columns import Part, splits_of
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.images.files import PARTS
+from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
 from fedpart.data.reading import Limits, refuse_twice, regular
-from fedpart.data.rounding import OTHER_UNIT, Floats, check_positions
 from fedpart.data.splitting.hold_out import ClientHoldOut
-from fedpart.data.tables.columns import Part, splits_of
 
 _LAYOUT = "train/*.json and, if there are any, test/*.json, as LEAF's preprocess.sh writes them into data/"
 
@@ -42,38 +42,24 @@ def load_leaf(
 
     Args:
         data_dir: the folder with ``train/`` and ``test/``, and perhaps ``validation/``.
-        shape: of one example, e.g. [1, 28, 28] for FEMNIST, whose files have 784 numbers; None: as
-            it is there.
-        validation, test: shares to hold out where there is no folder.
-        hold_out: of whom, see :func:`.divide_clients`.
+        shape: of one example, e.g. [1, 28, 28] for FEMNIST, whose files have 784 numbers; None: as it is
+            there.
         real_targets: whether ``y`` are numbers to predict, and no classes.
-        limits: of what files may take, see :class:`.Limits`.
-        data_seed: of ``hold_out``.
+        validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
 
     Returns:
         Splits of inputs [n, ...] float32 as they are in the files, and targets [n]: int64 classes, or
-        float32.
-
-    Raises:
-        FileNotFoundError: no training files.
-        ValueError: a file that is none of LEAF's, a user without examples or with as many targets as it has
-            no examples, examples that are no numbers, are one in float32 or do not fit ``shape``, more than
-            ``limits``, or see ``divide_clients``.
+            float32.
     """
     files, most = leaf_files(data_dir), Limits.of(limits)
     most.file_sizes(itertools.chain.from_iterable(files.values()))
-    parts = {part: _part(found, shape, most) for part, found in files.items()}
+    parts = {part: _part(part_files, shape, most) for part, part_files in files.items()}
     shares = {"test": test, "validation": validation}
     return splits_of(parts, "y", "user", real_targets, shares, hold_out, data_seed)
 
 
 def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
-    """The files of the parts train, validation and test, as far as there are any; see :func:`load_leaf`.
-
-    Raises:
-        FileNotFoundError: there are none to train on.
-        ValueError: two are one by a link, or one is no regular file.
-    """
+    """The files of the parts train, validation and test, as far as there are any; see :func:`load_leaf`."""
     root = None if data_dir is None else Path(data_dir).expanduser()
     files = {
         part: [file for name in names for file in sorted((root / name).glob("*.json"))]
@@ -88,7 +74,7 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
     for file in itertools.chain.from_iterable(files.values()):
         regular(file)
         refuse_twice(file, os.path.realpath(file), seen)
-    return {part: found for part, found in files.items() if found}
+    return {part: listed for part, listed in files.items() if listed}
 
 
 def _part(files: Sequence[Path], shape: Sequence[int] | None, limits: Limits) -> Part:
@@ -100,7 +86,7 @@ def _part(files: Sequence[Path], shape: Sequence[int] | None, limits: Limits) ->
             inputs.append(_array(x, shape, f"{file}, user {user!r}"))
             targets += y
             users += [user] * len(y)
-    if len({one.shape[1:] for one in inputs}) > 1:
+    if len({of_user.shape[1:] for of_user in inputs}) > 1:
         raise ValueError(f"The examples in {files[0].parent} differ in shape; make them one shape.")
 
     where = f"{files[0].parent}/"
@@ -117,37 +103,36 @@ def _users(file: Path, limits: Limits) -> list[tuple[str, list[Any], list[Any]]]
     text = limits.read(file)
     try:
         content = json.loads(text)
-        own = [(str(user), content["user_data"][user]) for user in content["users"]]
-        found = [(user, list(data["x"]), list(data["y"])) for user, data in own]
+        names, data = content["users"], content["user_data"]
+        users = [(str(user), list(data[user]["x"]), list(data[user]["y"])) for user in names]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"there is no {error}" if isinstance(error, KeyError) else error
         raise ValueError(
             f'{file} is none of LEAF\'s files ({reason}); they hold {{"users": [..], "user_data": {{user: '
             f'{{"x": [..], "y": [..]}}}}}}.'
         ) from error
-    for user, x, y in found:
+    for user, x, y in users:
         if not y:
             raise ValueError(f"{file}: the user {user!r} has no examples; remove the user.")
         if len(x) != len(y):
             raise ValueError(
                 f"{file}: the user {user!r} has {len(x)} x and {len(y)} y; one of each is an example."
             )
-    return found
+    return users
 
 
 def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> Floats:
     try:
-        found = np.asarray(x, dtype=np.float64)
+        numbers = np.asarray(x, dtype=np.float64)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"{where}: x are no numbers in one shape; load text and names of images with a loader of your "
-            f"own."
+            f"{where}: x are no numbers in one shape; load text and names of images by a loader of your own."
         ) from error
     if shape is None:
-        return found
-    if math.prod(shape) * len(found) != found.size:
+        return numbers
+    if math.prod(shape) * len(numbers) != numbers.size:
         raise ValueError(
-            f"{where}: an example has {found.size // len(found)} numbers, which do not fill the shape "
+            f"{where}: an example has {numbers.size // len(numbers)} numbers, which do not fill the shape "
             f"{list(shape)}; correct data_options.shape."
         )
-    return found.reshape(len(found), *shape)
+    return numbers.reshape(len(numbers), *shape)

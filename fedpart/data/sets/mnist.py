@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.download import download_files
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import Limits
+from fedpart.data.reading import Limits, download_files
 from fedpart.data.sets.torchvision_sets import torchvision_class
 from fedpart.data.splitting.hold_out import HoldOut, divide
 
@@ -51,15 +50,10 @@ def load_mnist(
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
-        validation, hold_out, download, limits, data_seed: see :func:`.load_torchvision`.
+        validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
 
     Returns:
         Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
-
-    Raises:
-        FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
-        ValueError: a file is truncated or not what its name says.
-        ImportError: files are to be downloaded, and torchvision is not installed.
     """
     if data_dir is None:
         raise FileNotFoundError(
@@ -94,10 +88,10 @@ def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
     remedy = "delete it and let it be downloaded again, or set data_dir to a complete copy"
     if len(content) < length:
         raise ValueError(f"{path} is truncated: {len(content)} bytes are not even its header; {remedy}.")
-    found, *shape = struct.unpack(f">{1 + dimensions}I", content[:length].tobytes())
-    if found != magic:
+    begins, *shape = struct.unpack(f">{1 + dimensions}I", content[:length].tobytes())
+    if begins != magic:
         raise ValueError(
-            f"{path} is not the IDX file that its name says (its first four bytes are {found:#010x}, "
+            f"{path} is not the IDX file that its name says (its first four bytes are {begins:#010x}, "
             f"not {magic:#010x}); {remedy}."
         )
     expected, size = length + math.prod(shape), len(content)

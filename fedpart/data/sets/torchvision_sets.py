@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Splits
-from fedpart.data.download import download_files
-from fedpart.data.images.image_dataset import Colour, ImageDataset
+from fedpart.data.image_dataset import Colour, ImageDataset
 from fedpart.data.loading import DATASETS, Loader
-from fedpart.data.reading import FORMATS, IMAGE_BYTES, Limits, check_files, regular_files
+from fedpart.data.reading import FORMATS, IMAGE_BYTES, Limits, check_files, download_files, regular_files
+from fedpart.data.sets.image_folder import load_image_folder
 from fedpart.data.splitting.hold_out import HoldOut, divide
 from fedpart.registry import nearest
 
@@ -43,27 +43,16 @@ def load_torchvision(
         name: of the class in ``torchvision.datasets``, e.g. ``EMNIST``.
         options: further arguments of that class, e.g. ``{split: letters}``.
         size, colour: see :func:`.pixels`; no colour: grey if the first image is.
-        validation, hold_out: how many of the training images form the validation set, and which; see
-            :func:`.divide`.
-        download: let torchvision fetch what is missing.
-        limits: of what images may take, see :class:`.Limits`.
-        data_seed: of ``hold_out: random``.
+        validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
 
     Returns:
         Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n].
-
-    Raises:
-        FileNotFoundError: no ``data_dir``, or files are missing and were not downloaded.
-        ValueError: an unknown name, one of other data than labelled images in two parts, more than
-            ``limits``, or something in ``data_dir`` that is no regular file.
-        ImportError: torchvision is not installed.
     """
     most = Limits.of(limits, IMAGE_BYTES)
     kind = torchvision_class(name)
     if data_dir is None:
         raise FileNotFoundError(
-            f"{name} needs data_dir: the folder that contains torchvision's files, or an empty one to "
-            f"download into."
+            f"{name} needs data_dir: the folder with torchvision's files, or one to download into."
         )
     root = Path(data_dir).expanduser()
     check_files(_raw_files(kind, name, root), Limits.of(limits), str(root))
@@ -133,14 +122,12 @@ def _open(
         return kind(str(root), **options)
     except (RuntimeError, FileNotFoundError) as error:
         absence = f"{name} is not in {root}"
-        remedy = (
-            "set data_dir to the folder that contains torchvision's files, or run once where a network exists"
-        )
+        remedy = "set data_dir to torchvision's folder of files, or run once where a network exists."
         if not (download and "download" in parameters):
-            raise FileNotFoundError(f"{absence}, and is not downloaded; {remedy}.") from error
+            raise FileNotFoundError(f"{absence}, and is not downloaded; {remedy}") from error
         folders = (root / name / "raw", root / name, root)
         fetch = partial(kind, str(root), download=True, **options)
-        return download_files(fetch, name, folders, absence, remedy + ".")
+        return download_files(fetch, name, folders, absence, remedy)
 
 
 def _images(
@@ -164,7 +151,63 @@ def _images(
 def _labels(source: Any) -> Tensor:
     """[n] int64: as the data set holds them, or one by one."""
     for attribute in ("targets", "labels", "_labels"):
-        found = getattr(source, attribute, None)
-        if found is not None and len(found) == len(source):
-            return torch.as_tensor(found, dtype=torch.int64)
+        labels = getattr(source, attribute, None)
+        if labels is not None and len(labels) == len(source):
+            return torch.as_tensor(labels, dtype=torch.int64)
     return torch.tensor([int(source[place][1]) for place in range(len(source))], dtype=torch.int64)
+
+
+VALIDATION = 5_000
+
+
+@DATASETS.register("cifar10")
+def load_cifar10(
+    data_dir: str | None = None,
+    *,
+    size: int = 32,
+    validation: float = VALIDATION,
+    hold_out: HoldOut = "last_of_class",
+    download: bool = True,
+    limits: Mapping[str, int] | None = None,
+    data_seed: int = 0,
+) -> Splits:
+    """CIFAR-10 (Krizhevsky 2009): 45,000 images for training, 5,000 for validation, 10,000 for test.
+
+    Validation is the last 500 training images of each class; the paper does not say which form it. No mean is
+    subtracted. Images that were stored as JPEG differ a little from the original ones.
+
+    Args:
+        data_dir: torchvision's folder, with ``cifar-10-batches-py/`` in it (which is looked for first, and
+            downloaded into it if nothing is there); or a folder or zip file with ``train/CLASS/`` and
+            ``test/CLASS/``; or a folder that contains one of these, called ``cifar10...``.
+        size: pixels of a side: smaller images make faster networks; see :func:`.pixels`.
+        validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
+
+    Returns:
+        Splits of inputs [n, 3, size, size] float32 in [0, 1] and labels [n] in 0..9, in the order of the
+            classes' names.
+    """
+    choice: Any = {"size": size, "validation": validation, "hold_out": hold_out}
+    choice |= {"limits": limits, "data_seed": data_seed}
+    images = None if data_dir is None else _image_folder(Path(data_dir).expanduser())
+    if images is None:
+        return load_torchvision(data_dir, name="CIFAR10", download=download, **choice)
+    splits = load_image_folder(str(images), test=0, **choice)
+    sizes = [len(splits.train) + len(splits.validation), len(splits.test)]
+    if splits.num_classes != 10 or sizes != [50_000, 10_000]:
+        raise ValueError(
+            f"{images} is not CIFAR-10: it has {splits.num_classes} classes, {sizes[0]} training and "
+            f"{sizes[1]} test images; use data: image_folder for images of your own."
+        )
+    return splits
+
+
+def _image_folder(root: Path) -> Path | None:
+    """Where images lie in folders, or should in a zip file; None: nowhere, or torchvision's are there."""
+    named_zip = root.suffix.lower() == ".zip" and not root.is_dir()  # which need not exist
+    if named_zip or root.is_file() or (root / "train").is_dir():
+        return root
+    if (root / "cifar-10-batches-py").is_dir():
+        return None
+    named = sorted(root.glob("[cC][iI][fF][aA][rR]10*")) if root.is_dir() else []
+    return next((path for path in named if path.suffix == ".zip" or (path / "train").is_dir()), None)

@@ -1,10 +1,11 @@
 """Which training examples form the validation and test sets, where a source of data does not say so."""
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset, has_labels
@@ -21,6 +22,11 @@ class Division(NamedTuple):
     kept: Tensor
     held_out: Tensor
 
+    @classmethod
+    def by(cls, out: NDArray[np.bool_]) -> Self:
+        """Of ``out [n]``: which are held out."""
+        return cls(torch.from_numpy(np.flatnonzero(~out)), torch.from_numpy(np.flatnonzero(out)))
+
 
 def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, part: int = 0) -> Division:
     """Hold out some of the examples.
@@ -30,19 +36,14 @@ def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, par
         points: how many, below n; or below 1: the share of all, rounded.
         how: ``last``: the last ones in the file's order; ``last_of_class``: the last ones of each class;
             ``random``: drawn by ``data_seed``. The last two take of each class in proportion to its size.
-        data_seed: of ``random``.
         part: number of the draw, where one source is divided several times.
-
-    Raises:
-        ValueError: an unknown way, or as many points as there are examples, or a negative number.
     """
     if how not in get_args(HoldOut):
         raise ValueError(f"hold_out is one of {', '.join(get_args(HoldOut))}, got {how!r}.")
     n = len(targets)
     if isinstance(points, bool) or not isinstance(points, (int, float)) or not 0 <= points < n:
         raise ValueError(
-            f"Of {n} training examples, {points!r} cannot be held out; give a number below {n}, or a share "
-            f"below 1."
+            f"Of {n} training examples, {points!r} cannot be held out; give a smaller number, or a share."
         )
     count = round(n * points) if 0 < points < 1 else int(points)
     out = np.zeros(n, dtype=bool)
@@ -57,7 +58,7 @@ def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, par
             if how == "random":
                 members = random.permutation(members)
             out[members[len(members) - share :]] = True
-    return Division(torch.from_numpy(np.flatnonzero(~out)), torch.from_numpy(np.flatnonzero(out)))
+    return Division.by(out)
 
 
 def divide_clients(
@@ -67,15 +68,11 @@ def divide_clients(
 
     Args:
         clients: [n] int64, the number of each example's client.
-        share: below 1. Of each client's examples, rounded; at least one stays. Or of the clients, at least
-            one.
-        how: ``random``: of each client, drawn by ``data_seed``; ``last``: of each client, the last ones
-            in the file's order; ``clients``: whole clients, drawn by ``data_seed``.
-        data_seed: of what is drawn.
+        share: below 1. Of each client's examples, rounded, so that at least one stays; or of the clients, at
+            least one.
+        how: ``random``: of each client, drawn by ``data_seed``; ``last``: of each client, the last ones in
+            the file's order; ``clients``: whole clients, drawn by ``data_seed``.
         part: number of the draw, where one source is divided several times.
-
-    Raises:
-        ValueError: an unknown way, no share below 1, or one that would leave no client, or hold nothing out.
     """
     if how not in get_args(ClientHoldOut):
         raise ValueError(
@@ -84,18 +81,14 @@ def divide_clients(
         )
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
         raise ValueError(
-            f"Of a data set that knows its clients a share below 1 is held out, got {share!r}; give a number "
-            f"such as 0.2."
+            f"Of a data set that knows its clients a share below 1 is held out, such as 0.2, got {share!r}."
         )
     owners, sizes = np.unique(clients.numpy(), return_inverse=True, return_counts=True)[1:]
     random = generator(data_seed, "data.hold_out_of_clients", part)
     if how == "clients":
         count = max(1, round(len(sizes) * share)) if share else 0
         if count >= len(sizes):
-            raise ValueError(
-                f"Of {len(sizes)} clients {count} cannot be held out; give a smaller share, or hold_out: "
-                f"random."
-            )
+            raise ValueError(f"Of {len(sizes)} clients {count} cannot be held out; give a smaller share.")
         out = np.isin(owners, random.permutation(len(sizes))[:count])
     else:
         out = np.zeros(len(owners), dtype=bool)
@@ -109,30 +102,22 @@ def divide_clients(
             f"No client has enough examples for a share of {share:g} to be held out; give a larger one, "
             f"files of your own for validation and test, or hold_out: clients."
         )
-    return Division(torch.from_numpy(np.flatnonzero(~out)), torch.from_numpy(np.flatnonzero(out)))
+    return Division.by(out)
 
 
 def with_held_out(
-    given: Mapping[str, Dataset],
+    source: Mapping[str, Dataset],
     shares: Mapping[str, float],
     hold_out: HoldOut | ClientHoldOut = "random",
     data_seed: int = 0,
 ) -> dict[str, Dataset]:
-    """The parts train, validation and test; those that are missing are held out from the training examples.
+    """The parts train, validation and test; missing or empty ones are held out from the training examples.
 
     The test set is held out first, then the validation set from the rest. Of a data set that knows its
     clients :func:`divide_clients` decides, of others :func:`divide`: in proportion by class, if the targets
-    are labels.
-
-    Args:
-        given: ``train``, and those of the others that a source has; empty ones are missing.
-        shares: of ``test`` and ``validation``.
-        hold_out, data_seed: as these functions take them.
-
-    Raises:
-        ValueError: see these functions.
+    are labels. ``shares`` are of ``test`` and ``validation``.
     """
-    parts = dict(given)
+    parts = dict(source)
     for number, part in enumerate(("test", "validation")):
         if part in parts and len(parts[part]):
             continue

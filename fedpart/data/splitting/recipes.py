@@ -2,6 +2,9 @@
 
 import heapq
 import math
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
 from typing import Protocol
 
 import numpy as np
@@ -40,80 +43,108 @@ SPLITS: Registry[Split] = Registry("split")
 _WHOLE = 50_000  # training examples of MNIST in the paper, of which it takes subsets
 
 
-@SPLITS.register("per_label")
-def dirichlet_per_label(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+Counts = Callable[[Ints, int, float, np.random.Generator], Ints]
+
+
+def _recipe(name: str, stream: str | None = None) -> Callable[[Counts], Split]:
+    """Registers a recipe that says how many examples of each label a client gets.
+
+    It is given the labels' sizes [L], the number of clients, alpha and a random stream of that name, and
+    returns counts [clients, L]. A client that comes out empty takes one random example from the client that
+    is then the largest.
+    """
+
+    def register(counted: Counts) -> Split:
+        @wraps(counted)
+        def split(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+            labels, sizes = _labels(groups, clients)
+            random = generator(seed, f"split.{stream or name}")
+            owner = _deal(labels, counted(sizes, clients, alpha, random), random)
+            _fill_empty(owner, clients, random)
+            return _shards(owner, clients)
+
+        return SPLITS.register(name)(split)
+
+    return register
+
+
+@_recipe("per_label")
+def dirichlet_per_label(sizes: Ints, clients: int, alpha: float, random: np.random.Generator) -> Ints:
     """For each label, proportions over the clients from a symmetric Dirichlet; shards of unequal size.
 
     The recipe of Yurochkin et al. 2019 and of most later libraries. A label's n_l examples are dealt in
     counts within one of n_l p_i that equal it on average (systematic sampling: one random offset per label).
-    A client that comes out empty takes one random example from the client that is then the largest.
     """
-    labels, sizes = _labels(groups, clients)
-    random = generator(seed, "split.per_label")
-    counts = np.empty((clients, len(sizes)), dtype=np.int64)
-    for label, size in enumerate(sizes):
-        counts[:, label] = _systematic(_dirichlet(random, alpha, clients), size, random)
-    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+    return np.stack([_systematic(_dirichlet(random, alpha, clients), size, random) for size in sizes], 1)
 
 
-@SPLITS.register("per_client")
-def dirichlet_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+@_recipe("per_client")
+def dirichlet_per_client(sizes: Ints, clients: int, alpha: float, random: np.random.Generator) -> Ints:
     """For each client, a label mixture from Dirichlet(alpha, ..., alpha); equal sizes, to within one.
 
     The recipe of Hsu et al. 2019, used by Reddi et al. 2020, with alpha per label as most libraries read it.
     One client after the other draws its mixture and takes its examples from it without replacement; when a
     label runs out, the mixture is renormalised over what is left. The first n mod clients hold one more.
     """
-    return _per_client(*_labels(groups, clients), clients, alpha, seed)
+    left, examples = sizes.copy(), int(sizes.sum())
+    counts = np.zeros((clients, len(sizes)), dtype=np.int64)
+    for client in range(clients):
+        mixture = _dirichlet(random, alpha, len(sizes))
+        wanted = examples // clients + (client < examples % clients)
+        while wanted:
+            # Drawing all at once and drawing again what was refused is drawing one by one, in distribution.
+            mixture = np.where(left > 0, mixture, 0.0)
+            total = mixture.sum()
+            share = mixture / total if total > 0 else left / left.sum()  # no label of its mixture is left
+            taken = np.minimum(random.multinomial(wanted, share), left)
+            counts[client] += taken
+            left -= taken
+            wanted -= int(taken.sum())
+    return counts
 
 
-@SPLITS.register("per_client_total")
-def dirichlet_per_client_total(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+_equal_sizes: Counts = dirichlet_per_client.__wrapped__  # type: ignore[attr-defined]
+
+
+@_recipe("per_client_total", "per_client")
+def dirichlet_per_client_total(sizes: Ints, clients: int, alpha: float, random: np.random.Generator) -> Ints:
     """As ``dirichlet_per_client``, with alpha shared by the L labels: Dirichlet(alpha/L, ..., alpha/L).
 
     The formula of Hsu et al. 2019 to the letter, Dirichlet(alpha p) with p uniform. More skewed: at alpha
     0.1 and 1,250 MNIST points on 100 clients, three in four hold a single digit, as App. J.2 says of most
     clients; of the other recipes' clients, fewer than one in five do.
     """
-    labels, sizes = _labels(groups, clients)
-    return _per_client(labels, sizes, clients, alpha / len(sizes), seed)
+    return _equal_sizes(sizes, clients, alpha / len(sizes), random)
 
 
-@SPLITS.register("per_client_shares")
-def dirichlet_shares_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+@_recipe("per_client_shares")
+def dirichlet_shares_per_client(sizes: Ints, clients: int, alpha: float, random: np.random.Generator) -> Ints:
     """Mixtures as ``dirichlet_per_client_total`` draws them, each label dealt in proportion; sizes differ.
 
-    Client i gets the share q_il / sum_j q_jl of label l, where q_i is its mixture; counts and empty clients
-    are as in ``dirichlet_per_label``. At alpha 0.1 both remarks of App. J on MNIST hold: most clients have a
-    single digit, and at 5,000 points few have more than 64 examples. A label in nobody's mixture is dealt
-    evenly.
+    Client i gets the share q_il / sum_j q_jl of label l, where q_i is its mixture; counts are as in
+    ``dirichlet_per_label``. At alpha 0.1 both remarks of App. J on MNIST hold: most clients have a single
+    digit, and at 5,000 points few have more than 64 examples. A label in nobody's mixture is dealt evenly.
     """
-    labels, sizes = _labels(groups, clients)
-    random = generator(seed, "split.per_client_shares")
     mixtures = np.stack([_dirichlet(random, alpha / len(sizes), len(sizes)) for _ in range(clients)])
     mixtures[:, mixtures.sum(0) == 0] = 1.0
-    counts = np.empty((clients, len(sizes)), dtype=np.int64)
-    for label, size in enumerate(sizes):
-        counts[:, label] = _systematic(mixtures[:, label] / mixtures[:, label].sum(), size, random)
-    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+    shares = (mixtures / mixtures.sum(0)).T
+    return np.stack([_systematic(*of_label, random) for of_label in zip(shares, sizes, strict=True)], 1)
 
 
-@SPLITS.register("per_client_subset")
-def dirichlet_subset_per_client(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
+@_recipe("per_client_subset")
+def dirichlet_subset_per_client(sizes: Ints, clients: int, alpha: float, random: np.random.Generator) -> Ints:
     """As if the examples were a random subset of 50,000 that ``dirichlet_per_client_total`` has dealt.
 
     So sizes differ, and a client's examples are a random part of what it would have of all. The 50,000 have
-    the labels of the examples, in proportion; from 50,000 examples on they are the examples. A client
-    without an example of the subset takes a random one from the client that is then the largest. At alpha
-    0.1 both remarks of App. J on MNIST hold, see ``dirichlet_shares_per_client``.
+    the labels of the examples, in proportion; from 50,000 examples on they are the examples. At alpha 0.1
+    both remarks of App. J on MNIST hold, see ``dirichlet_shares_per_client``.
     """
-    labels, sizes = _labels(groups, clients)
-    random = generator(seed, "split.per_client_subset")
-    whole = sizes if len(labels) >= _WHOLE else -(-sizes * _WHOLE // len(labels))
-    counts = _per_client_counts(whole, clients, alpha / len(sizes), random)
+    examples = sizes.sum()
+    whole = sizes if examples >= _WHOLE else -(-sizes * _WHOLE // examples)
+    counts = _equal_sizes(whole, clients, alpha / len(sizes), random)
     for label, size in enumerate(sizes):
         counts[:, label] = random.multivariate_hypergeometric(counts[:, label], size, method="marginals")
-    return _shards(_fill_empty(_deal(labels, counts, random), clients, random), clients)
+    return counts
 
 
 @SPLITS.register("iid")
@@ -129,15 +160,12 @@ def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -
     """Everybody keeps what is theirs: the groups are the numbers of the clients that the data set knows.
 
     Nothing is drawn; alpha and the seed are not used. Shards are in the order of these numbers.
-
-    Raises:
-        ValueError: there are not as many clients in the data as in the configuration.
     """
     owners, sizes = _labels(groups, 1)
     if len(sizes) != clients:
+        known = len(sizes)
         raise ValueError(
-            f"The data have examples of {len(sizes)} clients, but clients is {clients}; set clients: "
-            f"{len(sizes)}."
+            f"The data have examples of {known} clients, but clients is {clients}; set clients: {known}."
         )
     return _shards(owners, clients)
 
@@ -146,17 +174,12 @@ def angle_bins(angles: ArrayLike | Tensor, bins: int = 10, max_angle: float = ma
     """Number of the equal bin over [-max_angle, max_angle] that each angle lies in (App. J.2: 10 bins).
 
     Args:
-        angles: [n] radians.
-        bins: how many, at least 1; bin b spans [-max_angle + b w, -max_angle + (b + 1) w) with
-            w = 2 max_angle / bins.
+        angles: [n] radians; within the range, to within rounding.
+        bins: how many; bin b spans [-max_angle + b w, -max_angle + (b + 1) w) with w = 2 max_angle / bins.
         max_angle: radians.
 
     Returns:
         [n] int64 in 0..bins-1, the groups for any of the recipes.
-
-    Raises:
-        ValueError: an angle is not finite or outside the range (to within rounding), ``bins`` is below 1,
-            or ``max_angle`` is not above 0.
     """
     values = np.asarray(angles, dtype=np.float64)
     if bins < 1 or not max_angle > 0:
@@ -200,37 +223,11 @@ def _dirichlet(random: np.random.Generator, alpha: float, size: int) -> NDArray[
     return draw
 
 
-def _per_client(labels: Ints, sizes: Ints, clients: int, alpha: float, seed: int) -> Shards:
-    random = generator(seed, "split.per_client")
-    return _shards(_deal(labels, _per_client_counts(sizes, clients, alpha, random), random), clients)
-
-
-def _per_client_counts(sizes: Ints, clients: int, alpha: float, random: np.random.Generator) -> Ints:
-    """Examples of each label per client [clients, L], of labels with so many examples [L]."""
-    left, examples = sizes.copy(), int(sizes.sum())
-    counts = np.zeros((clients, len(sizes)), dtype=np.int64)
-    for client in range(clients):
-        mixture = _dirichlet(random, alpha, len(sizes))
-        wanted = examples // clients + (client < examples % clients)
-        while wanted:
-            # Drawing all at once and drawing again what was refused is drawing one by one, in distribution.
-            mixture = np.where(left > 0, mixture, 0.0)
-            total = mixture.sum()
-            share = mixture / total if total > 0 else left / left.sum()  # no label of its mixture is left
-            taken = np.minimum(random.multinomial(wanted, share), left)
-            counts[client] += taken
-            left -= taken
-            wanted -= int(taken.sum())
-    return counts
-
-
-def _systematic(
-    shares: NDArray[np.float64], size: np.int64, random: np.random.Generator
-) -> NDArray[np.float64]:
+def _systematic(shares: NDArray[np.float64], size: np.int64, random: np.random.Generator) -> Ints:
     """Whole counts that sum to ``size``, each within one of its share of it; one random offset for all."""
     bounds = np.cumsum(shares) * size + random.random()
     bounds[-1] = size
-    return np.diff(np.minimum(np.floor(bounds), size), prepend=0)
+    return np.diff(np.minimum(np.floor(bounds), size), prepend=0).astype(np.int64)
 
 
 def _deal(labels: Ints, counts: Ints, random: np.random.Generator) -> Ints:
@@ -242,23 +239,21 @@ def _deal(labels: Ints, counts: Ints, random: np.random.Generator) -> Ints:
     return owner
 
 
-def _fill_empty(owner: Ints, clients: int, random: np.random.Generator) -> Ints:
+def _fill_empty(owner: Ints, clients: int, random: np.random.Generator) -> None:
     """Give every empty client a random example of the then largest client (ties: lowest number)."""
     sizes = np.bincount(owner, minlength=clients)
     empty = np.flatnonzero(sizes == 0)
     largest = [(-int(size), client) for client, size in enumerate(sizes)]
     heapq.heapify(largest)
-    gives: dict[int, int] = {}
+    gives: Counter[int] = Counter()
     for _ in empty:
         size, donor = largest[0]
         heapq.heapreplace(largest, (size + 1, donor))
-        gives[donor] = gives.get(donor, 0) + 1
-    if not gives:
-        return owner
-    shards = _shards(owner, clients)
-    given = [random.choice(shards[donor], count, replace=False) for donor, count in gives.items()]
-    owner[random.permutation(np.concatenate(given))] = empty
-    return owner
+        gives[donor] += 1
+    if gives:
+        shards = _shards(owner, clients)
+        passed_on = [random.choice(shards[donor], count, replace=False) for donor, count in gives.items()]
+        owner[random.permutation(np.concatenate(passed_on))] = empty
 
 
 def _shards(owner: Ints, clients: int) -> Shards:

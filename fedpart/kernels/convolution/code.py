@@ -137,16 +137,10 @@ class Code:
         return rows
 
     def loop(self, count: Any, body: Any, *carried: Any, step: int = 1) -> list[Any]:
-        """Run ``body`` for 0, ``step``, 2 * ``step``, ... below ``count``.
+        """Run ``body`` for 0, ``step``, 2 * ``step``, ... below ``count``, 64 bits; the values after the last
+        time.
 
-        Args:
-            count: 64 bits.
-            body: of that number and of the values that are carried; returns them for the next time.
-            carried: their values before.
-            step: from a time to the next.
-
-        Returns:
-            The values after the last time.
+        It takes that number and the values that are ``carried``, and returns them for the next time.
         """
         zero = ir.Constant(BITS64, 0)
         before, loop, end = self.block, self.append_basic_block("loop"), self.append_basic_block("end")

@@ -41,12 +41,9 @@ def round16(code: Code, lanes: Any, out: Any) -> None:
 
 @instruction(literals=1)
 def transpose16(code: Code, size: int, source: Any, apart: Any, out: Any, distance: Any) -> None:
-    """Write sixteen rows of sixteen words column by column, or the lower parts of these words.
+    """Write sixteen rows of sixteen words column by column, of each the lower ``size`` bytes, 1, 2 or 4.
 
-    Args:
-        size: bytes of a word that are written, 1, 2 or 4.
-        source, apart: of the first row, and from a row to the next.
-        out, distance: of the first column, and from a column to the next, written.
+    Rows begin at ``source`` and lie ``apart``; columns begin at ``out``, ``distance`` from each other.
     """
     rows = [code.lanes(code.at(source, apart, n), BITS32) for n in range(LANES)]
     for n, column in enumerate(code.transposed(rows)):
@@ -69,13 +66,10 @@ def add(code: Code, count: int, numbers: Any, out: Any) -> None:
 def _list(
     code: Code, halves: int, kept: Any, lanes: tuple[Any, Any], lists: tuple[Any, Any], count: Any
 ) -> None:
-    """Put the entries that are kept at the end of a list, and zeros behind them.
+    """Put those of sixteen entries that are ``kept`` at the end of a list, and zeros behind them.
 
-    Args:
-        kept: which of the sixteen.
-        lanes: places, and bits of factors, all of 32 bits.
-        lists: addresses of such places, and of such factors, of 16 bits if ``halves`` is 1.
-        count: address of the entries' number.
+    ``lanes`` are places, and bits of factors, all of 32 bits; ``lists`` the addresses of both, factors having
+    16 bits if ``halves`` is 1; ``count`` the address of the entries' number.
     """
     n = code.number(count, BITS64)
     for entries, address, size in zip(lanes, lists, (4, 4 >> halves), strict=True):
@@ -110,12 +104,12 @@ def list_by_filter(
 
     Args:
         halves: 1 for gradients and factors in bfloat16, 0 for float32.
-        gradient: of the first cell; those of the next are ``apart`` numbers away, not an address.
-        where: of :meth:`.Pooling.pool`; like ``gradient``.
+        gradient, where: of the first cell, the latter of :meth:`.Pooling.pool`; the next cell's are ``apart``
+            numbers away, not an address.
         cells: int32, the place of each, or -1 behind the last one.
         pixels: int32, what is to be added for each of the four, followed by any twelve.
-        places, factors: of ``add_products``, the lists of the first filter. Those of the next are ``length``
-            entries away, not an address. Sixteen entries are written to each, of which only kept ones count.
+        places, factors: of ``add_products``, the lists of the first filter; the next are ``length`` entries
+            away. Sixteen entries are written to each, of which only kept ones count.
         counts: int64, how many entries each list has, which changes.
         totals: float32, sixteen for each filter, to which the factors are added.
     """
@@ -153,12 +147,8 @@ def list_by_pixel(
 ) -> None:
     """List sixteen filters of a cell for each of its four pixels of which pooling has kept them.
 
-    Args:
-        halves, gradient, where: as in ``list_by_filter``.
-        filters: int32, the place of each, or -1 behind the last one.
-        places, factors, length, counts: as in ``list_by_filter``, of the upper left pixel. The list of the
-            right one is the next.
-        down: lists from a pixel's to that of the one beneath, not an address.
+    As in ``list_by_filter``; ``filters`` are int32, the place of each, or -1 behind the last one. Lists are
+    of the upper left pixel; that of the right one is the next, that beneath is ``down`` lists away.
     """
     begins = code.lanes(filters, BITS32)
     numbers = _wide(code, gradient, BITS16 if halves else BITS32)

@@ -7,16 +7,122 @@ by side, each of the others is one row of numbers times one factor.
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.kernels.convolution import abreast, sparse
+from fedpart.kernels.compiling import Kernel, jit
+from fedpart.kernels.convolution import sparse
 from fedpart.kernels.convolution.code import LANES, features
-from fedpart.kernels.convolution.products import ORDER
+from fedpart.kernels.convolution.instructions import copy, transpose16
+from fedpart.kernels.convolution.products import MOST_FILTERS, ORDER, pool_products
 from fedpart.kernels.pooling import Pooling, bits_of
+
+
+def filters_at_once(filters: int) -> int:
+    """How many are computed at a time: such that few are computed twice, to fill up."""
+    return min(filters, min((MOST_FILTERS, 5, 4), key=lambda many: -(-filters // many) * many))
+
+
+@jit
+def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines: Any, padded: Any) -> None:
+    """Write ``lanes`` images, from the ``first`` on, abreast where there are zeros around them.
+
+    ``x`` are bits of images, ``[N * height, width * channels]``; ``inside`` are bytes of a row's padding at
+    the left; ``lines`` takes a row of sixteen images, ``[16, more than 4 * words]`` bytes. ``padded`` takes
+    words, ``[planes, height + padding, words, 16]``: the second plane, if there is one, begins with half of
+    the first word.
+    """
+    length, down, reach = x.shape[1] * x.itemsize, 64 * padded.shape[2], (padded.shape[1] - height) // 2
+    for y in range(height):
+        for lane in range(lanes):
+            row = (first + lane) * height + y
+            copy(x.ctypes.data + row * length, lines.ctypes.data + lane * lines.shape[1] + inside, length)
+        for plane in range(padded.shape[0]):
+            out = padded.ctypes.data + (plane * padded.shape[1] + reach + y) * down
+            for n in range(0, padded.shape[2], 16):
+                start = lines.ctypes.data + 2 * plane + 4 * n
+                transpose16(4, start, lines.shape[1], out + 64 * n, 64)
+
+
+@jit
+def _store_abreast(size: int, abreast: Any, lines: Any, first: int, lanes: int, rows: int, out: Any) -> None:
+    """Write a row of the result of ``lanes`` images, whose numbers take ``size`` bytes, a literal.
+
+    The lower parts of the words ``abreast [numbers, 16]`` go through ``lines [16, numbers]`` into ``out [N *
+    rows, fewer numbers]``: row ``first``, and from an image to the next ``rows`` on.
+    """
+    wide, length = lines.shape[1] * lines.itemsize, out.shape[1] * out.itemsize
+    for n in range(0, len(abreast), 16):
+        start = lines.ctypes.data + n * lines.itemsize
+        transpose16(size, abreast.ctypes.data + 64 * n, 64, start, wide)
+    for lane in range(lanes):
+        row = first + lane * rows
+        copy(lines.ctypes.data + lane * wide, out.ctypes.data + row * length, length)
+
+
+@cache
+def convolve_and_pool(filters: int, halves: int) -> Kernel:
+    """The kernel in bfloat16 (``halves``: 1) or float32 (0), so many filters at a time."""
+    size = 4 >> halves
+
+    def convolve_and_pool(
+        x: Any, height: int, width: int, weight: Any, begins: Any, bias: Any, out: Any, where: Any
+    ) -> None:
+        """``relu(max_pool2d(conv2d(x), 2))`` of the bits of images, ``[N * height, width * channels]``, even.
+
+        Args:
+            weight: words, ``[blocks, rows, steps, filters]``: of what the kernel's rows cover, word by word.
+            begins: the first filter of each block; bias: float32, of all filters.
+            out: bits, ``[N * height / 2, width / 2 * all filters]``, written.
+            where: like ``out``: which of the four was the first maximum, row by row, or NOWHERE.
+        """
+        channels, every = x.shape[1] // width, 2 * out.shape[1] // width
+        blocks, rows, steps, _ = weight.shape
+        reach, pixel = rows // 2, channels * size
+        words = ((width + 2 * reach) * pixel + 63) // 64 * 16
+        odd = pixel // 2 % 2  # pixels begin with a word, or with half of one
+        lines = np.zeros((16, 4 * words + 64), np.uint8)
+        padded = np.zeros((1 + odd, height + 2 * reach, words, 16), np.int32)
+        down = 64 * words
+        right = 16 * (pixel - 2 * odd) + odd * padded.shape[1] * down
+        numbers = (out.shape[1] + 15) // 16 * 16
+        found, spots = np.zeros((numbers, 16), np.int32), np.zeros((numbers, 16), np.int32)
+        found_lines, spots_lines = np.zeros((16, numbers), out.dtype), np.zeros((16, numbers), np.uint8)
+        for first in range(0, x.shape[0] // height, 16):
+            lanes = min(16, x.shape[0] // height - first)
+            _lay_abreast(x, first, lanes, height, reach * pixel, lines, padded)
+            for y in range(0, height, 2):
+                top, bottom = max(0, reach - 1 - y), min(rows, height + reach - y)  # the others are padding
+                for k in range(0, width, 2):
+                    left = max(0, reach - 1 - k) * pixel // 4
+                    end = min(steps, (min(rows, width + reach - k) * pixel + 3) // 4)
+                    start = padded.ctypes.data + (y + top) * down + 16 * k * pixel + 64 * left
+                    for block in range(blocks):
+                        place = k // 2 * every + begins[block]
+                        pool_products(
+                            filters,
+                            halves,
+                            start,
+                            right,
+                            down,
+                            bottom - top,
+                            end - left,
+                            weight.ctypes.data + 4 * filters * ((block * rows + top) * steps + left),
+                            4 * filters * steps,
+                            bias.ctypes.data + 4 * begins[block],
+                            found.ctypes.data + 64 * place,
+                            spots.ctypes.data + 64 * place,
+                        )
+                row = (first * height + y) // 2
+                _store_abreast(size, found, found_lines, row, lanes, height // 2, out)
+                _store_abreast(1, spots, spots_lines, row, lanes, height // 2, where)
+
+    return jit(convolve_and_pool)
+
 
 _INSTRUCTIONS = {torch.float32: "avx512f", torch.bfloat16: "avx512bf16"}
 _NUMBERS = 256  # that a row of the kernel covers: of more, products of matrices are as fast
@@ -42,8 +148,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
 
     Returns:
-        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8,
-        ``[N * height / 2, width / 2 * filters]``.
+        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8, ``[N * height / 2,
+            width / 2 * filters]``.
     """
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
@@ -52,7 +158,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         found = F.conv2d(x, weight.to(x.dtype), bias.to(x.dtype), padding=size // 2)
         found = found.contiguous(memory_format=torch.channels_last)
         return Pooling.of(found).pool(found)
-    many, pair = abreast.filters_at_once(filters), 4 // x.itemsize
+    many, pair = filters_at_once(filters), 4 // x.itemsize
     begins, members = _blocks(filters, many)
     rows = weight.permute(2, 3, 1, 0).reshape(size, -1, filters)[..., members]
     rows = rows.to(x.dtype).permute(2, 0, 3, 1)  # [blocks, size, many, size * channels]
@@ -60,7 +166,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     words = rows.view(len(begins), size, many, -1, pair).transpose(2, 3).contiguous().view(torch.int32)
     out = torch.empty(n, height // 2, width // 2, filters, dtype=x.dtype)
     where = torch.empty(n * height // 2, width // 2 * filters, dtype=torch.uint8)
-    abreast.convolve_and_pool(many, pair - 1)(
+    convolve_and_pool(many, pair - 1)(
         bits_of(x.permute(0, 2, 3, 1)).reshape(n * height, -1), height, width, words.squeeze(-1).numpy(),
         begins.numpy(), bias.float().contiguous().numpy(), bits_of(out).reshape(where.shape), where.numpy(),
     )  # fmt: skip
@@ -70,9 +176,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
     """The derivative in images of that ``shape``, channels-last.
 
-    Args:
-        gradient: of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
-        where: which ``forward`` has returned.
+    ``gradient`` is of the result, ``[N, height / 2, width / 2, filters]``, contiguous; ``where`` is what
+    ``forward`` has returned.
     """
     n, channels, height, width = shape
     layout = _layout(gradient.dtype, channels, weight.shape[-1], whole=True)
@@ -159,11 +264,9 @@ class _Layout(NamedTuple):
 
 @cache
 def _layout(kind: torch.dtype, channels: int, size: int, whole: bool = False) -> _Layout | None:
-    """Of those whose sums fit into registers the one that loads least; None if there is none.
+    """Of those whose sums fit into registers the layout that loads least; None if there is none.
 
-    Args:
-        kind, channels, size: of the convolution.
-        whole: of those only in which every pixel begins with a vector.
+    With ``whole`` of those only in which every pixel begins with a vector.
     """
     halves = int(kind == torch.bfloat16)
     lanes = LANES << halves

@@ -84,12 +84,10 @@ def pool_products(
         halves: 1 for words that are pairs of bfloat16, 0 for float32.
         start: words of sixteen images, from the first that the upper left pixel's kernel covers on; the other
             pixels' are ``right`` and ``down`` bytes away.
-        rows, steps: numbers: of the kernel's rows, which are ``down`` bytes away from each other
-            in the images, and of the words that one covers.
-        weight: words, by row, step and filter; its rows are ``apart``.
-        bias: float32, of each filter.
+        rows, steps: numbers of the kernel's rows, ``down`` bytes apart in the images, and of words in one.
+        weight: words, by row, step and filter; its rows are ``apart``. bias: float32, of each filter.
         out: words, of each filter and image, written: float32, or bfloat16 in the lower half.
-        where: like ``out``, written: which of the four was the first maximum, row by row, or NOWHERE.
+        where: like ``out``: which of the four was the first maximum, row by row, or NOWHERE.
     """
 
     def step(_: Any, pixels: Any, kernel: Any, *sums: Any) -> list[Any]:
@@ -128,12 +126,8 @@ def add_products(
         vectors: of 64 bytes in a row.
         halves: 1 for factors and rows in bfloat16, 0 for float32.
         places: int32, where row i begins, in bytes from ``rows`` on.
-        factors: in the rows' type. There are :func:`products_at_once` or a multiple of it, of which those
-            that ``count`` does not count are 0.
-        count: how many there are, not an address.
-        rows: where place 0 is.
-        out: float32, as many as there are numbers in a row. Those of bfloat16 rows come in the order of
-            ``ORDER``.
+        factors: in the rows' type, a multiple of :func:`products_at_once`; those after ``count`` are 0.
+        out: float32, as many as there are numbers in a row; of bfloat16 rows in the order of ``ORDER``.
     """
     steps, sums = products_at_once(vectors, halves) // (1 + halves), vectors * (1 + halves)
     nothing = [constant(FLOAT, 0.0)] * (steps * sums)
@@ -161,16 +155,10 @@ def slide_products(
 ) -> None:
     """Sums ``sum_i factors[i] * row_i`` of lists whose rows begin at a pixel, at the next one, and so on.
 
-    Each pixel of the result is the sum of what the rows have there, all in registers until it is complete.
-
-    Args:
-        vectors: of 64 bytes in a pixel of a row.
-        size: pixels in a row.
-        halves, places, factors, rows: as in ``add_products``; of the first list. Those of the next are
-            ``length`` entries away, not an address.
-        counts: int64, how many entries each list has.
-        number: of lists, not an address.
-        out: float32, ``number + size - 1`` pixels, written.
+    Each pixel of the result is the sum of what the rows have there, all in registers until it is complete. As
+    in ``add_products``, but ``vectors`` are of a pixel, of which a row has ``size``. Lists are ``length``
+    entries apart, ``number`` of them, with so many entries as ``counts`` has, int64. ``out`` is float32,
+    ``number + size - 1`` pixels, written.
     """
     sums = vectors * (1 + halves)
     zeros = [constant(FLOAT, 0.0)] * sums
@@ -195,14 +183,9 @@ def slide_products(
 def _products(
     code: Code, halves: int, vectors: int, sums: list[Any], entries: tuple[Any, Any, Any], rows: Any
 ) -> list[Any]:
-    """Code that adds the products of ``add_products`` to vectors of ``sums``, in turn if there are more.
+    """Code that adds products to vectors of ``sums``, in turn if there are more; the sums at its end.
 
-    Args:
-        vectors: of a row.
-        entries: places, factors, and their count.
-
-    Returns:
-        The sums, at the end of this code.
+    ``vectors`` are of a row; ``entries`` are places, factors, and their count, as in ``add_products``.
     """
     places, factors, count = entries
     pairs = 1 + halves

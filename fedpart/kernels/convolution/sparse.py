@@ -40,12 +40,10 @@ def _lay_out(
 
     Args:
         x: bits of images, ``[N * height, width * channels]``; top: the image's first row.
-        height, width, channels: of the image.
         itemsize: bytes of a number, which the compiler has to know for short copies.
-        stacked: rows of pixels that are laid beside each other, as channels of one; 1 for none.
-        depth: numbers from such a pixel to the next.
+        stacked, depth: rows of pixels beside each other, and numbers from such a pixel to the next.
         reach: pixels of padding at the left and above.
-        out: like ``x``, ``[rows, (width + reach) * depth or more]``, written where pixels are.
+        out: ``[rows, (width + reach) * depth or more]``, written where pixels are.
     """
     pixel, length = itemsize * channels, itemsize * width * channels
     for y in range(out.shape[0]):
@@ -60,7 +58,7 @@ def _lay_out(
 
 
 @jit
-def _take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
+def _copy_gradients(gradient: Any, where: Any, row: int, size: int, values: Any, spots: Any) -> None:
     """Copy so many gradients, which begin in that row, to where there is room behind them."""
     first = row * gradient.shape[1]
     copy(gradient.ctypes.data + gradient.itemsize * first, values.ctypes.data, gradient.itemsize * size)
@@ -69,11 +67,9 @@ def _take(gradient: Any, where: Any, row: int, size: int, values: Any, spots: An
 
 @jit
 def _lists_for(gradient: Any, size: int, number: int, length: int) -> Any:
-    """Zeros for ``size`` gradients of an image, and for ``number`` lists of what is kept of them.
+    """Room for ``size`` gradients of an image and where they go, and for lists of what is kept of them.
 
-    Returns:
-        Gradients, and where they go to, with room behind them; places, and factors, ``[number, length]``; how
-        many entries each list has.
+    Zeros: gradients, spots, with room behind them; places, and factors, ``[number, length]``; counts.
     """
     values, spots = np.zeros(size, gradient.dtype), np.zeros(size, np.uint8)
     places, factors = np.zeros((number, length), np.int32), np.zeros((number, length), gradient.dtype)
@@ -100,12 +96,10 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         """Derivatives of ``relu(max_pool2d(conv2d(x), 2))`` in weights and bias, added to them.
 
         Args:
-            gradient: bits, ``[N * height / 2, width / 2 * filters]``.
-            where: of :meth:`.Pooling.pool`; like ``gradient``.
-            x: bits of images, ``[N * height, width * channels]``; height, width: theirs, even.
+            gradient: bits, ``[N * height / 2, width / 2 * filters]``; where: of :meth:`.Pooling.pool`.
+            x: bits of images, ``[N * height, width * channels]``, height and width even.
             weight: float32, ``[groups, filters, numbers]``: of as many rows of the kernel as are stacked, of
-                ``size`` pixels; in the order of ``add_products``.
-            bias: float32, ``[filters]``.
+                ``size`` pixels; in the order of ``add_products``. bias: float32, ``[filters]``.
         """
         filters, cells = 2 * gradient.shape[1] // width, height // 2 * (width // 2)
         high, down = height + (groups - 1) * stacked, -(-((width - 1) * depth + numbers) // lanes) * lanes
@@ -121,7 +115,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
         totals = np.zeros((lists, 16), np.float32)
         for top in range(0, x.shape[0], height):
             _lay_out(x, top, height, width, channels, itemsize, stacked, depth, reach, padded)
-            _take(gradient, where, top // 2, cells * filters, values, spots)
+            _copy_gradients(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for d in range(0, filters, 16):
                 for cell in range(0, length, 16):
@@ -162,12 +156,9 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
     vectors, reach, groups, step = depth // lanes, size // 2, -(-size // stacked), 1 + halves
 
     def gradient_of_images(gradient: Any, where: Any, height: int, width: int, weight: Any, out: Any) -> None:
-        """The derivative in the images.
+        """The derivative in the images, ``out``: bits, ``[N * height, width * channels]``, written.
 
-        Args:
-            gradient, where, height, width: as in ``gradient_of_weights``.
-            weight: bits, ``[groups, filters, size * depth]``, such that ``slide_products`` gives their order.
-            out: bits, ``[N * height, width * channels]``, written.
+        ``weight``: bits, ``[groups, filters, size * depth]``, such that ``slide_products`` gives their order.
         """
         filters, cells, wide = 2 * gradient.shape[1] // width, height // 2 * (width // 2), out.shape[1]
         begins = np.full(-(-(filters + step - 1) // 16) * 16, -1, np.int32)
@@ -179,7 +170,7 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
         sums = _aligned(2 * (width + size - 1) * depth).view(np.float32)
         bits = np.zeros(wide + 16, np.int16)
         for top in range(0, out.shape[0], height):
-            _take(gradient, where, top // 2, cells * filters, values, spots)
+            _copy_gradients(gradient, where, top // 2, cells * filters, values, spots)
             counts[:] = 0
             for cell in range(cells):
                 y, k = divmod(cell, width // 2)

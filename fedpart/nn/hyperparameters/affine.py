@@ -35,16 +35,11 @@ PADDINGS = ("zeros", "border", "reflection")
 
 
 def warp(images: Tensor, matrices: Tensor, *, align_corners: bool = True, padding: str = "zeros") -> Tensor:
-    """Resample each image under its own affine map, bilinearly.
+    """Resample images ``[N, channels, height, width]``, each under its own affine map, bilinearly.
 
-    Args:
-        images: ``[N, channels, height, width]``.
-        matrices: ``[N, 2, 3]``, output coordinates to input coordinates, both in [-1, 1].
-        align_corners: whether -1 and 1 are the centres of the outermost pixels (True) or their edges.
-        padding: what lies outside: ``zeros``, ``border`` or ``reflection``.
-
-    Returns:
-        ``[N, channels, height, width]``.
+    ``matrices [N, 2, 3]`` map output coordinates to input coordinates, both in [-1, 1]. With
+    ``align_corners`` -1 and 1 are the centres of the outermost pixels, else their edges. ``padding`` is what
+    lies outside, one of :data:`PADDINGS`.
     """
     n, _, height, width = images.shape
     base = _base_grid(height, width, align_corners, images)
@@ -65,14 +60,10 @@ def _base_grid(height: int, width: int, align_corners: bool, like: Tensor) -> Te
 
 
 def minmax_matrix(theta: Tensor) -> Tensor:
-    """Closed-form product rotation x shear x scale, then translation.
+    """Closed-form product rotation x shear x scale, then translation, ``[N, 2, 3]``.
 
-    Args:
-        theta: ``[N, 7]``: angle (radians), scale x, scale y, shear x, shear y, shift x, shift y (1 = half the
-            image). The identity is (0, 1, 1, 0, 0, 0, 0).
-
-    Returns:
-        ``[N, 2, 3]``.
+    ``theta [N, 7]``: angle (radians), scale x, scale y, shear x, shear y, shift x, shift y (1 = half the
+    image). The identity is (0, 1, 1, 0, 0, 0, 0).
     """
     angle, sx, sy, hx, hy, tx, ty = theta.unbind(-1)
     # shear @ scale = [[1, hx], [hy, 1]] @ diag(sx, sy)
@@ -83,12 +74,9 @@ def minmax_matrix(theta: Tensor) -> Tensor:
 def schwobel_matrix(theta: Tensor) -> Tensor:
     """Product of Schwobel et al. 2021 (their published code): ``x -> A (x - p)``, det A = sx sy.
 
-    Args:
-        theta: ``[N, 7]``, components and units as in :func:`minmax_matrix`; p is the shift. So it is turned,
-            sheared and scaled with the rest, and reads from the other side.
-
-    Returns:
-        ``[N, 2, 3]``: ``A = R(angle) [[1, hx], [hy, 1 + hx hy]] diag(sx, sy)``, and ``-A p``.
+    ``[N, 2, 3]``, ``A = R(angle) [[1, hx], [hy, 1 + hx hy]] diag(sx, sy)`` and ``-A p``, with
+    :func:`minmax_matrix`'s components; p is the shift. So it is turned, sheared and scaled with the rest, and
+    reads from the other side.
     """
     angle, sx, sy, hx, hy, px, py = theta.unbind(-1)
     a, b, c, d = _rotated(angle, sx, hx * sy, hy * sx, (1 + hx * hy) * sy)
@@ -104,11 +92,8 @@ def _rotated(angle: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple
 def generator_matrix(coefficients: Tensor) -> Tensor:
     """Exponential of the sum of Augerino's six generators (Benton et al. 2020, and its published code).
 
-    Args:
-        coefficients: ``[N, 6]``: shift x, shift y, rotation (radians), isotropic scale, stretch, shear.
-
-    Returns:
-        ``[N, 2, 3]``, the first two rows of ``exp(sum_i c_i G_i)``.
+    ``coefficients [N, 6]``: shift x, shift y, rotation (radians), isotropic scale, stretch, shear. The first
+    two rows of ``exp(sum_i c_i G_i)``, ``[N, 2, 3]``.
     """
     tx, ty, angle, scale, stretch, shear = coefficients.unbind(-1)
     zero = torch.zeros_like(tx)
@@ -134,9 +119,6 @@ class AffineAugmentation(HyperModule):
             gradient is 0 at 0, for p and -p are the same). In every family a number for each of some
             components, by name; the others have the default.
         align_corners, padding: see :func:`warp`.
-
-    Raises:
-        ValueError: an unknown family, padding or component, or ``initial`` of the wrong length.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)

@@ -38,6 +38,7 @@ class HyperModule(nn.Module):
     hyperparameters: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[tuple[str, ...]] = ()
     """Names of attributes that are no hyperparameters, on which server, clients and checkpoints agree."""
+    limits: ClassVar[Mapping[str, tuple[Bound, Bound]]] = {}
     part: str | int | None = None
 
     def on(self, part: str | int) -> Self:
@@ -53,11 +54,11 @@ class HyperModule(nn.Module):
         """The current psi in units that a person reads, e.g. ``{"rate [%]": 10.0}``; see :func:`.told`."""
         values: dict[str, float] = {}
         for name in self.hyperparameters:
-            found = told(self.get_parameter(name))
-            if isinstance(found, dict):
-                values[f"{name}.norm"] = found["norm"]
+            numbers = told(self.get_parameter(name))
+            if isinstance(numbers, dict):
+                values[f"{name}.norm"] = numbers["norm"]
             else:
-                values.update({f"{name}[{i}]" if len(found) > 1 else name: v for i, v in enumerate(found)})
+                values |= {f"{name}[{i}]" if len(numbers) > 1 else name: v for i, v in enumerate(numbers)}
         return values
 
     def remarks(self, physical: Mapping[str, float]) -> list[str]:
@@ -69,9 +70,9 @@ class HyperModule(nn.Module):
 
         In the parameters' own units, one number or one per place. A server holds psi there, whatever clients'
         gradients ask for. Choose them so wide that no honest run comes near: where nothing is left of an
-        input, or nothing changes any more. What is not named has none.
+        input, or nothing changes any more. What is not named has none. Constants may stand in ``limits``.
         """
-        return {}
+        return self.limits
 
     def widths(self) -> Tensor | None:
         """Widths of the distributions that psi spans, for regularisers that reward them (Augerino)."""
@@ -92,6 +93,40 @@ def started(value: float, what: str) -> nn.Parameter:
     if not math.isfinite(value):
         raise ValueError(f"The {what}, got {value}.")
     return nn.Parameter(torch.tensor(float(value)))
+
+
+def logit_of(share: float, temperature: float, what: str, certain: str) -> float:
+    """The logit of a probability in (0, 1), of ``what``, that is relaxed at a temperature > 0."""
+    if not 0 < share < 1:
+        raise ValueError(f"{what} lies strictly between 0 and 1, got {share}; {certain}.")
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"The temperature of a relaxation is positive, got {temperature}.")
+    return math.log(share / (1 - share))
+
+
+def concrete(logit: Tensor, u: Tensor, temperature: float) -> Tensor:
+    """A relaxed Bernoulli variable (Maddison et al. 2016), given noise in (0, 1)."""
+    return torch.sigmoid((logit + torch.logit(u)) / temperature)
+
+
+def soft_box(length: int, centre: Tensor, width: Tensor, softness: float) -> Tensor:
+    """About 1 inside of an interval and 0 outside, ``[rows, length]``: a difference of two sigmoids.
+
+    At width 0 it is 0 everywhere, and it is odd in the width. ``centre`` and ``width`` are fractions of the
+    axis, ``[rows, 1]`` or broadcast to it; ``softness`` is the sigmoids' scale in places: an edge rises from
+    10% to 90% within 4.4 of them.
+    """
+    places = (torch.arange(length, device=centre.device, dtype=centre.dtype) + 0.5) / length
+    offset, scale = places - centre, length / softness
+    return torch.sigmoid(scale * (offset + width / 2)) - torch.sigmoid(scale * (offset - width / 2))
+
+
+def check_softness(softness: float) -> None:
+    """Refuse a softness that is not positive and finite, with a ValueError."""
+    if not 0 < softness < math.inf:
+        raise ValueError(
+            f"The softness of an edge is positive, got {softness}; 0.5 is about two places from in to out."
+        )
 
 
 TRANSFORMS: Registry[Any] = Registry("transform", makes=(HyperModule,))

@@ -33,11 +33,7 @@ class FrozenBatchNorm(_BatchNorm):
 
     @classmethod
     def of(cls, layer: _BatchNorm) -> FrozenBatchNorm:
-        """The same layer, its tensors shared, with its statistics frozen.
-
-        Raises:
-            ValueError: the layer's class has a ``forward()`` of its own, or the layer has no shape yet.
-        """
+        """The same layer, its tensors shared, with its statistics frozen."""
         _check_forward(layer)
         frozen = cls(layer.num_features, layer.eps, layer.momentum, affine=layer.affine)
         frozen._parameters, frozen._buffers = dict(layer._parameters), dict(layer._buffers)
@@ -111,8 +107,7 @@ def spectral_weights(layer: nn.Module) -> list[Tensor]:
 def _check_forward(layer: _BatchNorm) -> None:
     if layer.running_mean is not None and is_lazy(layer.running_mean):
         raise ValueError(
-            f"The shape of {type(layer).__name__} is not known yet; run one batch through the module first: "
-            f"module(inputs[:2])."
+            f"The shape of {type(layer).__name__} is not known yet; run one batch first: module(inputs[:2])."
         )
     if has_own_forward(layer):
         raise ValueError(
@@ -131,7 +126,26 @@ def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
     kind["bias"] = layer.bias is not None
     norm = nn.GroupNorm(max(fitting, default=1), channels, eps=layer.eps, affine=layer.affine, **kind)
     with torch.no_grad():
-        for mine, given in ((norm.weight, layer.weight), (norm.bias, layer.bias)):
-            if given is not None:
-                mine.copy_(given).requires_grad_(given.requires_grad)
+        for new, old in ((norm.weight, layer.weight), (norm.bias, layer.bias)):
+            if old is not None:
+                new.copy_(old).requires_grad_(old.requires_grad)
     return norm.train(layer.training)
+
+
+def guard_group_norms(module: nn.Module) -> None:
+    """Keep torch 2.13 from a segmentation fault on CPUs, in place.
+
+    Its backward pass of GroupNorm crashes where the images are in channels-last memory format and only scale
+    and bias have a gradient: behind layers that are frozen, or psi while weights are trained. These images
+    take the other memory format; their numbers stay as they are.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.GroupNorm) and _other_format not in layer._forward_pre_hooks.values():
+            layer.register_forward_pre_hook(_other_format)
+
+
+def _other_format(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    x = inputs[0]
+    if x.requires_grad or x.device.type != "cpu" or not torch.is_grad_enabled():
+        return None
+    return (x.contiguous(), *inputs[1:])

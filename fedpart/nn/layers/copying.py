@@ -77,9 +77,8 @@ class _WithoutGradients(TorchFunctionMode):
 def replace_layers(module: nn.Module, replaced: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
     """``module`` with layers replaced in place; one that occurs in several places stays one layer.
 
-    Args:
-        module: changed, unless it is itself replaced.
-        replaced: what takes the place of the layer of that name; None: it stays, and its parts are asked for.
+    ``replaced`` gives what takes the place of the layer of that name; None: it stays, and its parts are asked
+    for.
     """
     new_of: dict[int, nn.Module | None] = {}
     seen: set[int] = set()

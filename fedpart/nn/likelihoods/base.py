@@ -122,46 +122,37 @@ LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=
 
 
 def resolve_likelihood(
-    given: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
+    chosen: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
 ) -> tuple[str, Likelihood]:
-    """A likelihood by name, or a user's own, for outputs averaged in the given way; and what it is called.
+    """A likelihood by name, with its ``options``, or a user's own, that averages in the given way; its name.
 
-    Args:
-        given: a name in :data:`LIKELIHOODS`, a :class:`Likelihood`, or a function
-            ``(outputs [B, ...], targets) -> nll [B]``.
-        average: one of :data:`AVERAGES`.
-        options: of the one that is named.
-
-    Raises:
-        ValueError: an unknown name or average, an average that the likelihood does not have, or an option
-            that it needs; or a class where an instance is wanted.
+    A function takes ``(outputs [B, ...], targets)`` and returns the nll ``[B]``.
     """
     if average not in AVERAGES:
         raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
-    if isinstance(given, str):
-        if given not in LIKELIHOODS:
-            raise ValueError(f"Unknown likelihood {given!r}: {nearest(given, LIKELIHOODS)}")
-        check_needs(given, LIKELIHOODS[given], options)
-        given = LIKELIHOODS[given](**options)
-    if isinstance(given, type) or not callable(given):
-        kind = given.__name__ if isinstance(given, type) else "Gaussian"
+    if isinstance(chosen, str):
+        if chosen not in LIKELIHOODS:
+            raise ValueError(f"Unknown likelihood {chosen!r}: {nearest(chosen, LIKELIHOODS)}")
+        check_needs(chosen, LIKELIHOODS[chosen], options)
+        chosen = LIKELIHOODS[chosen](**options)
+    if isinstance(chosen, type) or not callable(chosen):
+        kind = chosen.__name__ if isinstance(chosen, type) else "Gaussian"
         raise ValueError(
-            f"The likelihood is {given!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
+            f"The likelihood is {chosen!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
             f"{kind}(...), or a function (outputs, targets) -> nll [B]."
         )
-    if not isinstance(given, Likelihood):
-        name = f"own {getattr(given, '__name__', type(given).__name__)}"
-        given = OwnLikelihood(given)
+    if not isinstance(chosen, Likelihood):
+        name = f"own {getattr(chosen, '__name__', type(chosen).__name__)}"
+        chosen = OwnLikelihood(chosen)
     else:
-        name = next(
-            (n for n, kind in LIKELIHOODS.items() if type(given) is kind), f"own {type(given).__name__}"
-        )
-    if average not in given.averages:
+        other = f"own {type(chosen).__name__}"
+        name = next((n for n, kind in LIKELIHOODS.items() if type(chosen) is kind), other)
+    if average not in chosen.averages:
         raise ValueError(
             f"A {name} likelihood has no {average}; use average='logits', the mean of its outputs."
         )
-    given.average = average
-    return name, given
+    chosen.average = average
+    return name, chosen
 
 
 def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -170,23 +161,19 @@ def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any])
     needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     missing = [option for option in needed if option not in options]
     if missing:
-        own = getattr(kind, "__name__", name)
+        build = getattr(kind, "__name__", name)
         raise ValueError(
-            f"The likelihood {name!r} needs {', '.join(missing)}; give {own}({missing[0]}=...), or in YAML "
+            f"The likelihood {name!r} needs {', '.join(missing)}; give {build}({missing[0]}=...), or in YAML "
             f"likelihood_options: {{{missing[0]}: ...}}."
         )
 
 
 def average_samples(outputs: Tensor, how: str) -> Tensor:
-    """Average network outputs over the S augmentation samples; the paper does not say of what.
+    """Network outputs ``[B, S, K...]`` averaged over S, ``[B, K...]``; the paper does not say of what.
 
-    Args:
-        outputs: ``[B, S, K...]``.
-        how: ``logits``: their mean (LILA); ``log_probabilities``: mean of log-softmax (Augerino), a lower
-            bound of ``probabilities``: log of the mean probability (last-layer marginal likelihood).
-
-    Returns:
-        ``[B, K...]``: mean outputs, or log-probabilities (whose mean is not normalised).
+    ``logits``: their mean (LILA); ``log_probabilities``: mean of log-softmax (Augerino), which is not
+    normalised, a lower bound of ``probabilities``: log of the mean probability (last-layer marginal
+    likelihood).
     """
     if how == "logits":
         return outputs.mean(1) if outputs.shape[1] > 1 else outputs.sum(1)  # which is one operation less
@@ -198,8 +185,8 @@ def average_samples(outputs: Tensor, how: str) -> Tensor:
 
 def shaped(name: str, targets: Tensor, outputs: Tensor) -> Tensor:
     """``targets`` in the shape of ``outputs``, ``[B, ...]``; dimensions of 1 may be more or fewer."""
-    given, wanted = ([n for n in of.shape if n != 1] for of in (targets, outputs))
-    if given != wanted:
+    shape, wanted = ([n for n in of.shape if n != 1] for of in (targets, outputs))
+    if shape != wanted:
         raise ValueError(
             f"{name} takes a target for each output, got outputs {list(outputs.shape)} and targets "
             f"{list(targets.shape)}; change the network's last layer or the layout of the targets."
@@ -227,3 +214,21 @@ def flag(name: str, value: Any) -> bool:
     if type(value) is not bool:
         raise ValueError(f"The option {name} of a likelihood is true or false, got {value!r}.")
     return value
+
+
+@LIKELIHOODS.register("from_model")
+class FromModel(Likelihood):
+    """The network is called with the targets too, and what it returns is minimised: ``.loss``, ``["loss"]``,
+    the only scalar of a tuple, or all of it; a mean over rows, or one number per row ``[B * S]``.
+
+    The average over the S samples is that of losses. Predictions are made without targets.
+    """
+
+    def forward(self, outputs: Tensor, targets: Any) -> Tensor:
+        raise ValueError(
+            "The network computes its loss itself, so that there is none of its outputs; use Task.loss."
+        )
+
+    def hits(self, outputs: Tensor, targets: Any) -> Tensor | None:
+        classes = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()
+        return outputs.argmax(1) == targets if classes and outputs.ndim == 2 else None

@@ -1,14 +1,25 @@
-"""One class per example, with a temperature and label noise that may be learned."""
+"""Classes: one per example, one per token, or several yes-or-no labels."""
 
 import math
+from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpart.extras import need
-from fedpart.nn.hyperparameters.base import RARE, Bound
-from fedpart.nn.likelihoods.base import AVERAGES, LIKELIHOODS, Likelihood, average_samples, positive
+from fedpart.nn.hyperparameters.base import RARE
+from fedpart.nn.likelihoods.base import (
+    AVERAGES,
+    LIKELIHOODS,
+    Fault,
+    Likelihood,
+    average_samples,
+    flag,
+    positive,
+    whole,
+)
 
 
 class Categorical(Likelihood):
@@ -18,16 +29,18 @@ class Categorical(Likelihood):
     and e is 0.
 
     Args:
-        temperature: initial T, which is then learned (Guo et al. 2017 fit it to validation data).
-        label_smoothing: initial e, which is then learned: the probability that a label is drawn at random.
-            As weights on targets (Szegedy et al. 2016) the loss would be linear in e, and e go to a bound.
-
-    Raises:
-        ValueError: a temperature that is not positive, or an e outside (0, 1).
+        temperature: initial T > 0, which is then learned (Guo et al. 2017 fit it to validation data).
+        label_smoothing: initial e in (0, 1), which is then learned: the probability that a label is drawn at
+            random. As weights on targets (Szegedy et al. 2016) the loss would be linear in e, and e go to a
+            bound.
     """
 
     averages = AVERAGES
     has_hits = True
+    limits: ClassVar = {  # noise of labels from one in a million to 99%
+        "log_temperature": (-math.log(1e3), math.log(1e3)),
+        "smoothing_logit": (RARE, math.log(99.0)),
+    }
 
     def __init__(self, temperature: float | None = None, label_smoothing: float | None = None) -> None:
         super().__init__()
@@ -41,11 +54,6 @@ class Categorical(Likelihood):
             self.smoothing_logit = nn.Parameter(
                 torch.tensor(math.log(label_smoothing / (1 - label_smoothing)))
             )
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
-        """Temperatures from a thousandth to a thousand, noise of labels from one in a million to 99%."""
-        hot = math.log(1e3)
-        return {"log_temperature": (-hot, hot), "smoothing_logit": (RARE, math.log(99.0))}
 
     def over_samples(self, outputs: Tensor) -> Tensor:
         if self.log_temperature is not None:
@@ -126,3 +134,98 @@ def check_classes(name: str, targets: Tensor) -> None:
             f"{name} takes one class per example, but the targets are {list(targets.shape)}; use "
             f"likelihood='token_classification' or 'multilabel'"
         )
+
+
+@LIKELIHOODS.register("multilabel")
+class MultiLabel(Likelihood):
+    """``outputs [B, K]`` logits, ``targets [B, K]`` of 0 and 1: ``-sum_k log sigmoid(+-f_k)`` nats."""
+
+    has_hits = True
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.shape != outputs.shape:
+            raise ValueError(
+                f"multilabel takes a 0 or 1 for each of {list(outputs.shape)} outputs, got targets "
+                f"{list(targets.shape)}; use torch.nn.functional.one_hot, or likelihood='classification'."
+            )
+        signed = outputs * (2 * targets.to(outputs.dtype) - 1)
+        return -F.logsigmoid(signed).sum(1)
+
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+        what = "targets other than 0 and 1, which are all that the likelihood 'multilabel' takes"
+        yield (targets != 0) & (targets != 1), what, "write 1 where a label applies and 0 elsewhere"
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return ((outputs > 0) == (targets > 0.5)).float().mean(1)
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Macro F1 over the labels."""
+        metrics = need("torchmetrics.functional.classification", "F1", "measures")
+
+        p, labels = outputs.sigmoid(), targets.long()
+        if outputs.shape[1] == 1:
+            return {"f1": metrics.binary_f1_score(p, labels).item()}
+        return {"f1": metrics.multilabel_f1_score(p, labels, outputs.shape[1]).item()}
+
+
+@LIKELIHOODS.register("token_classification")
+class TokenClassification(Categorical):
+    """``outputs [B, T, K]`` logits, ``targets [B, T]`` int64, of which positions ``ignored`` have no class.
+
+    An example's negative log-likelihood is the mean over its T' positions that have one,
+    ``-1/T' sum_t log p(y_t)``, so that long texts weigh as much as short ones. Each example needs such a one.
+
+    Args:
+        shift: whether position t predicts the class of position t + 1, as in language models.
+        ignored: the class that stands for none; -100 is what Hugging Face's collators write.
+        temperature, label_smoothing: see :class:`.Categorical`.
+    """
+
+    def __init__(
+        self,
+        shift: bool = False,
+        ignored: int = -100,
+        temperature: float | None = None,
+        label_smoothing: float | None = None,
+    ) -> None:
+        super().__init__(temperature, label_smoothing)
+        self.shift, self.ignored = flag("shift", shift), whole("ignored", ignored)
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs, targets = self._aligned(outputs, targets)
+        nll = self.nll(outputs.flatten(0, 1), targets.flatten(), self.ignored).view(targets.shape)
+        return nll.sum(1) / (targets != self.ignored).sum(1).clamp(min=1)
+
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+        if targets.ndim != 2:
+            return
+        labelled = (targets[:, 1:] if self.shift else targets) != self.ignored
+        behind = " behind the first" if self.shift else ""
+        yield ~labelled.any(1), f"no labelled position{behind}", "leave them out of the data"
+        outside = targets < 0 if classes is None else (targets < 0) | (targets >= classes)
+        which = "below 0" if classes is None else f"outside the {classes} classes 0..{classes - 1}"
+        remedy = f"correct them, or write {self.ignored} where there is no class"
+        yield outside & (targets != self.ignored), f"labels {which}", remedy
+
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs, targets = self._aligned(outputs, targets)
+        known = targets != self.ignored
+        return ((outputs.argmax(-1) == targets) & known).sum(1) / known.sum(1).clamp(min=1)
+
+    def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        """Perplexity per position, ``exp`` of the mean of ``-log p``."""
+        metrics = need("torchmetrics.functional.text", "Perplexity", "measures")
+        outputs, targets = self._aligned(outputs, targets)
+        perplexity = metrics.perplexity(self.log_p(outputs.float()), targets, ignore_index=self.ignored)
+        return {"perplexity": perplexity.item()}
+
+    def _aligned(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if outputs.ndim != 3 or targets.shape != outputs.shape[:2]:
+            raise ValueError(
+                f"token_classification takes outputs [B, T, K] and targets [B, T], got "
+                f"{list(outputs.shape)} and {list(targets.shape)}; pad both alike, targets with "
+                f"{self.ignored}."
+            )
+        if self.shift:
+            return outputs[:, :-1], targets[:, 1:]
+        return outputs, targets

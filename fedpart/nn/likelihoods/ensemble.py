@@ -51,13 +51,13 @@ class EnsembleClassification(Categorical):
         """Calibration error of the averaged probabilities, and, of several members, their :func:`diversity`:
         over the error of a member, and over that of the ensemble."""
         p = self.mean_log_p(outputs).exp()
-        found = {"calibration_error": calibration_error(p, targets)}
+        scores = {"calibration_error": calibration_error(p, targets)}
         if outputs.shape[1] > 1:
             chosen = outputs.argmax(2)
             error = (p.argmax(1) != targets).double().mean().item()
-            found["diversity"] = diversity(chosen, targets)
-            found["diversity_over_ensemble_error"] = _ratio(disagreement(chosen), error)
-        return found
+            scores["diversity"] = diversity(chosen, targets)
+            scores["diversity_over_ensemble_error"] = _ratio(disagreement(chosen), error)
+        return scores
 
     def _check(self, outputs: Tensor, targets: Tensor) -> None:
         check_classes("ensemble", targets)
@@ -71,12 +71,8 @@ class EnsembleClassification(Categorical):
 def calibration_error(p: Tensor, targets: Tensor, bins: int = 15) -> float:
     """Expected calibration error: the share that is right less the mean confidence (Guo et al. 2017).
 
-    Its size, over equal bins weighted by their examples. Importing torchmetrics would take seconds.
-
-    Args:
-        p: probabilities ``[n, K]``.
-        targets: ``[n]``.
-        bins: of the confidence, which is the largest probability.
+    Its size, over equal bins of the largest probability, weighted by their examples. ``p [n, K]``, ``targets
+    [n]``. Importing torchmetrics would take seconds.
     """
     confidence, chosen = p.double().max(1)
     inside = ((confidence * bins).ceil().long() - 1).clamp(0, bins - 1)
@@ -86,11 +82,7 @@ def calibration_error(p: Tensor, targets: Tensor, bins: int = 15) -> float:
 
 
 def disagreement(chosen: Tensor) -> float:
-    """Share of examples on which two members choose different classes, its mean over pairs of members.
-
-    Args:
-        chosen: classes ``[n, M]``, of at least two members.
-    """
+    """Share of examples on which two members' classes ``[n, M]`` differ, its mean over pairs of members."""
     pairs = list(combinations(range(chosen.shape[1]), 2))
     return sum((chosen[:, i] != chosen[:, j]).double().mean().item() for i, j in pairs) / len(pairs)
 
@@ -99,10 +91,7 @@ def diversity(chosen: Tensor, targets: Tensor) -> float:
     """:func:`disagreement` over a member's share of wrong predictions, the mean of members.
 
     0 for equal members; ``1 / e`` for two that never agree and are wrong in a share e. 0, too, if none is
-    ever wrong.
-
-    Args:
-        chosen: ``[n, M]``; targets: ``[n]``.
+    ever wrong. ``chosen [n, M]``, ``targets [n]``.
     """
     return _ratio(disagreement(chosen), (chosen != targets[:, None]).double().mean().item())
 

@@ -3,28 +3,13 @@
 from fedpart.nn.models.base import MODELS as MODELS
 from fedpart.nn.models.base import ModelBuilder as ModelBuilder
 from fedpart.nn.models.cnn import digits_cnn as digits_cnn
+from fedpart.nn.models.cnn import heterofl_cnn as heterofl_cnn
 from fedpart.nn.models.cnn import mnist_cnn as mnist_cnn
 from fedpart.nn.models.ensembles import ensemble as ensemble
 from fedpart.nn.models.fixup import fixup_resnet as fixup_resnet
-from fedpart.nn.models.frozen import frozen_resnet as frozen_resnet
-from fedpart.nn.models.heterofl_cnn import heterofl_cnn as heterofl_cnn
-from fedpart.nn.models.lora_text import lora_text as lora_text
 from fedpart.nn.models.mlp import mlp as mlp
+from fedpart.nn.models.pretrained import frozen_resnet as frozen_resnet
+from fedpart.nn.models.pretrained import lora_text as lora_text
 from fedpart.nn.models.resnet9 import resnet9 as resnet9
 from fedpart.nn.models.wrn import resnet_v2 as resnet_v2
 from fedpart.nn.models.wrn import wrn as wrn
-
-for _build in (
-    mnist_cnn,
-    digits_cnn,
-    heterofl_cnn,
-    mlp,
-    resnet9,
-    wrn,
-    resnet_v2,
-    fixup_resnet,
-    frozen_resnet,
-    lora_text,
-    ensemble,
-):
-    MODELS.register(_build.__name__)(_build)

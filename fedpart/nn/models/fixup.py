@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedpart.nn.models.base import MODELS
+
 
 class ScalarBias(nn.Module):
     """Adds one learned number, 0 at first, to everything."""
@@ -59,6 +61,7 @@ class FixupBlock(nn.Module):
         return (self.scale * self.conv2(inner) + self.bias2b + skip).relu()  # type: ignore[no-any-return]
 
 
+@MODELS.register("fixup_resnet")
 def fixup_resnet(
     num_classes: int = 10, input_shape: tuple[int, int, int] = (3, 32, 32), depth: int = 8, width: int = 16
 ) -> nn.Sequential:
@@ -73,13 +76,8 @@ def fixup_resnet(
     say. Its defaults must be the initial values: with zeros there is no scale (App. D.2).
 
     Args:
-        num_classes: K outputs, all 0 at first.
-        input_shape: (channels, height, width).
         depth: 6 n + 2.
         width: channels of the first stage.
-
-    Raises:
-        ValueError: another depth, or no channel.
     """
     per_stage, left = divmod(depth - 2, 6)
     if left or per_stage < 1:

@@ -8,11 +8,13 @@ from typing import Literal
 from torch import nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
+from fedpart.nn.models.base import MODELS
 from fedpart.registry import nearest
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
+@MODELS.register("mlp")
 def mlp(
     num_classes: int,
     input_shape: Sequence[int],
@@ -29,17 +31,12 @@ def mlp(
     (2015), ``b = sqrt(6 / inputs)`` (the gain of ReLU) with biases at 0.
 
     Args:
-        num_classes: K outputs.
         input_shape: shape of one example; more than one dimension is flattened first.
         hidden: units of each hidden layer; none leaves a linear model.
         activation: ``gelu``, ``relu`` or ``tanh``.
         dropout: initial drop rate of a learned dropout layer after each hidden layer; None for none.
-        temperature: of the concrete relaxation.
         initial: ``torch`` or ``he``; default values, which partitions not trained yet keep, are a sixth as
             large in variance with the first.
-
-    Raises:
-        ValueError: an unknown activation or initial, or a hidden layer without units.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"Unknown activation {activation!r}: {nearest(activation, ACTIVATIONS)}")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
+from fedpart.nn.models.base import MODELS
 
 
 class Scaled(nn.Module):
@@ -36,6 +37,7 @@ class Residual(nn.Module):
         return x + self.block(x)  # type: ignore[no-any-return]
 
 
+@MODELS.register("resnet9")
 def resnet9(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (3, 32, 32),
@@ -56,19 +58,14 @@ def resnet9(
     with ``bias``: as many as the "ResNet-9" of public notebooks, whose ``logit_scale`` is 1.
 
     Args:
-        num_classes: K outputs.
         input_shape: (channels, height, width) of at least 8x8.
         dropout: initial drop rate of every learned dropout layer; None for none.
-        temperature: of the concrete relaxation.
         width: channels of the first convolution.
         groups: of every GroupNorm; must divide ``width``.
         dropout_in: what "the middle layer of each block" (App. J.2) is: ``residual``: between the two
             convolutions of both residual blocks; ``stage``: in each of the three stages, after its pooling.
         logit_scale: what the linear layer's outputs are multiplied by.
         bias: whether convolutions have one, before their norm.
-
-    Raises:
-        ValueError: smaller images, ``groups`` that do not divide ``width``, or an unknown ``dropout_in``.
     """
     depth, height, image_width = input_shape
     if height < 8 or image_width < 8:

@@ -7,6 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters import ConcreteDropout
+from fedpart.nn.models.base import MODELS
 
 _STEM, _GROUP = 16, 8
 Norm = Callable[[int], nn.Module]  # of so many channels
@@ -38,6 +39,7 @@ class WideBlock(nn.Module):
         return shortcut + self.conv2(inner)  # type: ignore[no-any-return]
 
 
+@MODELS.register("wrn")
 def wrn(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (3, 32, 32),
@@ -54,12 +56,9 @@ def wrn(
     channels, so that a narrower network's are the leading ones of a wider network.
 
     Args:
-        num_classes: K outputs.
-        input_shape: (channels, height, width).
         depth: 6 n + 4.
         width: factor of the channels; 16 times it is a multiple of 8.
         dropout: initial rate of learned dropout between the convolutions of every block; None for none.
-        temperature: of the concrete relaxation.
 
     Raises:
         ValueError: another depth or width.
@@ -70,8 +69,7 @@ def wrn(
     base = _STEM * width
     if base <= 0 or base % _GROUP:
         raise ValueError(
-            f"The width {width:g} gives {base:g} channels, and groups are of {_GROUP}; use a multiple of "
-            f"{_GROUP / _STEM:g}, such as 1 or 1.5."
+            f"The width {width:g} gives {base:g} channels, no multiple of 8; use a multiple of 0.5."
         )
 
     def drop() -> nn.Module | None:
@@ -83,6 +81,7 @@ def wrn(
     return _network(num_classes, input_shape[0], _STEM, int(base), blocks, drop, norm)
 
 
+@MODELS.register("resnet_v2")
 def resnet_v2(
     num_classes: int = 10,
     input_shape: tuple[int, int, int] = (3, 32, 32),
@@ -99,14 +98,9 @@ def resnet_v2(
     change. At depth 20 it has 272,282 parameters for ten classes, 66,000 of them in these three.
 
     Args:
-        num_classes: K outputs.
-        input_shape: (channels, height, width).
         depth: 6 n + 2; 50 is App. I.3's network for TinyImageNet.
         width: channels of the first stage.
         groups: of every GroupNorm; must divide ``width``.
-
-    Raises:
-        ValueError: another depth, or ``groups`` that do not divide ``width``.
     """
     blocks, left = divmod(depth - 2, 6)
     if left or blocks < 1:

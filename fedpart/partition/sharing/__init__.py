@@ -3,8 +3,15 @@
 import importlib
 import pkgutil
 
-from fedpart.partition.sharing.base import SHARINGS, Sharing, sharing_of
-from fedpart.partition.sharing.composed import Composed, Penalised, plain_name, within
+from fedpart.partition.sharing.composed import (
+    SHARINGS,
+    Composed,
+    Penalised,
+    Sharing,
+    plain_name,
+    sharing_of,
+    within,
+)
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")

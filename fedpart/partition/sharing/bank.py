@@ -12,11 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedpart.partition.sharing.base import SHARINGS, Sharing
-from fedpart.partition.sharing.blocks import Shape, assembled, chains, cut
-from fedpart.partition.sharing.composed import Composed, Recipe
+from fedpart.partition.sharing.composed import SHARINGS, Composed, Recipe, Sharing, Values
 from fedpart.partition.sharing.layers import (
+    Shape,
+    assembled,
+    chains,
     check_patterns,
+    cut,
     key,
     matches,
     orthogonal,
@@ -28,22 +30,14 @@ from fedpart.randomness.streams import generator
 _COUPLED = "alpha"
 
 
-class Templates(nn.Module):
-    """``values [T, s]``: the templates of one block."""
-
-    def __init__(self, values: Tensor) -> None:
-        super().__init__()
-        self.values = nn.Parameter(values)
-
-
 class Coefficients(nn.Module):
     """``alpha [T]``; several partitions have one vector each, and the sum of theirs counts (App. I.2)."""
 
     stacked_parameters = {"alpha": "sum"}  # noqa: RUF012
 
-    def __init__(self, alpha: Tensor, trained: bool) -> None:
+    def __init__(self, alpha: Tensor) -> None:
         super().__init__()
-        self.alpha = nn.Parameter(alpha, requires_grad=trained)
+        self.alpha = nn.Parameter(alpha)
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class SuperWeight(Recipe):
 
     Attributes:
         chain: shapes of the cluster; this layer's is ``chain[len(banks) - 1]``.
-        banks, alphas: names of the blocks' banks in ``shared``, and of their coefficients.
+        banks, alphas: names of the blocks' banks in ``shared``, ``values [T, s]``, and of their coefficients.
     """
 
     chain: tuple[Shape, ...]
@@ -82,7 +76,6 @@ class Bank(Sharing):
         clusters: which layers share banks. ``layer``: those of one name; ``depth``: quarters of each network;
             or lists of patterns of names (``conv*``; of the first network alone ``0:conv*``), where a layer
             in none of them is ``layer``.
-        coefficients: whether they are ``trained`` or ``frozen``.
         coupled: whether the layers of a cluster have the same coefficients.
         keep: patterns of layers that are not composed.
     """
@@ -92,21 +85,19 @@ class Bank(Sharing):
         budget: int | None = None,
         templates: int = 8,
         clusters: Literal["layer", "depth"] | Sequence[Sequence[str]] = "layer",
-        coefficients: Literal["trained", "frozen"] = "trained",
         coupled: bool = False,
         keep: Sequence[str] = (),
     ) -> None:
-        if clusters not in ("layer", "depth") and not _is_groups(clusters):
+        lists = isinstance(clusters, (list, tuple)) and all(isinstance(of, (list, tuple)) for of in clusters)
+        if clusters not in ("layer", "depth") and not lists:
             raise ValueError(f"clusters are layer, depth, or lists of lists of layers, got {clusters!r}.")
         if not isinstance(coupled, bool):
             raise ValueError(f"coupled is true or false, got {coupled!r}.")
-        if coefficients not in ("trained", "frozen"):
-            raise ValueError(f"coefficients are trained or frozen, got {coefficients!r}.")
         for name, number in (("templates", templates), ("budget", budget)):
             if number is not None and (type(number) is not int or number < 1):
                 raise ValueError(f"{name} is a whole number, at least 1, got {number!r}.")
         self.budget, self.templates, self.clusters, self.keep = budget, templates, clusters, keep
-        self.trained, self.coupled = coefficients == "trained", coupled
+        self.coupled = coupled
 
     def compose(
         self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
@@ -128,18 +119,16 @@ class Bank(Sharing):
                     for bank, block in blocks.items():
                         users.setdefault(bank, []).append(block)
                         alphas.setdefault(bank, {})[self._alpha(bank, index, layer)] = None
-                    own = tuple(self._alpha(bank, index, layer) for bank in blocks)
-                    recipes[index][layer] = SuperWeight(tuple(chain), tuple(blocks), own)
+                    of_layer = tuple(self._alpha(bank, index, layer) for bank in blocks)
+                    recipes[index][layer] = SuperWeight(tuple(chain), tuple(blocks), of_layer)
         made = self._modules(users, alphas, seed)
-        found = []
+        composed = []
         for network, needed in zip(networks, recipes, strict=True):
-            names = dict.fromkeys(name for one in needed.values() for name in (*one.banks, *one.alphas))
-            mine = {name for name in names if name not in users and not name.startswith(_COUPLED)}
-            shared, own_modules = (
-                {name: made[name] for name in names if (name in mine) == of} for of in (False, True)
-            )
-            found.append(Composed(network, needed, shared, own_modules))
-        return found
+            names = dict.fromkeys(name for of in needed.values() for name in (*of.banks, *of.alphas))
+            apart = {name for name in names if name not in users and not name.startswith(_COUPLED)}
+            shared = {name: made[name] for name in names if name not in apart}
+            composed.append(Composed(network, needed, shared, {n: made[n] for n in names if n in apart}))
+        return composed
 
     def _modules(
         self, users: Mapping[str, Sequence[Tensor]], alphas: Mapping[str, Mapping[str, None]], seed: int
@@ -148,20 +137,20 @@ class Bank(Sharing):
         sizes = [len(blocks[0]) for blocks in users.values()]
         budget = sum(sizes) if self.budget is None else self.budget
         counts = _allocated(sizes, [*map(len, users.values())], budget, self.templates)
-        found: dict[str, nn.Module] = {}
+        modules: dict[str, nn.Module] = {}
         for index, (bank, count) in enumerate(zip(users, counts, strict=True)):
-            found[bank] = Templates(_templates(users[bank], count, seed, index))
+            modules[bank] = Values(_templates(users[bank], count, seed, index))
             rows = torch.ones(len(alphas[bank]), 1)
             if count > 1:
                 stream = generator(seed, "coefficients", index)
                 rows = nn.functional.normalize(orthogonal(len(rows), count, stream), dim=1)
-            made = (Coefficients(row, self.trained) for row in rows.to(users[bank][0].dtype))
-            found.update(zip(alphas[bank], made, strict=True))
-        return found
+            made = map(Coefficients, rows.to(users[bank][0].dtype))
+            modules.update(zip(alphas[bank], made, strict=True))
+        return modules
 
     def _clusters(self, layers: Sequence[Sequence[str]]) -> Mapping[str, list[tuple[int, str]]]:
         """Who belongs to which cluster, in the order of layers, the first network's first."""
-        found: dict[str, list[tuple[int, str]]] = {}
+        clusters: dict[str, list[tuple[int, str]]] = {}
         for index, names in enumerate(layers):
             for place, name in enumerate(names):
                 if self.clusters == "depth":
@@ -170,13 +159,12 @@ class Bank(Sharing):
                     cluster = f"#{number + 1}"
                 else:
                     cluster = key(name)
-                found.setdefault(cluster, []).append((index, name))
-        if not found:
+                clusters.setdefault(cluster, []).append((index, name))
+        if not clusters:
             raise ValueError(
-                "No network has a Linear or Conv layer whose weight could be composed, besides its last one; "
-                "leave sharing out."
+                "No network has a layer whose weight could be composed, besides its last; leave sharing out."
             )
-        return found
+        return clusters
 
     def _alpha(self, bank: str, index: int, layer: str) -> str:
         """The name of the coefficients of a layer's block."""
@@ -190,17 +178,13 @@ def _matching(groups: str | Sequence[Sequence[str]], index: int, name: str) -> i
     return next((n for n, group in enumerate(groups) if any(matches(p, index, name) for p in group)), None)
 
 
-def _is_groups(given: Any) -> bool:
-    return isinstance(given, (list, tuple)) and all(isinstance(group, (list, tuple)) for group in given)
-
-
 def _templates(initial: Sequence[Tensor], count: int, seed: int, index: int) -> Tensor:
     """``[count, s]``: the first layers' own values, then draws with the spread of all of theirs."""
-    own = torch.stack([*initial[:count]])
-    if (missing := count - len(own)) > 0:
-        drawn = generator(seed, "templates", index).standard_normal((missing, own.shape[1]))
-        own = torch.cat([own, torch.from_numpy(drawn).to(own.dtype) * own.square().mean().sqrt()])
-    return own
+    layers = torch.stack([*initial[:count]])
+    if (missing := count - len(layers)) <= 0:
+        return layers
+    drawn = generator(seed, "templates", index).standard_normal((missing, layers.shape[1]))
+    return torch.cat([layers, torch.from_numpy(drawn).to(layers.dtype) * layers.square().mean().sqrt()])
 
 
 def _allocated(sizes: Sequence[int], uses: Sequence[int], budget: int, most: int) -> list[int]:

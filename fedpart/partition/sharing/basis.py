@@ -6,13 +6,12 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, prod
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedpart.partition.sharing.base import SHARINGS, Sharing
-from fedpart.partition.sharing.composed import Composed, Penalised, Recipe
+from fedpart.partition.sharing.composed import SHARINGS, Composed, Penalised, Recipe, Sharing, Values
 from fedpart.partition.sharing.layers import key, orthogonal, weight_layers, weight_of
 from fedpart.randomness.streams import generator
 
@@ -31,19 +30,11 @@ class Basis(Penalised):
         return self.strength * away.square().mean()
 
 
-class Combination(nn.Module):
-    """``values [out, G * M]``: a width's coefficients of a layer, group by group of its inputs."""
-
-    def __init__(self, values: Tensor, trained: bool) -> None:
-        super().__init__()
-        self.values = nn.Parameter(values, requires_grad=trained)
-
-
 @dataclass(frozen=True)
 class OfBasis(Recipe):
     """``W[o, g R + q] = sum_m c[o, g M + m] B[m, q]``, cut off where R does not divide the inputs.
 
-    Basis and coefficients have one ``name``, in ``shared`` and in ``own``.
+    Basis B and coefficients ``c [out, G * M]`` have one ``name``, in ``shared`` and in ``own``.
     """
 
     name: str
@@ -67,7 +58,6 @@ class OneBasis(Sharing):
         kernels: M over the widest network's outputs of the layer (the authors' ``n_basis``).
         inputs: R over its inputs (``basis_fraction``).
         penalty: weight in the loss of training, times the mean squared entry of ``B B^T - I`` of each basis.
-        coefficients: whether they are ``trained`` or ``frozen``.
         keep: patterns of layers that are not composed.
     """
 
@@ -76,7 +66,6 @@ class OneBasis(Sharing):
         kernels: float = 1 / 4,
         inputs: float = 1 / 8,
         penalty: float = 10.0,
-        coefficients: Literal["trained", "frozen"] = "trained",
         keep: Sequence[str] = (),
     ) -> None:
         for name, share in (("kernels", kernels), ("inputs", inputs)):
@@ -84,10 +73,7 @@ class OneBasis(Sharing):
                 raise ValueError(f"{name} is a share above 0 and at most 1, got {share:g}.")
         if not 0 <= penalty < inf:
             raise ValueError(f"The penalty is at least 0, and finite, got {penalty:g}.")
-        if coefficients not in ("trained", "frozen"):
-            raise ValueError(f"coefficients are trained or frozen, got {coefficients!r}.")
         self.kernels, self.inputs, self.penalty, self.keep = kernels, inputs, penalty, keep
-        self.trained = coefficients == "trained"
 
     def compose(
         self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
@@ -98,29 +84,27 @@ class OneBasis(Sharing):
             for network, names in zip(networks, layers, strict=True)
         ]
         users: dict[str, list[Tensor]] = {}
-        for own in weights:
-            for name, weight in own.items():
+        for of_network in weights:
+            for name, weight in of_network.items():
                 users.setdefault(_name(name, weight), []).append(weight)
         if not users:
             raise ValueError(
-                "No network has a Linear or Conv layer between its first and its last one, so that there is "
-                "nothing to compose; leave sharing out."
+                "No network has a layer between its first and last: nothing to compose; leave sharing out."
             )
         bases = {
             name: Basis(self._basis(theirs, seed, index), self.penalty)
             for index, (name, theirs) in enumerate(users.items())
         }
-        found = []
-        for index, (network, own) in enumerate(zip(networks, weights, strict=True)):
-            names = {layer: _name(layer, weight) for layer, weight in own.items()}
-            recipes = {layer: OfBasis(names[layer], tuple(weight.shape)) for layer, weight in own.items()}
-            combined = {}
-            for place, (layer, weight) in enumerate(own.items()):
-                basis = bases[names[layer]].values.detach()
-                values = _combination(weight, basis, seed, index, place)
-                combined[names[layer]] = Combination(values, self.trained)
-            found.append(Composed(network, recipes, {name: bases[name] for name in combined}, combined))
-        return found
+        composed = []
+        for index, (network, of_network) in enumerate(zip(networks, weights, strict=True)):
+            recipes, combined = {}, {}
+            for place, (layer, weight) in enumerate(of_network.items()):
+                name = _name(layer, weight)
+                recipes[layer] = OfBasis(name, tuple(weight.shape))
+                values = _combination(weight, bases[name].values.detach(), seed, index, place)
+                combined[name] = Values(values)
+            composed.append(Composed(network, recipes, {name: bases[name] for name in combined}, combined))
+        return composed
 
     def _basis(self, weights: Sequence[Tensor], seed: int, index: int) -> Tensor:
         """Orthonormal rows (columns, where there are fewer) ``[M, R, *kernel]``."""

@@ -1,7 +1,7 @@
 """A network whose layers' weights are composed from numbers that other layers and networks have, too."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.nn.layers.copying import copied
+from fedpart.nn.models.ensembles.ensemble import ENSEMBLES, BuildMember, Ensemble, Member
+from fedpart.registry import Registry
 
 
 class Recipe(ABC):
@@ -19,12 +21,16 @@ class Recipe(ABC):
         """The layer's weight, differentiable, from what networks share and from what this one has alone."""
 
 
-class Penalised(nn.Module, ABC):
-    """``values`` that add to the loss which weights are trained with."""
+class Values(nn.Module):
+    """Numbers ``values``, of which weights are composed."""
 
     def __init__(self, values: Tensor) -> None:
         super().__init__()
         self.values = nn.Parameter(values)
+
+
+class Penalised(Values, ABC):
+    """``values`` that add to the loss which weights are trained with."""
 
     @abstractmethod
     def penalty(self, values: Tensor) -> Tensor:
@@ -37,8 +43,8 @@ class Composed(nn.Module):
     Args:
         network: is copied; the composed layers lose their parameter ``weight``.
         recipes: by the name of the layer.
-        shared: modules with the numbers that other networks have as well, by name; not copied.
-        own: modules with numbers of this network alone, by name; not copied.
+        shared, own: modules by name, not copied: with numbers that other networks have as well, or this
+            alone.
 
     Attributes:
         private_parameters: what no network of another size has, as patterns of names.
@@ -102,3 +108,53 @@ def within(module: nn.Module) -> nn.Module:
 def plain_name(name: str) -> str:
     """What a parameter of :func:`within` is called there, given its name in the composed network."""
     return name.removeprefix("network.")
+
+
+class Sharing(ABC):
+    """Subclass it in a file of its own and register it: ``@SHARINGS.register("name")``.
+
+    Its options are the arguments of the class.
+    """
+
+    @abstractmethod
+    def compose(
+        self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
+    ) -> list[Composed]:
+        """The networks, with weights composed from shared numbers; the modules themselves stay as they are.
+
+        Args:
+            networks: of several sizes, or several members of an ensemble; layers of the same name belong
+                together.
+            seed: of the initial values that are drawn.
+            plain: names of parameters that stay as they are, such as those that are hyperparameters.
+
+        Returns:
+            As many; what they share is in memory once.
+
+        Raises:
+            ValueError: there is nothing that they could share, or options do not fit them.
+        """
+
+
+SHARINGS: Registry[type[Sharing]] = Registry("kind of sharing", makes=(Sharing,))
+
+
+def sharing_of(given: Mapping[str, Any]) -> Sharing:
+    """What a setting ``{kind: bank, budget: 400000}`` says."""
+    options = dict(given)
+    if not isinstance(kind := options.pop("kind", None), str):
+        raise ValueError(f"sharing needs a kind, one of {', '.join(SHARINGS.names())}, got {dict(given)}.")
+    made = SHARINGS.make(kind, options)
+    if not isinstance(made, Sharing):
+        raise ValueError(
+            f"The kind of sharing {kind!r} is no fedpart.partition.sharing.Sharing; derive it from that."
+        )
+    return made
+
+
+@ENSEMBLES.register("composed")
+def composed(build: BuildMember, members: Sequence[Member], sharing: Mapping[str, Any]) -> Ensemble:
+    """Members of any sizes, composed by a :class:`.Sharing`: ``{kind: bank, budget: 80000}``."""
+    networks = [build(member) for member in members]
+    seed = int(torch.randint(2**31, ()))  # as the networks' initial values
+    return Ensemble(sharing_of(sharing).compose(networks, seed))

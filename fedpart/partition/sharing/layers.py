@@ -1,7 +1,9 @@
 """Which layers of networks have composed weights, and which of these belong together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatch
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,10 +26,10 @@ def weight_layers(
         for network in networks
     ]
     check_patterns("keep", keep, every)
-    found = []
+    composed = []
     for index, (network, layers) in enumerate(zip(networks, every, strict=True)):
         uses = [id(p) for _, p in network.named_parameters(remove_duplicate=False)]
-        found.append([
+        composed.append([
             name
             for name in [*layers][0 if first else 1 : -1]
             if name
@@ -37,7 +39,7 @@ def weight_layers(
             and f"{name}.weight" not in plain
             and not any(matches(pattern, index, name) for pattern in keep)
         ])  # fmt: skip
-    return found
+    return composed
 
 
 def matches(pattern: str, index: int, layer: str) -> bool:
@@ -57,10 +59,10 @@ def check_patterns(option: str, patterns: Any, networks: Sequence[Collection[str
 
 def weight_of(network: nn.Module, layer: str) -> nn.Parameter:
     """The plain weight of a layer."""
-    found = network.get_submodule(layer).weight
-    if not isinstance(found, nn.Parameter):
+    weight = network.get_submodule(layer).weight
+    if not isinstance(weight, nn.Parameter):
         raise TypeError(f"The weight of {layer!r} is no parameter.")
-    return found
+    return weight
 
 
 def key(layer: str) -> str:
@@ -72,5 +74,55 @@ def orthogonal(rows: int, columns: int, stream: np.random.Generator) -> Tensor:
     """``[rows, columns]`` float64: orthonormal rows, or columns where there are fewer."""
     drawn = torch.from_numpy(stream.standard_normal((max(rows, columns), min(rows, columns))))
     q, r = torch.linalg.qr(drawn)
-    found: Tensor = q * r.diagonal().sign()
-    return (found if rows >= columns else found.t()).contiguous()
+    basis: Tensor = q * r.diagonal().sign()
+    return (basis if rows >= columns else basis.t()).contiguous()
+
+
+Shape = tuple[int, ...]
+"""``[out, in, *kernel]`` of a weight."""
+
+
+def chains(shapes: Iterable[Shape]) -> list[list[Shape]]:
+    """Different shapes, ascending, in as few chains as a greedy pass finds, each inside of the next one."""
+    nested: list[list[Shape]] = []
+    for shape in sorted(set(shapes), key=lambda sizes: (prod(sizes), sizes)):
+        fitting = (
+            chain
+            for chain in nested
+            if chain[-1][2:] == shape[2:] and all(a <= b for a, b in zip(chain[-1], shape, strict=True))
+        )
+        if (chain := next(fitting, None)) is None:
+            nested.append([shape])
+        else:
+            chain.append(shape)
+    return nested
+
+
+def block_sizes(chain: Sequence[Shape]) -> list[int]:
+    """How many numbers each shape of a chain has more than the one before it."""
+    return [b - a for a, b in pairwise([0, *map(prod, chain)])]
+
+
+def assembled(blocks: Sequence[Tensor], chain: Sequence[Shape]) -> Tensor:
+    """The weight of the shape ``chain[len(blocks) - 1]``, from blocks ``[block_sizes(chain)[b]]``.
+
+    A block has the further inputs of the units before, and then the further units.
+    """
+    weight = blocks[0].view(chain[0])
+    for block, (before, shape) in zip(blocks[1:], pairwise(chain), strict=False):
+        kernel = shape[2:]
+        split = before[0] * (shape[1] - before[1]) * prod(kernel)
+        if split:
+            weight = torch.cat([weight, block[:split].view(before[0], -1, *kernel)], 1)
+        if shape[0] > before[0]:
+            weight = torch.cat([weight, block[split:].view(-1, *shape[1:])], 0)
+    return weight
+
+
+def cut(weight: Tensor, chain: Sequence[Shape]) -> list[Tensor]:
+    """Inverse of :func:`assembled`: the blocks of a weight whose shape is in the chain."""
+    blocks = [weight[tuple(map(slice, chain[0]))].reshape(-1)]
+    for before, shape in pairwise(chain[: chain.index(tuple(weight.shape)) + 1]):
+        more_inputs = weight[: before[0], before[1] : shape[1]].reshape(-1)
+        blocks.append(torch.cat([more_inputs, weight[before[0] : shape[0], : shape[1]].reshape(-1)]))
+    return blocks

@@ -6,14 +6,13 @@ have their coefficients in common, is left out.
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain, combinations
-from math import isnan, prod
+from math import isnan
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fedpart.partition.sharing.bank import SuperWeight
-from fedpart.partition.sharing.blocks import chains
 from fedpart.partition.sharing.composed import Composed
 
 Layer = tuple[int, str]
@@ -23,33 +22,24 @@ Gradients = Mapping[Layer, Tensor]
 """Of composed weights, by network and layer."""
 
 Vertex = TypeVar("Vertex", bound=Hashable)
-_STEP = 0.05  # by which tau is lowered where a budget does not suffice
 
 
 def merged(
     similarities: Mapping[tuple[Vertex, Vertex], float], epsilon: float, layers: Iterable[Vertex] = ()
 ) -> list[list[Vertex]]:
-    """Algorithm 1, as its text means it: layers that a pair above ``epsilon`` joins are one group.
+    """Algorithm 1, as its text means it: layers that a pair above ``epsilon`` (tau) joins are one group.
 
     The authors' code leaves the rest of a group behind where two groups meet: with (a, b) 0.9, (c, d) 0.8,
-    (b, c) 0.7 and epsilon 0.5 it gives {a, b, c} and {d}; here they are one group.
-
-    Args:
-        similarities: of pairs of layers, in any order.
-        epsilon: the threshold tau.
-        layers: all of them, where some are in no pair; they come first in the order of the result.
-
-    Returns:
-        Groups of layers, disjoint, each in the order in which ``layers`` and then the pairs name them, and
-        ordered by their first one. A layer that is united with none is alone.
+    (b, c) 0.7 and epsilon 0.5 it gives {a, b, c} and {d}; here they are one group. Groups and their layers
+    are in the order in which ``layers`` and then the pairs name them; a layer that is united with none is
+    alone.
     """
     order = {layer: n for n, layer in enumerate(dict.fromkeys(chain(layers, *similarities)))}
     group = {layer: [layer] for layer in order}
     for (first, second), similarity in similarities.items():
         if isnan(similarity):
             raise ValueError(
-                f"The similarity of {first!r} and {second!r} is not a number; look for gradients that "
-                f"are not finite."
+                f"The similarity of {first!r} and {second!r} is not a number; are their gradients finite?"
             )
         if similarity > epsilon and group[first] is not group[second]:
             joining = group[second]
@@ -60,14 +50,10 @@ def merged(
 
 
 def crop_similarity(first: Tensor, second: Tensor) -> float:
-    """Cosine of two layers' gradients on their overlapping leading crop, in [-1, 1].
+    """Cosine of two layers' gradients on their overlapping leading crop, in [-1, 1]; 0 where a crop is 0.
 
-    Args:
-        first, second: gradients of generated weights ``[outputs, inputs, ...]``. Of each dimension the
-            leading entries that both have count, kernels included.
-
-    Returns:
-        The cosine; 0 where one of the crops is 0.
+    Of each dimension of the weights ``[outputs, inputs, ...]``, kernels included, the leading entries that
+    both have count.
     """
     if first.ndim != second.ndim:
         raise ValueError(
@@ -80,9 +66,9 @@ def crop_similarity(first: Tensor, second: Tensor) -> float:
 
 
 def clusters_of(
-    gradients: Gradients, recipes: Mapping[Layer, SuperWeight], tau: float = 0.1, budget: int | None = None
+    gradients: Gradients, recipes: Mapping[Layer, SuperWeight], tau: float = 0.1
 ) -> list[list[str]]:
-    """Clusters of layers whose weights have similar gradients.
+    """Clusters of layers whose weights have similar gradients, for :class:`.Bank`; training then begins anew.
 
     Layers of the largest network that share a bank now are merged by :func:`.merged`. A layer of a network
     with the same layers joins its namesake, any other one the most similar layer that it shares a bank with;
@@ -92,14 +78,6 @@ def clusters_of(
         gradients: of the sum of losses.
         recipes: how the weights are composed now.
         tau: similarities above it unite.
-        budget: numbers for all banks; tau is lowered by 0.05 until one template for each bank fits.
-
-    Returns:
-        What :class:`.Bank` takes as ``clusters``: names of layers, with the number of their network. Training
-        then begins anew.
-
-    Raises:
-        ValueError: not even tau = -1 fits the budget.
     """
     banks = {layer: recipe.banks[0] for layer, recipe in recipes.items()}  # that a cluster has in common
     members = range(1 + max(index for index, _ in gradients))
@@ -113,21 +91,11 @@ def clusters_of(
         for first, second in combinations(base, 2)
         if banks[first] == banks[second]
     }
-    while True:
-        groups = merged(similarities, tau, base)
-        whole = [[layer for layer, other in joined.items() if other in group] for group in groups]
-        shapes = [[tuple(gradients[layer].shape) for layer in group] for group in whole]
-        needed = sum(
-            prod(ascending[-1]) for group in shapes for ascending in chains(group)
-        )  # a template each
-        if budget is None or needed <= budget:
-            return [[f"{index}:{name}" for index, name in group] for group in whole]
-        if tau < -1:
-            raise ValueError(
-                f"The budget is {budget:,} numbers, but one template for each bank takes {needed:,} even "
-                f"where all layers that shared a bank are one cluster; raise the budget."
-            )
-        tau -= _STEP
+    whole = (
+        [layer for layer, other in joined.items() if other in group]
+        for group in merged(similarities, tau, base)
+    )
+    return [[f"{index}:{name}" for index, name in group] for group in whole]
 
 
 def recipes_of(networks: Iterable[Composed]) -> dict[Layer, SuperWeight]:

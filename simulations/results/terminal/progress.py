@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from fedpart import RoundReport
-from fedpart.loggers.printed import worth_a_line
+from fedpart.loggers.logged import worth_a_line
 from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.run_directory import Report
 from simulations.results.psi_parts import compact

@@ -67,21 +67,6 @@ def test_another_depth_joins_what_is_most_similar_and_another_width_its_namesake
         assert whose[f"2:{name}"] == whose[f"0:{near[cosines.index(max(cosines))]}"]
 
 
-def test_a_budget_lowers_the_threshold(mixed):
-    free, least = learned_clusters(mixed, DATA, 1.0), learned_clusters(mixed, DATA, -1.01)
-
-    def numbers(clusters):
-        members = Bank(clusters=clusters).compose(networks((10, 2), (10, 1), (16, 1)))
-        values = {id(p): p.numel() for m in members for n, p in m.named_parameters() if n.endswith("values")}
-        return sum(values.values())
-
-    assert numbers(least) < numbers(free)
-    found = learned_clusters(mixed, DATA, 1.0, budget=numbers(free) - 1)
-    assert numbers(least) <= numbers(found) < numbers(free)
-    with pytest.raises(ValueError, match="raise the budget"):
-        learned_clusters(mixed, DATA, budget=numbers(least) - 1)
-
-
 def test_what_is_found_trains(mixed):
     members = Bank(clusters=learned_clusters(mixed, DATA)).compose(networks((10, 2), (10, 1), (16, 1)))
     task = Task(Ensemble(members), likelihood="ensemble", samples=1)
@@ -100,13 +85,8 @@ def test_later_chunks_decide_nothing_about_what_is_shared():
         assert all(torch.equal(first[layer], then[layer]) for layer in first) == same
 
 
-def test_what_is_found_has_every_layer_and_fits_the_budget_that_it_was_given():
+def test_what_is_learned_has_every_layer():
     """A shallow member has a shortcut in a quarter where the deep one has none."""
-    sizes = (16, 1), (10, 1)
-    state = state_of(Bank(clusters="depth", coupled=True).compose(networks(*sizes)))
-    least = learned_clusters(state, DATA, -1.01)
-    assert sorted(layers_of(least)) == sorted(f"{i}:{name}" for i, name in weight_gradients(state, DATA))
-    members = Bank(clusters=least).compose(networks(*sizes))
-    values = {id(p): p.numel() for m in members for n, p in m.named_parameters() if n.endswith("values")}
-    budget = sum(values.values())
-    Bank(budget=budget, clusters=learned_clusters(state, DATA, 1.0, budget)).compose(networks(*sizes))
+    state = state_of(Bank(clusters="depth", coupled=True).compose(networks((16, 1), (10, 1))))
+    clusters = learned_clusters(state, DATA, -1.01)
+    assert sorted(layers_of(clusters)) == sorted(f"{i}:{name}" for i, name in weight_gradients(state, DATA))

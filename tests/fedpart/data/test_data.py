@@ -1,8 +1,13 @@
-"""Data sets, their sources by name, the embedded digits, random subsets."""
+"""Data sets, their sources by name, the embedded digits, MNIST's files, random subsets."""
 
+import os
 import pkgutil
+import shutil
+import socket
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,3 +110,109 @@ def test_random_subset(digits):
     assert len(small.groups.unique()) == 100  # without replacement
     assert random_subset(data, None, 0) is data
     assert torch.equal(random_subset(data, len(data), 0).inputs, data.inputs)
+
+
+MNIST_FOLDER = Path(os.environ.get("FEDPART_DATA_DIR", ROOT.parent / "shared" / "data"))
+
+
+def write_idx(path, array, shape=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shape = array.shape if shape is None else shape
+    path.write_bytes(struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape) + array.tobytes())
+
+
+@pytest.fixture
+def small_mnist(tmp_path):
+    """Files in MNIST's form: 10,030 training images, each filled with its label times 20; 20 test images."""
+    for prefix, n in (("train", 10_030), ("t10k", 20)):
+        labels = (np.arange(n) % 10).astype(np.uint8)
+        images = np.broadcast_to((labels * 20)[:, None, None], (n, 28, 28))
+        write_idx(tmp_path / "MNIST" / "raw" / f"{prefix}-images-idx3-ubyte", images)
+        write_idx(tmp_path / "MNIST" / "raw" / f"{prefix}-labels-idx1-ubyte", labels)
+    return tmp_path
+
+
+def test_mnist_files_are_read_and_split(small_mnist):
+    splits = load_splits("mnist", str(small_mnist))
+    assert [len(part) for part in splits.parts().values()] == [30, 10_000, 20]
+    for part in splits.parts().values():
+        assert part.inputs.shape[1:] == (1, 28, 28)
+        assert torch.allclose(part.inputs[:, 0, 3, 4], part.targets * 20 / 255)
+    assert splits.train.targets.tolist() == [i % 10 for i in range(30)]  # the first; validation is the last
+
+
+def test_files_that_are_there_are_read_without_torchvision(small_mnist):
+    """Its import takes seconds, and a deployed client is a process for every message."""
+    program = (
+        "import sys; from fedpart.data import load_mnist; load_mnist(sys.argv[1]); "
+        "print(sorted({'torchvision', 'torch._dynamo', 'PIL'} & sys.modules.keys()))"
+    )
+    command = [sys.executable, "-c", program, str(small_mnist)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_missing_mnist_is_downloaded_where_a_network_exists(small_mnist, tmp_path, monkeypatch, capsys):
+    from torchvision.datasets import MNIST
+
+    target = tmp_path / "new"
+    monkeypatch.chdir(tmp_path)
+
+    def fetch(self):
+        assert capsys.readouterr().err == f"Downloading MNIST into {target}.\n"
+        shutil.copytree(small_mnist / "MNIST" / "raw", self.raw_folder)
+
+    monkeypatch.setattr(MNIST, "download", fetch)
+    for _ in range(2):
+        assert len(load_splits("mnist", str(target)).train) == 30
+    assert not capsys.readouterr().err  # it is there
+
+
+def test_failed_download_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
+    from torchvision.datasets import MNIST
+
+    def fail(self):
+        Path(self.raw_folder).mkdir(parents=True)
+        assert socket.getdefaulttimeout() is not None
+        raise RuntimeError(
+            "Error downloading train-images-idx3-ubyte.gz:\nTried mirror:\n<urlopen error no network>"
+        )
+
+    monkeypatch.setattr(MNIST, "download", fail)
+    monkeypatch.chdir(tmp_path)
+    before = socket.getdefaulttimeout()
+    with pytest.raises(
+        FileNotFoundError, match=r"download failed \(<urlopen error no network>\); set data_dir"
+    ) as caught:
+        load_splits("mnist", str(tmp_path / "new"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "new").exists()
+    assert socket.getdefaulttimeout() == before
+
+
+def test_no_folder_is_created_outside_of_the_current_one(small_mnist, tmp_path, monkeypatch):
+    from torchvision.datasets import MNIST
+
+    def fetch(self):
+        shutil.copytree(small_mnist / "MNIST" / "raw", self.raw_folder, dirs_exist_ok=True)
+
+    monkeypatch.setattr(MNIST, "download", fetch)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for elsewhere in ("../shared/data", str(tmp_path / "there"), "inside/../../there"):
+        with pytest.raises(FileNotFoundError, match="none is created outside of the current folder"):
+            load_splits("mnist", elsewhere)
+    assert [path.name for path in tmp_path.iterdir() if path.name in ("shared", "there", "here")] == ["here"]
+    (tmp_path / "there").mkdir()
+    assert len(load_splits("mnist", "../there").train) == 30, "what is there may be filled"
+
+
+@pytest.mark.skipif(not (MNIST_FOLDER / "MNIST").is_dir(), reason="MNIST is not here: set FEDPART_DATA_DIR")
+def test_real_images():
+    splits = load_splits("mnist", str(MNIST_FOLDER))
+    assert [len(part) for part in splits.parts().values()] == [50_000, 10_000, 10_000]
+    assert splits.train.targets[:5].tolist() == [5, 0, 4, 1, 9]
+    original = torch.cat([splits.train.inputs, splits.validation.inputs])
+    assert original.mean().item() == pytest.approx(0.1307, abs=1e-4)
+    assert original.min() == 0 and original.max() <= 1
+    assert set(random_subset(splits.train, 1250, seed=0).targets.tolist()) == set(range(10))

@@ -17,7 +17,7 @@ from image_files import write_class_folders, zipped
 from tiny import tiny
 
 from fedpart.data import image_listing, leaf_files, load_splits, load_torchvision
-from fedpart.data.tables.files import table_files
+from fedpart.data.sets.table import table_files
 from simulations.folders.data_files import listed_data
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"

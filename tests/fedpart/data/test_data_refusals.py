@@ -22,9 +22,9 @@ from fedpart.data import (
     rotate,
     rotated,
 )
-from fedpart.data.corruption import corrupted
-from fedpart.data.sets.topics import topics
-from fedpart.data.splitting.subset import of_classes
+from fedpart.data.sets.synthetic import topics
+from fedpart.data.splitting.parts import of_classes
+from fedpart.data.transformed import corrupted
 
 LABELS = torch.tensor([0, 1, 2])
 NOT_CALLABLE = "text"
@@ -70,7 +70,7 @@ def test_data_sets():
             ("bytes in a dict", ({"a": three.byte()}, torch.zeros(3)), r"inputs\['a'\] are torch.uint8"),
             ("bytes", (three.byte(), LABELS), "float32 for images"),
             ("a number", (torch.tensor(1.0), torch.tensor(1)), "one entry per example"),
-            ("clients below 0", (three, LABELS, None, None, -LABELS), "number the clients from 0"),
+            ("clients below 0", (three, LABELS, None, None, -LABELS), "number them from 0"),
         ]
     )
     array = partial(Dataset, np.zeros((3, 2)), torch.zeros(3))

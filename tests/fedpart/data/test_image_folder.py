@@ -1,10 +1,15 @@
-"""Images in a folder per class: layouts, sizes, the division, what is refused."""
+"""Images in a folder per class: layouts, sizes, the division, links, images of 16 bits."""
 
+import io
 import os
 import pickle
+import struct
+import zlib
+from functools import partial
 
 import numpy as np
 import pytest
+import refusals
 import torch
 from image_files import COLOURS, image, write_class_folders, zipped
 from PIL import Image
@@ -17,7 +22,8 @@ from fedpart.data import (
     load_splits,
     rotated_splits,
 )
-from fedpart.data.images.image_dataset import pixels
+from fedpart.data.image_dataset import pixels
+from fedpart.data.sets.table import table_files
 
 
 @pytest.fixture
@@ -142,3 +148,68 @@ def test_images_may_lie_deeper_in_a_class(divided):
         path.rename(divided / "train" / "red" / "2020" / path.name)
     (divided / "train" / "red" / "2021").mkdir()
     assert torch.equal(load_image_folder(str(divided)).train.inputs, before)
+
+
+def png(depth, kind, channels):
+    """A PNG of 4x4 pixels, by the standard's letter."""
+
+    def chunk(name, content):
+        return (
+            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        )
+
+    rows = (b"\0" + bytes(4 * channels * depth // 8)) * 4
+    head = struct.pack(">IIBBBBB", 4, 4, depth, kind, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def read(content):
+    return pixels(Image.open(io.BytesIO(content)), None, "rgb")
+
+
+def test_more_than_8_bits_are_refused():
+    files = {
+        "RGB": png(16, 2, 3),
+        "RGBA": png(16, 6, 4),
+        "grey with alpha": png(16, 4, 2),
+        "grey": png(16, 0, 1),
+        "PPM of 65535": b"P6 4 4 65535\n" + bytes(96),
+        "PPM of 1023": b"P6 4 4 1023\n" + bytes(96),
+    }
+    refusals.check((what, partial(read, file), "more than 8 bits") for what, file in files.items())
+
+
+@pytest.mark.parametrize("kind, channels", [(2, 3), (6, 4), (0, 1), (4, 2)])
+def test_8_bits_are_read(kind, channels):
+    assert not read(png(8, kind, channels)).any()
+    assert np.array_equal(read(b"P6 4 4 255\n" + bytes(range(48)))[0], np.arange(0, 48, 3).reshape(4, 4))
+
+
+def test_what_a_link_would_count_twice(tmp_path):
+    rows = []
+    for i, (link, to) in enumerate(
+        [("red/latest", "."), ("red/up", ".."), ("red/more", "../blue"), ("red/new.png", "00.png")]
+    ):
+        root = tmp_path / f"{i}"
+        write_class_folders(root, 4, odd=False)
+        load_image_folder(str(root))
+        os.symlink(to, root / link)
+        rows.append((link, partial(load_image_folder, str(root)), "one by a link, .* remove the link"))
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "train.csv").write_text("a,b\n1,2\n")
+    os.symlink("train.csv", tmp_path / "t" / "test.csv")
+    rows.append(("a table", partial(table_files, tmp_path / "t"), "one by a link"))
+    refusals.check(rows)
+
+
+def test_a_class_is_one_however_its_folder_is_written(tmp_path):
+    write_class_folders(tmp_path / "train", 4, odd=False)
+    for part, name in (("train", "Z\u00fcrich"), ("test", "Zu\u0308rich")):
+        (tmp_path / part / name).mkdir(parents=True)
+        Image.new("RGB", (16, 16)).save(tmp_path / part / name / "a.png")
+    assert load_image_folder(str(tmp_path), validation=0).classes == ("Z\u00fcrich", "blue", "green", "red")

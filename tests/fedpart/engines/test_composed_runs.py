@@ -146,29 +146,6 @@ def test_psi_is_learned_from_clients_of_every_size():
     assert any(name.startswith("network.") for name in changed[2])
 
 
-def test_a_mean_of_templates_is_a_mean_of_weights_where_coefficients_are_frozen_and_only_there():
-    """Linearity, which nobody may take for granted where coefficients are trained."""
-
-    def means(coefficients):
-        sharing = {"kind": "bank", "budget": 1400, "coefficients": coefficients}
-        plain = Task(net(dropout=False), samples=1, precision="fp64", sizes=lambda width: net(width, False))
-        only = [{"share": 1.0, "model_options": {"width": 1.0}}]
-        common = {"method": "fedavg", "server": SGDSettings(1.0), "architectures": only, "sharing": sharing}
-        together = run(1, plain, cohort=2, weighting="uniform", **common)
-        (first, second), state = together.metrics[0].cohort, together.state
-        alone = []
-        for client in (first, second):
-            data = shards(EXAMPLES)
-            other = second if client == first else first
-            data[other] = data[client]  # both have the same examples: the mean is the client's
-            alone.append(run(1, plain, data, cohort=2, weighting="uniform", **common).state)
-        composed = [one.module().get_parameter("1.weight") for one in (state, *alone)]
-        return (composed[0] - (composed[1] + composed[2]) / 2).abs().max().item()
-
-    assert means("frozen") < 1e-14
-    assert means("trained") > 1e-5
-
-
 def test_a_network_that_is_taken_out_is_plain_and_psi_keeps_its_names():
     found = run(2)
     x = shard(20, 5).inputs

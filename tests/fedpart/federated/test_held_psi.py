@@ -10,15 +10,16 @@ from torch import nn
 import fedpart.nn.hyperparameters as hyper
 from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
 from fedpart.nn.hyperparameters.affine import AffineAugmentation
-from fedpart.nn.hyperparameters.images.blur import GaussianBlur
-from fedpart.nn.hyperparameters.images.colour import ColourJitter
-from fedpart.nn.hyperparameters.images.cutout import Cutout
-from fedpart.nn.hyperparameters.images.flip import RandomFlip
-from fedpart.nn.hyperparameters.mask import ConcreteMask
-from fedpart.nn.hyperparameters.noise import InputNoise
-from fedpart.nn.hyperparameters.signals.time_mask import TimeMask
-from fedpart.nn.hyperparameters.signals.time_shift import TimeShift
-from fedpart.nn.hyperparameters.text.lora import LoraGate
+from fedpart.nn.hyperparameters.images import (
+    ColourJitter,
+    Cutout,
+    GaussianBlur,
+    RandomFlip,
+    TimeMask,
+    TimeShift,
+)
+from fedpart.nn.hyperparameters.inputs import ConcreteMask, InputNoise
+from fedpart.nn.hyperparameters.lora import LoraGate
 from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.updates.round import CohortSum

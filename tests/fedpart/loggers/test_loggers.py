@@ -1,16 +1,18 @@
 """Loggers of federate() and fit(), and the numbers that they get."""
 
 import json
+from functools import partial
 
 import pytest
+import refusals
 import torch
 from logged_points import as_kept_by, in_lines, written
 from problems import chain_net, shards
 
-from fedpart import Task, federate, fit
+from fedpart import Dataset, Task, federate, fit
 from fedpart.loggers import Logger, Loggers
 from fedpart.loggers.lines import flat, scalars
-from fedpart.loggers.printed import EACH
+from fedpart.loggers.logged import EACH
 
 
 def task():
@@ -151,3 +153,24 @@ def test_the_others_go_on_where_one_fails():
         loggers.log({"round": 1})
     loggers.log({"round": 2})
     assert seen == [{"round": 1}, {"round": 2}] and len(loggers) == 1
+
+
+class Deaf(Logger):
+    def start(self, run):
+        raise OSError("nobody answers")
+
+
+def test_what_is_no_logger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    logged = partial(federate, Task(chain_net(), samples=1), shards([8, 8, 8]), rounds=1)
+    rows = [
+        (["tensorbord"], "Unknown logger 'tensorbord': did you mean 'tensorboard'"),
+        ("tensorboard", r"write \['tensorboard'\]"),
+        ([{"use": "mlflow", "uri": "x"}], "has the keys use and options"),
+        ([3], "'int' is no logger"),
+        ([Dataset], "is no logger"),
+        ([{"use": "wandb", "options": {"mode": "away"}}], "offline or online, not 'away'"),
+        ([{"use": "tensorboard", "options": {"folder": "x"}}], "does not take the options"),
+        ([Deaf()], "The logger Deaf cannot start .nobody answers.; mend or leave it out"),
+    ]
+    refusals.check((says, partial(logged, loggers=loggers), says) for loggers, says in rows)

@@ -26,7 +26,7 @@ from fedpart import (
 )
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.validation import ValidationSet
-from fedpart.partition.rolling import rolled
+from fedpart.partition.nodes import rolled
 from fedpart.partition.space import ParameterSpace
 from simulations.config.load import ConfigError
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fedpart import LocalSettings, SGDSettings, Task, federate
 from fedpart.methods.fjord import FjORD
-from fedpart.partition.rolling import rolled
+from fedpart.partition.nodes import rolled
 from fedpart.partition.space import ParameterSpace
 
 EXAMPLES = [5, 9, 6, 8, 7, 4]

@@ -7,9 +7,8 @@ from torch.nn import functional
 from typer.testing import CliRunner
 
 from fedpart.data import Dataset, Splits, load_splits
-from fedpart.data.sets.topics import MASK, THE, topics
-from fedpart.nn.models.frozen import frozen_resnet, three_channels
-from fedpart.nn.models.lora_text import lora_text
+from fedpart.data.sets.synthetic import MASK, THE, topics
+from fedpart.nn.models.pretrained import frozen_resnet, lora_text, three_channels
 from simulations.pretraining import resnet, text
 from simulations.pretraining.resnet import accuracy, pretrain_resnet
 from simulations.pretraining.text import pretrain_text

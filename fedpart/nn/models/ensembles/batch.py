@@ -1,4 +1,4 @@
-"""BatchEnsemble: one weight, and for each member a matrix of rank one (Wen et al. 2020)."""
+"""Ensembles in one network: BatchEnsemble (Wen et al. 2020), and MIMO (Havasi et al. 2021)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +17,7 @@ from fedpart.nn.models.ensembles.ensemble import (
     layers_of,
     share,
 )
+from fedpart.randomness.noise import order
 
 
 class RankOne(nn.Module):
@@ -27,8 +28,8 @@ class RankOne(nn.Module):
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
-        self.outputs = nn.Parameter(_signs(shape[0]))  # s
-        self.inputs = nn.Parameter(_signs(shape[1]))  # r
+        self.outputs = nn.Parameter(2.0 * torch.randint(2, (shape[0],)) - 1)  # s
+        self.inputs = nn.Parameter(2.0 * torch.randint(2, (shape[1],)) - 1)  # r
 
     def forward(self, weight: Tensor) -> Tensor:
         """The member's weight."""
@@ -40,29 +41,23 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     """Members that share all parameters of the first; each multiplies every weight by a matrix of rank one.
 
     Each convolution and linear layer has ``M (inputs + outputs)`` numbers more than in one network. All
-    members see the same images: a batch is not divided among them.
-
-    Args:
-        members: M networks of one architecture, which are changed.
-        own_norms: whether each keeps the scales and biases of its norms, and the biases of its layers.
-
-    Raises:
-        ValueError: their layers differ.
+    members see the same images: a batch is not divided among them. Members are networks of one architecture,
+    which are changed. With ``own_norms`` each keeps the scales and biases of its norms, and the biases of its
+    layers.
     """
     layers: list[dict[str, Any]] = [layers_of(member) for member in members]
-    if any(one.keys() != layers[0].keys() for one in layers):
+    if any(of_member.keys() != layers[0].keys() for of_member in layers):
         raise ValueError(
-            "The members of a batch ensemble have one architecture, but the layers of two differ; build them "
-            "with the same options."
+            "The members of a batch ensemble have one architecture, but the layers of two differ."
         )
-    for number, one in enumerate(layers):
-        for path, layer in one.items():
+    for number, of_member in enumerate(layers):
+        for path, layer in of_member.items():
             weighted = isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))
-            own = own_norms and (weighted or isinstance(layer, NORMS))
+            apart = own_norms and (weighted or isinstance(layer, NORMS))
             first = layers[0][path]
             if number:
                 for name, parameter in first.named_parameters(recurse=False):
-                    if not (own or (weighted and name == "weight")):
+                    if not (apart or (weighted and name == "weight")):
                         share(layer, name, parameter)
             if weighted:
                 parametrize.register_parametrization(layer, "weight", RankOne(layer.weight.shape))
@@ -72,12 +67,45 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     return Ensemble(members)
 
 
-def _signs(count: int) -> Tensor:
-    return 2.0 * torch.randint(2, (count,)) - 1
-
-
 @ENSEMBLES.register("batch")
 def batch(build: BuildMember, members: Sequence[Member], own_norms: bool = False) -> Ensemble:
     """:func:`batch_ensemble` of members that are described."""
-    one = equal("batch", members)
-    return batch_ensemble([build(one) for _ in members], own_norms)
+    member = equal("batch", members)
+    return batch_ensemble([build(member) for _ in members], own_norms)
+
+
+class Mimo(Ensemble):
+    """Members that are subnetworks of one network, each with an input and an output of its own.
+
+    The network takes ``[B, M channels, ...]``, and returns ``[B, M K]``. In training a row of its input has M
+    images of the batch, by random permutations, and the outputs are put back in the order of the images.
+    Otherwise it has M times the same image. No image is repeated in a batch, or given to several members at
+    once.
+    """
+
+    def __init__(self, network: nn.Module, members: int) -> None:
+        super().__init__([network])
+        self.count = members
+
+    @property
+    def ties_examples(self) -> bool:
+        """Whether an example's outputs depend on the others of its batch; the network is not partitioned."""
+        return self.count > 1
+
+    def __len__(self) -> int:
+        return self.count
+
+    def forward(self, x: Tensor, *, only: Sequence[int] | None = None) -> Tensor:
+        places = [order(len(x), x).argsort() for _ in range(self.count - 1)] if self.training else []
+        shown = [x, *(x[place] for place in places)] if self.training else [x] * self.count
+        outputs = self.members[0](torch.cat(shown, 1))
+        each = outputs.view(len(x), self.count, -1).unbind(1)
+        if places:
+            each = (each[0], *(part[at.argsort()] for part, at in zip(each[1:], places, strict=True)))
+        return torch.stack(each if only is None else [each[i] for i in only], 1)
+
+
+@ENSEMBLES.register("mimo")
+def mimo(build: BuildMember, members: Sequence[Member]) -> Mimo:
+    """:class:`Mimo` of members that are described."""
+    return Mimo(build(equal("mimo", members), len(members)), len(members))

@@ -1,11 +1,13 @@
 """What an ensemble is, what its members may share, and the one whose members share nothing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from fedpart.nn.models.base import MODELS
 from fedpart.registry import Registry
 
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
@@ -80,3 +82,63 @@ def layers_of(member: nn.Module) -> dict[str, nn.Module]:
 def share(layer: nn.Module, name: str, parameter: Tensor) -> None:
     """Tie a parameter: ``layer`` has another layer's in the place of its own."""
     layer.register_parameter(name, parameter)  # type: ignore[arg-type]
+
+
+_EXAMPLE = "model_options: {members: [{model: wrn, depth: 10, width: 1, times: 4}]}"
+
+
+@MODELS.register("ensemble")
+def ensemble(
+    num_classes: int,
+    input_shape: tuple[int, ...],
+    members: Sequence[Mapping[str, Any]],
+    kind: str = "deep",
+    options: Mapping[str, Any] | None = None,
+    dropout: float | None = None,
+    temperature: float = 0.1,
+) -> nn.Module:
+    """Several networks in one, for the likelihood ``ensemble``.
+
+    Args:
+        members: of each its ``model``, by name, and that model's options: ``{model: wrn, depth: 16}``;
+            ``times`` stands for so many equal ones.
+        kind: what they share: ``deep`` nothing, ``batch`` all but factors of rank one, ``mimo`` all but input
+            and output, ``slimmable`` and ``universally_slimmable`` leading slices, ``composed`` templates or
+            bases (SuperWeight Networks); or ``package.module:callable``, which is called with
+            ``(build, members, **options)``.
+        options: of the kind.
+        dropout: initial rate of learned dropout in the members whose model takes one; None for none.
+    """
+    described = list(_members(members))
+    if not described:
+        raise ValueError(f"An ensemble needs members; for instance {_EXAMPLE}.")
+
+    def build(member: Member, images: int = 1) -> nn.Module:
+        """A member's network; for several images at a time, stacked on the first dimension of one."""
+        shape = (images * input_shape[0], *input_shape[1:])
+        common = {"num_classes": images * num_classes, "input_shape": shape}
+        known = inspect.signature(MODELS.resolve(member.model)).parameters
+        wanted = {"dropout": dropout, "temperature": temperature}
+        common |= {name: value for name, value in wanted.items() if name in known}
+        clash = sorted(common.keys() & member.options.keys())
+        if clash:
+            raise ValueError(
+                f"A member has no {clash[0]} of its own, for all of them have the same; leave it out there."
+            )
+        network: nn.Module = MODELS.make(member.model, {**member.options, **common})
+        return network
+
+    return ENSEMBLES.make(kind, {"build": build, "members": described, **(options or {})})  # type: ignore[no-any-return]
+
+
+def _members(described: Sequence[Mapping[str, Any]]) -> Iterator[Member]:
+    for member in described:
+        if not isinstance(member, Mapping) or "model" not in member:
+            raise ValueError(
+                f"A member of an ensemble names its model, got {member!r}; for instance {_EXAMPLE}."
+            )
+        times = member.get("times", 1)
+        if type(times) is not int or times < 1:
+            raise ValueError(f"times is a whole number of members of at least 1, got {times!r}.")
+        options = {key: value for key, value in member.items() if key not in ("model", "times")}
+        yield from [Member(member["model"], options)] * times

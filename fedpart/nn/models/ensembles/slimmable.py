@@ -14,6 +14,7 @@ from fedpart.nn.models.ensembles.ensemble import (
     layers_of,
     share,
 )
+from fedpart.randomness.noise import order
 from fedpart.registry import nearest
 
 
@@ -30,15 +31,11 @@ class Leading(nn.Module):
 
 
 def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
-    """Have members use leading slices of the widest one's parameters in the place of their own.
+    """Have members use leading slices of the widest one's parameters; the number of the widest one.
 
-    Args:
-        members: networks, which are changed. Each layer of a narrower one has the name of a layer of the
-            widest one, whose parameters are at least as long in every dimension.
-        own_norms: whether each keeps the scales and biases of its norms.
-
-    Returns:
-        The number of the widest one.
+    The networks are changed. Each layer of a narrower one has the name of a layer of the widest one, whose
+    parameters are at least as long in every dimension. With ``own_norms`` each keeps the scales and biases of
+    its norms.
     """
     sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
     largest = sizes.index(max(sizes))
@@ -54,8 +51,7 @@ def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
                     f"A member has a layer {path!r} that the widest one does not have: {nearest(path, wide)}"
                 )
             for name, parameter in list(layer.named_parameters(recurse=False)):
-                whole = getattr(wide[path], name)
-                _slice(layer, name, parameter, whole, path)
+                _slice(layer, name, parameter, getattr(wide[path], name), path)
     return largest
 
 
@@ -89,3 +85,44 @@ def slimmable(members: Sequence[nn.Module], own_norms: bool = True) -> Ensemble:
 @ENSEMBLES.register("slimmable")
 def _slimmable(build: BuildMember, members: Sequence[Member], own_norms: bool = True) -> Ensemble:
     return slimmable([build(member) for member in members], own_norms)
+
+
+class UniversallySlimmable(Ensemble):
+    """Networks of several widths, each once, with one set of weights, norms included.
+
+    A pass of training computes the largest and the smallest one, and ``drawn - 2`` others by chance (the
+    sandwich rule), in the order of members. Any other pass computes all. The published BatchNorm is
+    calibrated for every width after training; GroupNorm need not be.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
+        sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
+        if not 2 <= drawn <= len(members):
+            raise ValueError(
+                f"A step trains two members or more, at most all {len(members)}, got drawn: {drawn}."
+            )
+        if len(set(sizes)) < len(sizes):
+            raise ValueError(
+                "Two members of a universally slimmable network have one width; give each width once."
+            )
+        self.ends = (nested(members, own_norms=False), sizes.index(min(sizes)))
+        super().__init__(members)
+        self.drawn = drawn
+
+    def forward(self, x: Tensor, *, only: Sequence[int] | None = None) -> Tensor:
+        if self.training and only is None and self.drawn < len(self):
+            only = self._sandwich(x)
+        return super().forward(x, only=only)
+
+    def _sandwich(self, x: Tensor) -> list[int]:
+        others = [i for i in range(len(self)) if i not in self.ends]
+        places = order(len(others), x).argsort()[: self.drawn - 2].tolist()
+        return sorted({*self.ends, *(others[place] for place in places)})
+
+
+@ENSEMBLES.register("universally_slimmable")
+def universally_slimmable(
+    build: BuildMember, members: Sequence[Member], drawn: int = 4
+) -> UniversallySlimmable:
+    """:class:`UniversallySlimmable` of members that are described."""
+    return UniversallySlimmable([build(member) for member in members], drawn)

@@ -32,11 +32,8 @@ def coefficients(**components):
 
 def at(family, align_corners=True, **components):
     """Images under one fixed map."""
-    matrix = (
-        minmax_matrix(theta(**components))
-        if family == "minmax"
-        else generator_matrix(coefficients(**components))
-    )
+    minmax = family == "minmax"
+    matrix = minmax_matrix(theta(**components)) if minmax else generator_matrix(coefficients(**components))
     return lambda x: warp(x, matrix, align_corners=align_corners)
 
 
@@ -58,16 +55,9 @@ def test_one_pixel_shift(family, align_corners, size):
     x = images(*size)
     spans = [n - 1 if align_corners else n for n in size]
     right = at(family, align_corners, shift_x=2 / spans[1])(x)
-    expected = F.pad(x, (0, 1))[..., 1:]
-    torch.testing.assert_close(right, expected, **TIGHT)
+    torch.testing.assert_close(right, F.pad(x, (0, 1))[..., 1:], **TIGHT)
     down = at(family, align_corners, shift_y=2 / spans[0])(x)
     torch.testing.assert_close(down, F.pad(x, (0, 0, 0, 1))[..., 1:, :], **TIGHT)
-    torch.testing.assert_close(right[..., :-1], torch.roll(x, -1, 3)[..., :-1], **TIGHT)
-
-
-def test_a_shift_of_one_is_half_the_image():
-    x = images()
-    torch.testing.assert_close(at("minmax", False, shift_x=1.0)(x)[..., :4], x[..., 4:], **TIGHT)
 
 
 def test_identity_leaves_images_unchanged(subtests):
@@ -113,20 +103,6 @@ def test_generator_matrix_is_the_exponential_of_the_generators():
     torch.testing.assert_close(generator_matrix(draws), expected[:, :2])
 
 
-@pytest.mark.parametrize(
-    ("components", "matrix"),
-    [
-        ({"scale": 0.3}, [[math.exp(0.3), 0, 0], [0, math.exp(0.3), 0]]),
-        ({"stretch": 0.3}, [[math.exp(0.3), 0, 0], [0, math.exp(-0.3), 0]]),
-        ({"shear": 0.3}, [[math.cosh(0.3), math.sinh(0.3), 0], [math.sinh(0.3), math.cosh(0.3), 0]]),
-        ({"shift_x": 0.3, "shift_y": -0.1}, [[1, 0, 0.3], [0, 1, -0.1]]),
-    ],
-)
-def test_generators_one_by_one(components, matrix):
-    found = generator_matrix(coefficients(**components))[0]
-    torch.testing.assert_close(found, torch.tensor(matrix, dtype=torch.float64))
-
-
 def test_minmax_samples_lie_between_minimum_and_maximum():
     transform = AffineAugmentation("minmax", 0.0)
     with torch.no_grad():
@@ -140,19 +116,6 @@ def test_minmax_samples_lie_between_minimum_and_maximum():
         assert values.std().item() == pytest.approx((high - low) / math.sqrt(12), abs=0.01)
     correlation = torch.corrcoef(torch.stack([matrices[:, 0, 2], matrices[:, 0, 0]]))[0, 1]
     assert abs(correlation) < 0.05
-
-
-def test_centred_is_minmax_in_other_coordinates():
-    half = [0.5, 0.1, 0.2, 0.3, 0.0, 0.1, 0.4]
-    families = [AffineAugmentation(family, half) for family in ("minmax", "centred")]
-    torch.testing.assert_close(families[1].range, torch.tensor([IDENTITY, half]))
-    drawn = []
-    for transform in families:
-        with Noise(NoiseKey(0, "test")).active():
-            drawn.append(transform.sample(50))
-    torch.testing.assert_close(drawn[0], drawn[1])
-    torch.testing.assert_close(families[0].widths(), families[1].widths())
-    assert families[0].physical() == pytest.approx(families[1].physical(), abs=1e-5)
 
 
 @pytest.mark.parametrize("family", ["minmax", "centred"])
@@ -202,9 +165,8 @@ def test_scales_are_factors_in_every_family():
     """A single generator of scale c zooms by e^c."""
     lila = AffineAugmentation("lila", [0.0, 0.0, 0.0, 0.5, 0.2, 0.0])
     values = lila.physical()
-    assert values["scale_x_min"] == pytest.approx(math.exp(-0.5)) and values["scale_x_max"] == pytest.approx(
-        math.exp(0.5)
-    )
+    ends_of_x = [values[f"scale_x_{end}"] for end in ("min", "max")]
+    assert ends_of_x == pytest.approx([math.exp(-0.5), math.exp(0.5)])
     assert values["scale_y_max"] == pytest.approx(math.exp(0.2)) and values["shear_max"] == 0
     ends = generator_matrix(coefficients(scale=0.35))[0]
     torch.testing.assert_close(ends[:, :2], math.exp(0.35) * torch.eye(2, dtype=torch.float64))
@@ -254,6 +216,7 @@ def test_where_ranges_start():
 
 def test_centred_coordinates_describe_the_same_distribution():
     minmax, centred = AffineAugmentation("minmax", 0.3), AffineAugmentation("centred", 0.3)
+    torch.testing.assert_close(centred.range, torch.tensor([IDENTITY, [0.3] * 7]))
     with torch.no_grad():  # move the centres, widen the ranges
         low, high = minmax.range[0] - 0.1, minmax.range[1] + 0.3
         minmax.range.copy_(torch.stack([low, high]))

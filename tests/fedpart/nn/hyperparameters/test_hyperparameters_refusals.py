@@ -24,7 +24,7 @@ from fedpart import (
     fold_lora,
     learn_lora,
 )
-from fedpart.nn.hyperparameters.soft_edges import check_softness
+from fedpart.nn.hyperparameters.base import check_softness
 
 FAMILIES = "Unknown affine family 'lie'; choose one of minmax, centred, schwobel, symmetric, aug"
 SEVEN = r"minmax family starts from one number or 7 \(angle, .*\), got 6"
@@ -49,7 +49,7 @@ def test_options():
             (ConcreteDropout, {"rate": 0.0}, f"{RATE}, got 0.0; leave the layer out for 0"),
             (ConcreteDropout, {"rate": 1.0}, RATE),
             (ConcreteDropout, {"rate": math.nan}, RATE),
-            (ConcreteDropout, {"temperature": 0.0}, "of concrete dropout is positive, got 0.0"),
+            (ConcreteDropout, {"temperature": 0.0}, "of a relaxation is positive, got 0.0"),
             (Cutout, {"softness": 0.0}, SOFT),
             (Cutout, {"side": math.nan}, "finite fraction of the image, got nan"),
             (FrequencyMask, {"softness": -1.0}, SOFT),
@@ -63,7 +63,7 @@ def test_options():
             (RandomFlip, {"probability": 0.0}, f"{RATE}, got 0.0; leave the flip out for 0"),
             (RandomFlip, {"probability": math.nan}, RATE),
             (RandomFlip, {"axis": "diagonal"}, "Unknown axis 'diagonal' .*; choose one of horizontal, ver"),
-            (RandomFlip, {"temperature": 0.0}, "temperature of a flip is positive, got 0.0"),
+            (RandomFlip, {"temperature": 0.0}, "temperature of a relaxation is positive, got 0.0"),
             (TimeMask, {"softness": -1.0}, SOFT),
             (TimeMask, {"width": math.inf}, "finite fraction of its axis, got inf"),
             (TimeShift, {"outside": "wrap"}, OUTSIDE),
@@ -101,8 +101,8 @@ def test_masks():
             ({"probability": 0.0}, f"{RATE}, got 0.0; use FixedMask"),
             ({"probability": 1.0}, f"{RATE}, got 1.0"),
             ({"probability": math.nan}, f"{RATE}, got nan"),
-            ({"temperature": 0.0}, "temperature of a concrete mask is positive, got 0.0"),
-            ({"temperature": math.inf}, "temperature of a concrete mask is positive, got inf"),
+            ({"temperature": 0.0}, "temperature of a relaxation is positive, got 0.0"),
+            ({"temperature": math.inf}, "temperature of a relaxation is positive, got inf"),
         ]
     ]
     rows += [

@@ -1,12 +1,13 @@
-"""Masks over input features: what they let through, their gradient, their noise."""
+"""Masks over input features, and noise on inputs: what they let through, their gradient, their noise."""
 
 import math
 
 import pytest
 import torch
+from every_way import assert_learned_every_way
 from torch import nn
 
-from fedpart import Batch, ConcreteMask, FixedMask, Task, federate
+from fedpart import Batch, ConcreteMask, FixedMask, InputNoise, Task, federate, normal
 from fedpart.randomness.noise import Noise, NoiseKey
 
 
@@ -14,9 +15,6 @@ def sampled(mask, rows=1, seed=0, counter=()):
     """The mask's values, ``[rows, features]``."""
     with Noise(NoiseKey(seed, "test", counter)).active():
         return mask(torch.ones(rows, mask.features))
-
-
-# FixedMask
 
 
 @pytest.mark.parametrize(
@@ -29,9 +27,6 @@ def test_fixed_mask_keeps_the_same_features_of_every_row(kept):
     assert torch.equal(FixedMask(5, 5)(x), x)
     double = FixedMask(5, kept)(x.double())
     assert double.dtype == torch.float64 and torch.equal(double.float(), masked)
-
-
-def test_any_features_can_be_kept():
     assert FixedMask(4, [0, 1, 0, 1])(torch.ones(1, 4)).tolist() == [[0, 1, 0, 1]]
 
 
@@ -74,9 +69,6 @@ def test_fedpart_learns_through_masks():
     learned = federate(masked_task(ConcreteMask(4), samples=3), shards, **options)
     assert list(learned.psi) == [f"concrete_mask.keep[{i}] [%]" for i in range(4)]
     assert all(value != 50 for value in learned.psi.values())
-
-
-# ConcreteMask
 
 
 def test_mean_over_the_noise():
@@ -158,8 +150,24 @@ def test_extreme_noise_and_logits_stay_finite():
     assert out.isfinite().all() and mask.logit.grad.isfinite().all() and out.min() > 0.999
 
 
-def test_physical():
-    values = ConcreteMask(3, 0.2).physical()
-    assert list(values) == ["keep[0] [%]", "keep[1] [%]", "keep[2] [%]"]
-    assert values["keep[2] [%]"] == pytest.approx(20.0, abs=1e-4)
-    assert FixedMask(3, 2).physical() == {}
+@pytest.mark.parametrize("place", ["transform", "layer"])
+@pytest.mark.parametrize("shape", [(5,), (2, 6), (3, 6, 6)])
+def test_it_is_learned_every_way(place, shape):
+    assert_learned_every_way(**{place: InputNoise(0.2)}, shape=shape)
+
+
+def test_what_is_added_is_the_deviation_times_the_runs_normal_noise():
+    key, x = NoiseKey(0, "test"), torch.randn(40, 3, 5)
+    noise = InputNoise(0.3)
+    with Noise(key).active():
+        out = noise(x)
+    with Noise(key).active():
+        drawn = normal(x.shape, like=x)
+    torch.testing.assert_close(out, x + 0.3 * drawn)
+    out.sum().backward()
+    torch.testing.assert_close(noise.log_std.grad, 0.3 * drawn.sum())
+    assert noise.eval()(x).ne(x).all()
+
+
+def test_the_type_stays():
+    assert InputNoise()(torch.zeros(3, 2, dtype=torch.bfloat16)).dtype == torch.bfloat16

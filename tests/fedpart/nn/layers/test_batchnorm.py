@@ -1,14 +1,20 @@
-"""BatchNorm replaced: by GroupNorm with its scale and bias, or by itself with constant statistics."""
+"""BatchNorm replaced, GroupNorm behind what has no gradient, and modules that are copied."""
 
 import copy
+import subprocess
+import sys
+from functools import partial
 
 import pytest
+import refusals
 import torch
+from places import importing
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import Task, replace_batchnorm
+from fedpart import Batch, Task, federate, replace_batchnorm
 from fedpart.nn.layers import FrozenBatchNorm
+from fedpart.nn.layers.copying import copied
 
 
 def trained(layer):
@@ -138,3 +144,115 @@ def test_without_running_statistics_there_is_nothing_to_freeze():
     with pytest.raises(ValueError, match=way_out):
         replace_batchnorm(module, "frozen")
     assert isinstance(replace_batchnorm(module, "group")[1], nn.GroupNorm)
+
+
+class NormAndReLU(nn.BatchNorm1d):
+    """As some libraries have it: more than its base class does."""
+
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+def test_layers_that_cannot_be_replaced():
+    plain, derived = nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4), NormAndReLU(4))
+    lazy = [nn.Sequential(nn.LazyBatchNorm1d(affine=affine).eval()) for affine in (True, False)]
+    kinds = "replaced by 'group' or by 'frozen', not by"
+    rows = [(plain, by, rf"{kinds} {by!r}") for by in ("layer", "", None)]
+    for by in ("group", "frozen"):
+        rows.append((derived, by, r"NormAndReLU is a BatchNorm .*; call layer.eval\(\) to keep"))
+        rows += [(m, by, r"LazyBatchNorm1d is not known yet; .* module\(inputs\[:2\]\)") for m in lazy]
+    refusals.check(
+        (f"{i}: {module} by {by}", partial(replace_batchnorm, module, by), says)
+        for i, (module, by, says) in enumerate(rows)
+    )
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+def network(frozen):
+    torch.manual_seed(0)
+    body, head = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+    body.requires_grad_(not frozen)
+    return nn.Sequential(body, nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+"""
+STEP = """
+from fedpart import Batch, Task
+
+task = Task(network(True), samples=1, channels_last=True, precision={precision!r})
+task = task.replace()  # which does not guard it twice
+w = {{name: p.detach().requires_grad_() for name, p in task.module.named_parameters() if p.requires_grad}}
+batch = Batch(torch.rand(6, 3, 8, 8), torch.arange(6) % 5)
+task.loss(w, task.psi_space.initial(), batch, None).backward()
+assert w["1.weight"].grad.any()
+assert len(task.module[1]._forward_pre_hooks) == 1
+"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_its_own_numbers_are_trained_behind_frozen_ones(precision):
+    """In a process of its own, which a segmentation fault would end."""
+    code = NETWORK + STEP.format(precision=precision)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": importing(__file__)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_gradient_is_that_of_the_other_memory_format():
+    found = []
+    for channels_last in (False, True):
+        scope = {}
+        exec(NETWORK, scope)
+        task = Task(scope["network"](True), samples=1, channels_last=channels_last, precision="fp64")
+        w = {
+            name: p.detach().requires_grad_() for name, p in task.module.named_parameters() if p.requires_grad
+        }
+        torch.manual_seed(1)
+        batch = Batch(torch.rand(6, 3, 8, 8, dtype=torch.float64), torch.arange(6) % 5)
+        found.append(torch.autograd.grad(task.loss(w, task.psi_space.initial(), batch, None), [*w.values()]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    assert isinstance(task.module[1], nn.GroupNorm)
+
+
+class Keeps(nn.Module):
+    """As one does to look at features."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        self.features = torch.tanh(self.body(x))
+        self.more = {"same": self.features, "others": [2 * self.features, 3 * self.features]}
+        return self.head(self.features)
+
+
+def test_activations_are_copied_without_their_gradient():
+    net, x = Keeps(), torch.ones(5, 4)
+    net(x)
+    new = copied(net)
+    assert new.features.is_leaf and torch.equal(new.features, net.features)
+    assert new.more["same"] is new.features and new.features is not net.features
+    assert all(map(torch.equal, new.more["others"], net.more["others"]))
+    assert not net.features.is_leaf
+    assert new.body.weight is not net.body.weight and torch.equal(new(x), net(x))
+
+
+def test_a_task_of_such_a_network_is_made_and_made_again():
+    net, x = Keeps(), torch.ones(5, 4)
+    net(x)
+    task = Task(net, samples=2)
+    w = task.parameter_space(1).tensors(task.parameter_space(1).initial().requires_grad_())
+    task.outputs(w, task.psi_space.initial(), x, None)
+    assert task.module.features.requires_grad
+    assert task.replace(samples=1).samples == 1
+
+
+def test_a_result_of_such_a_network_is_a_module():
+    clients = [(torch.rand(3, 4), torch.randint(2, (3,))) for _ in range(4)]
+    options = {"validation": clients[0], "evaluation_samples": 1, "evaluate_every": 1}
+    result = federate(Task(Keeps(), samples=2), clients, rounds=1, chunks=(0.5, 0.5), **options)
+    assert result.module()(torch.ones(5, 4)).shape == (5, 2)

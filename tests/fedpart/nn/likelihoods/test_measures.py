@@ -16,7 +16,7 @@ from fedpart.nn.likelihoods import (
     Poisson,
 )
 from fedpart.nn.likelihoods import TokenClassification as Tokens
-from fedpart.nn.likelihoods.from_model import FromModel
+from fedpart.nn.likelihoods.base import FromModel
 
 N, K, T, BINS = 60, 3, 4, 15
 

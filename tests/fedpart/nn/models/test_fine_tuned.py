@@ -11,10 +11,9 @@ from torchvision.transforms import Normalize
 
 from fedpart import Dataset, Federation, FederationSettings, LocalSettings, Protocol, Task
 from fedpart.data import random_subset
-from fedpart.data.sets.topics import LENGTH, WORDS, topics
+from fedpart.data.sets.synthetic import LENGTH, WORDS, topics
 from fedpart.engines import LocalEngine
-from fedpart.nn.models.frozen import frozen_resnet
-from fedpart.nn.models.lora_text import lora_text
+from fedpart.nn.models.pretrained import frozen_resnet, lora_text
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,26 @@
-"""The networks of the experiments."""
+"""The networks of the experiments: sizes, narrow ones in wide ones, parts as hyperparameters."""
 
 import math
 
 import pytest
 import torch
+from finite_differences import assert_psi_gradient
 from torch import nn
 
-from fedpart import ConcreteDropout, RandomPartition, Task
-from fedpart.nn.models import MODELS, mlp, mnist_cnn, resnet9
+from fedpart import (
+    AdamSettings,
+    Batch,
+    ConcreteDropout,
+    Dataset,
+    RandomPartition,
+    SGDSettings,
+    Task,
+    Training,
+    TrainingSettings,
+)
+from fedpart.nn.models import MODELS, heterofl_cnn, mlp, mnist_cnn, resnet9, resnet_v2, wrn
+from fedpart.partition.nested import leading
+from fedpart.partition.space import ParameterSpace
 
 ELSEWHERE = {"frozen_resnet", "lora_text", "ensemble"}  # test_fine_tuned.py, ensembles/
 
@@ -105,3 +118,148 @@ def test_resnet9_partitions():
 def test_resnet9_dropout_in_stages():
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2, dropout_in="stage"))
     assert task.psi_names == tuple(f"stage{i}.dropout.logit" for i in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("width", "numbers"), [(1.0, 1_556_874), (0.5, 391_370), (0.25, 98_922), (0.125, 25_274), (0.0625, 6_594)]
+)
+def test_published_numbers_of_parameters(width, numbers):
+    """As the table of Flower's baseline has them: 1,556.874 K to 6.594 K."""
+    module = heterofl_cnn(width=width)
+    assert sum(parameter.numel() for parameter in module.parameters()) == numbers
+    assert len(leading(ParameterSpace(heterofl_cnn()), ParameterSpace(module).entries)) == numbers
+
+
+def test_the_scaler_makes_up_for_units_that_are_not_there_while_training():
+    torch.manual_seed(0)
+    narrow = heterofl_cnn(width=0.5)
+    convolved = narrow[0](x := torch.rand(2, 1, 28, 28))
+    assert torch.equal(narrow.train()[1](convolved), convolved * 2)
+    assert torch.equal(narrow.eval()[1](convolved), convolved)
+    assert not any("Scaler" in type(layer).__name__ for layer in heterofl_cnn(width=0.5, scaler=False))
+    first = heterofl_cnn(scaler=False)[:3]
+    part = heterofl_cnn(width=0.5, scaler=False)[:3]
+    part.load_state_dict({name: value[:32] for name, value in first.state_dict().items()})
+    torch.testing.assert_close(part(x), first(x)[:, :32])  # its norm's groups are the same
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "numbers"),
+    [(28, 10, 36_479_194), (10, 1, 77_850), (10, 2, 303_706), (16, 1, 175_066), (16, 2, 691_674)],
+)
+def test_published_numbers_of_wide_networks(depth, width, numbers):
+    with torch.device("meta"):
+        network = wrn(depth=depth, width=width)
+    assert sum(parameter.numel() for parameter in network.parameters()) == numbers
+    norms = [layer for layer in network.modules() if isinstance(layer, nn.GroupNorm)]
+    assert len(norms) == 2 * 3 * (depth - 4) // 6 + 1, "two a block, and the last, as BatchNorm is published"
+    convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    assert len(convolutions) == depth - 3 + (2 if width == 1 else 3), "shortcuts besides"
+
+
+def test_a_narrow_network_is_the_leading_corner_of_a_wide_one():
+    wide, narrow = wrn(width=1.5, depth=10), wrn(width=1, depth=10)
+    assert isinstance(wide.stage1[0].shortcut, nn.Conv2d) and narrow.stage1[0].shortcut is None
+    x = torch.rand(2, 16, 8, 8)
+    for part, whole in ((narrow.stage2[0].norm2, wide.stage2[0].norm2), (narrow.norm, wide.norm)):
+        images = torch.rand(2, whole.num_channels, 8, 8)
+        torch.testing.assert_close(
+            part(images[:, : part.num_channels]), whole(images)[:, : part.num_channels]
+        )
+    assert narrow.stage2(narrow.stage1(x)).shape == (2, 32, 4, 4), "the second stage halves the image"
+
+
+EXTRACTOR = ("stem.*", "stage1.*", "stage2.*")
+
+
+def numbers(*networks):
+    return sum(p.numel() for network in networks for p in network.parameters())
+
+
+def test_resnet_20_is_derived_number_by_number():
+    network = resnet_v2()
+    head = (network.stem, network.stage1, network.stage2)
+    threes = [
+        layer.weight.numel()
+        for part in head
+        for layer in part.modules()
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)
+    ]
+    assert (len(threes), sum(threes)) == (13, 9 * (3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32))
+    shortcut, norms = 16 * 32, 2 * (6 * 16 + 16 + 5 * 32)
+    assert numbers(*head) == sum(threes) + shortcut + norms == 66_000
+    norms += 2 * (32 + 5 * 64 + 64)
+    rest = 9 * (32 * 64 + 5 * 64 * 64) + 32 * 64 + 65 * 10
+    assert numbers(network) == sum(threes) + shortcut + rest + norms == 272_282
+    assert {layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)} == {2}
+    same = wrn(depth=22, width=1)
+    assert numbers(network) == numbers(same), "groups have no numbers of their own"
+
+
+def test_resnet_50_for_tinyimagenet():
+    network = resnet_v2(200, (3, 64, 64), depth=50)
+    threes = [
+        layer for layer in network.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)
+    ]
+    assert len(threes) == 1 + 3 * 8 * 2
+    with torch.no_grad():
+        assert network(torch.rand(1, 3, 64, 64)).shape == (1, 200)
+
+
+def extractor_task(**options):
+    torch.manual_seed(0)
+    network = resnet_v2(5, (2, 8, 8), depth=8, width=2, groups=1)
+    return Task(network, hyperparameters=EXTRACTOR, samples=1, **options)
+
+
+def test_two_stages_are_psi_and_no_weights():
+    task = extractor_task()
+    weights = {entry.name for entry in task.parameter_space(3).entries}
+    assert weights.isdisjoint(task.psi_names)
+    assert weights | set(task.psi_names) == dict(task.module.named_parameters()).keys()
+    assert {name.partition(".")[0] for name in weights} == {"stage3", "norm", "classes"}
+
+
+def test_gradients_reach_every_number_of_the_extractor():
+    task = extractor_task(precision="fp64")
+    assert_psi_gradient(task, torch.rand(3, 2, 8, 8, dtype=torch.float64))
+
+
+def test_psi_has_no_gradient_through_later_partitions():
+    """L_ML scores D_k by subnetwork k-1 (Eq. 4): the Jacobian by w_k is exactly 0."""
+    task = extractor_task(precision="fp64")
+    settings = TrainingSettings(chunks=(0.5, 0.5), iterations=1)
+    images = torch.rand(8, 2, 8, 8, dtype=torch.float64)
+    state = Training(task, Dataset(images, torch.arange(8) % 5), settings)
+    w = state.w.clone().requires_grad_()
+    psi = state.psi.clone().requires_grad_()
+    batch = Batch(images, torch.arange(8) % 5)
+    for k in (1, 2):
+        loss = task.loss(state.partition.materialise(w, k), psi, batch, None)
+        (gradient,) = torch.autograd.grad(loss, psi, create_graph=True)
+        (jacobian,) = torch.autograd.grad(gradient.square().sum(), w)
+        first, second = (jacobian[state.partition.slice(j)] for j in (1, 2))
+        assert first.any() and bool(second.any()) == (k == 2)
+
+
+@pytest.mark.parametrize("method", ["partitioned", "validation"])
+def test_at_a_rate_that_moves_nothing_the_last_stage_is_trained_on_random_features(method):
+    data = Dataset(torch.rand(40, 2, 8, 8), torch.arange(40) % 5)
+    learned = extractor_task()
+    frozen = resnet_v2(5, (2, 8, 8), depth=8, width=2, groups=1)
+    frozen.load_state_dict(learned.module.state_dict())
+    for part in (frozen.stem, frozen.stage1, frozen.stage2):
+        part.requires_grad_(False)
+    settings = TrainingSettings(
+        chunks=(0.5, 0.5), method=method, optimiser=SGDSettings(0.1, 0.9), optimiser_psi=AdamSettings(1e-30)
+    )
+    still, without = (Training(task, data, settings) for task in (learned, Task(frozen, samples=1)))
+    start = still.w.clone()
+    for step in range(6):
+        k, batch = 1 + step % still.partition.chunks, data.subset(range(6 * step, 6 * step + 8))
+        for state in (still, without):
+            state.parameter_step(k, batch)
+        still.psi_step(2, batch)
+    assert still.w.equal(without.w)
+    assert all(not still.w[still.partition.slice(k)].equal(start[still.partition.slice(k)])
+               for k in range(1, 1 + still.partition.chunks))  # fmt: skip

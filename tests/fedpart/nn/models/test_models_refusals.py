@@ -11,7 +11,7 @@ from torchvision.models import resnet18
 from fedpart import Dataset, ParameterSpace, Task, Training, TrainingSettings
 from fedpart.nn.models import MODELS, digits_cnn, fixup_resnet, heterofl_cnn, mlp, resnet9, resnet_v2, wrn
 from fedpart.nn.models.ensembles import Ensemble, UniversallySlimmable, batch_ensemble, slimmable
-from fedpart.nn.models.frozen import frozen_resnet
+from fedpart.nn.models.pretrained import frozen_resnet
 
 TWO = {"num_classes": 2, "input_shape": (4,)}
 CNN = {"model": "digits_cnn", "width": 0.5}

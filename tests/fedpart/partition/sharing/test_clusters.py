@@ -1,12 +1,16 @@
-"""Algorithm 1 by union-find, and the similarity of gradients that it is given."""
+"""Algorithm 1 by union-find, similarities of gradients, and options that do not fit."""
 
 import itertools
 import math
 import random
+from functools import partial
 
 import pytest
+import refusals
 import torch
+from torch import nn
 
+from fedpart.partition.sharing import SHARINGS
 from fedpart.partition.sharing.learned import crop_similarity, merged
 
 EXAMPLE = {("a", "b"): 0.9, ("c", "d"): 0.8, ("b", "c"): 0.7}
@@ -67,3 +71,35 @@ def test_gradients_that_say_nothing():
         crop_similarity(torch.ones(2, 2), torch.ones(2, 2, 3, 3))
     with pytest.raises(ValueError, match="is not a number"):
         merged({("a", "b"): math.nan}, 0.5)
+
+
+ROWS = [
+    ("bank", {"clusters": "width"}, "clusters are layer, depth, or lists"),
+    ("bank", {"templates": 0}, "templates is a whole number, at least 1"),
+    ("bank", {"budget": "400"}, "budget is a whole number, at least 1"),
+    ("bank", {"clusters": ["0", "1"]}, "lists of lists of layers"),
+    ("bank", {"clusters": 5}, "lists of lists of layers"),
+    ("bank", {"coupled": "yes"}, "coupled is true or false"),
+    ("bank", {"clusters": [["convx"]]}, "matches 'convx' of clusters; they are 0, 1, 2"),
+    ("bank", {"keep": ["conv*"]}, "No Linear or Conv layer matches 'conv"),
+    ("bank", {"keep": "0"}, "keep has lists of names of layers"),
+    ("bank", {"budget": 10}, "The budget is 10 numbers, but one template for each bank takes 432"),
+    ("bank", {"keep": ["*"]}, "whose weight could be composed"),
+    ("basis", {"inputs": 0}, "inputs is a share above 0"),
+    ("basis", {"penalty": -1}, "at least 0"),
+    ("basis", {"penalty": float("inf")}, "at least 0, and finite"),
+    ("basis", {"keep": ["*"]}, "nothing to compose"),
+    ("bank", {"numbers": 10}, "does not take the options"),
+]
+
+
+def composed(kind, **options):
+    layers = [nn.Conv2d(4, 4, 3, padding=1, bias=False) for _ in range(3)]
+    network = nn.Sequential(*layers, nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4 * 25, 3))
+    return SHARINGS.make(kind, options).compose([network])
+
+
+def test_options():
+    refusals.check(
+        (f"{kind} {options}", partial(composed, kind, **options), says) for kind, options, says in ROWS
+    )

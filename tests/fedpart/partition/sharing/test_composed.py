@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from fedpart.nn.models import mnist_cnn, wrn
 from fedpart.partition.sharing import SHARINGS
 from fedpart.partition.sharing.bank import _allocated as allocated
-from fedpart.partition.sharing.blocks import assembled, block_sizes, chains, cut
-from fedpart.partition.sharing.layers import weight_layers
+from fedpart.partition.sharing.layers import assembled, block_sizes, chains, cut, weight_layers
 
 DOUBLE = torch.float64
 
@@ -55,8 +54,16 @@ def train(module, steps=10):
     return *first, module(x).detach()
 
 
+def frozen(networks):
+    """With coefficients that are not trained."""
+    for network in networks:
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(not name.endswith("alpha"))
+    return networks
+
+
 def test_one_template_for_each_layer_is_the_plain_network_to_the_bit():
-    (composed,) = compose("bank", [equal_layers()], coefficients="frozen")
+    (composed,) = frozen(compose("bank", [equal_layers()]))
     plain, found = train(equal_layers()), train(composed)
     assert torch.equal(plain[0], found[0]) and torch.equal(plain[2], found[2])
     by_size = [
@@ -66,7 +73,7 @@ def test_one_template_for_each_layer_is_the_plain_network_to_the_bit():
 
 
 def test_templates_that_one_layer_each_uses_are_independent_layers():
-    (composed,) = compose("bank", [equal_layers()], clusters=[["*"]], budget=3 * 144, coefficients="frozen")
+    (composed,) = frozen(compose("bank", [equal_layers()], clusters=[["*"]], budget=3 * 144))
     rows = [one.alpha for one in composed.own.values()]
     with torch.no_grad():
         for row, unit in zip(rows, torch.eye(3, dtype=DOUBLE), strict=True):

@@ -1,0 +1,173 @@
+"""Cells of tables: names and numbers that mean the same, or become the same in float32, are refused."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset
+from fedpart.trees import leaves
+
+# What R, pandas, spreadsheets and databases write for a value that is not there.
+_MISSING = frozenset(
+    (
+        *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-nan", "-NaN", "NaT", "NULL", "null"),
+        *("(null)", "None", "?", ".", r"\N"),
+        *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),
+    )
+)
+_WHOLE = re.compile(r"(-?\d+)\.0+")
+_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d{1,2})?")
+_WORDS = {"true": "1", "false": "0", "yes": "yes", "no": "no"}
+_READ = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}  # by YAML, or some readers of it
+_NO_WIDTH = dict.fromkeys((0x200B, 0xFEFF))
+
+
+def plain(text: str) -> str:
+    """A name as it looks: letters composed (NFC), any white space one blank, none around it."""
+    return " ".join(unicodedata.normalize("NFC", text.translate(_NO_WIDTH)).split())
+
+
+def in_yaml(name: str) -> str:
+    """A name as a value of a YAML list: in quotes where YAML would read another value, or several."""
+    simple = re.fullmatch(r"[^\W\d_][\w.-]*( [\w.-]+)*", name) and name.casefold() not in _READ
+    return name if simple else json.dumps(name, ensure_ascii=False)
+
+
+def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Names as numbers in ascending order, whole numbers by value and others as text.
+
+    ``values`` are those of the column ``name`` by file. [n] int64 for each file, and the K names; two that
+    mean the same, such as true and 1, are refused.
+    """
+    texts = {file: texts_of(column, name, file) for file, column in values.items()}
+    distinct: set[str] = set().union(*texts.values())
+    whole = all(text.removeprefix("-").isdecimal() for text in distinct)
+    known = sorted(distinct, key=(lambda text: (int(text), text)) if whole else str)
+    meant: dict[str, str] = {}
+    for text in known:
+        if (other := meant.setdefault(_meaning(text), text)) != text:
+            raise ValueError(
+                f"The column {name!r} of {', '.join(texts)} has {other!r} and {text!r}, which mean the same; "
+                f"write one of them throughout."
+            )
+    numbers = {text: number for number, text in enumerate(known)}
+    return {file: torch.tensor([numbers[text] for text in row]) for file, row in texts.items()}, tuple(known)
+
+
+def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
+    """Cells as names, a whole number without its decimals."""
+    names = []
+    for row, value in enumerate(column, start=1):
+        if is_empty(value):
+            raise ValueError(
+                f"Row {row} of {file}: the column {name!r} is empty; fill it in, or remove the row."
+            )
+        text = _text(value)
+        if text in _MISSING:
+            raise ValueError(
+                f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell; fill "
+                f"it in, remove the row, or spell the name out if it is one."
+            )
+        names.append(text)
+    return names
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a cell holds nothing."""
+    return (
+        value is None
+        or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+        or not str(value).strip()
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (float, np.floating)) and value.is_integer():
+        return str(int(value))
+    text = plain(value.decode(errors="replace") if isinstance(value, bytes) else str(value))
+    return whole[1] if (whole := _WHOLE.fullmatch(text)) else text
+
+
+def _meaning(text: str) -> str:
+    """Equal for two spellings of a truth, of a number (1e+05 as R has it; 007 is a name of its own), and of
+    letters that look the same, with marks in between that are not seen."""
+    letters = unicodedata.normalize("NFKC", text)
+    text = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf")
+    if (word := text.casefold()) in _WORDS:
+        return _WORDS[word]
+    return str(Fraction(text)) if _NUMBER.fullmatch(text) else text
+
+
+Floats = NDArray[np.float64]
+OTHER_UNIT = "write it in another unit, or subtract a constant"
+_MOST = 2**24  # numbers of a tensor that are looked at, but never fewer than 1000 rows
+_SEEN: WeakSet[Dataset] = WeakSet()
+
+
+def check_examples(data: Dataset, dtype: torch.dtype) -> None:
+    """Refuse float64 inputs and targets of which ``dtype`` makes equal ones; a data set is looked at once."""
+    if dtype == torch.float64 or data in _SEEN:
+        return
+    for kind in ("inputs", "targets"):
+        for name, leaf in leaves(vars(data).get(kind, ()), kind):  # images that are not decoded have 32 bits
+            if leaf.dtype == torch.float64:
+                way_out = f"{OTHER_UNIT}, or compute with Task(module, precision='fp64')"
+                check_positions(leaf.cpu().numpy(), f"Dataset {name}", way_out)
+    _SEEN.add(data)
+
+
+def check_positions(numbers: Floats, what: str, way_out: str) -> None:
+    """:func:`check_float32` at each position of an example; ``numbers [n, ...]`` need not be finite."""
+    if np.array_equal(_float32(numbers), numbers) or not np.isfinite(numbers).all():
+        return
+    rows = numbers.reshape(len(numbers), -1)
+    for place, column in enumerate(rows[: max(1000, _MOST // rows.shape[1])].T):
+        position = ", ".join(map(str, np.unravel_index(place, numbers.shape[1:]))) if numbers.ndim > 1 else ""
+        check_float32(column, f"{what}[:, {position}]" if position else what, way_out)
+
+
+def check_float32(numbers: Floats, what: str, way_out: str) -> None:
+    """Refuse ``numbers [n]`` that float32 cannot hold, or of which it makes equal ones.
+
+    Whole numbers must all stay apart. Of others, those may meet that lie closer together than 1e-4 of what
+    the middle half of the values spans, as numbers with 16 digits do by chance.
+    """
+    if np.array_equal(rounded := _float32(numbers), numbers):
+        return
+    if not np.isfinite(rounded).all():
+        raise ValueError(
+            f"{what} holds {numbers[~np.isfinite(rounded)][0]:g}, too large for float32; {way_out}."
+        )
+    values = np.unique(numbers)
+    gaps = np.diff(values)
+    apart = 8 * np.spacing(np.abs(values[1:]))
+    if (values % 1).any():
+        apart = np.maximum(apart, 1e-4 * np.subtract(*np.percentile(values, (75, 25))))
+    met = np.flatnonzero((np.diff(_float32(values)) == 0) & (gaps > apart))
+    if len(met):
+        pair = " and ".join(f"{values[at]!s}" for at in (met[0], met[0] + 1))
+        raise ValueError(f"{what} has values that are one in float32, such as {pair}; {way_out}.")
+
+
+def one_in_float64(column: Sequence[Any], numbers: Floats) -> str | None:
+    """Two long whole numbers, as identifiers are, that are the same number here; None if there are none."""
+    known: dict[float, int] = {}
+    for row in map(int, np.flatnonzero(np.abs(numbers) >= 2**53)):
+        text = str(column[row]).strip()
+        if re.fullmatch(r"[-+]?\d+", text) and known.setdefault(numbers[row], int(text)) != int(text):
+            return f"{known[numbers[row]]} and {text}"
+    return None
+
+
+def _float32(numbers: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32).astype(np.float64)

@@ -1,0 +1,223 @@
+"""Image files in a folder or a zip file: where they lie, how they are read, which class each belongs to."""
+
+import hashlib
+import itertools
+import json
+import os
+import sys
+import threading
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fedpart.data.cells import plain
+from fedpart.data.reading import FORMATS, Limits, is_hidden, refuse_twice, regular, walk
+
+EXTENSIONS = tuple(FORMATS)
+LAYOUT = "train/CLASS/image.jpg and test/CLASS/image.jpg, or CLASS/image.jpg alone"
+CLIENT_LAYOUT = LAYOUT.replace("CLASS", "CLIENT/CLASS")
+PARTS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "val", "valid"),
+    "test": ("test", "testing"),
+}
+_NAMED = {alias: part for part, aliases in PARTS.items() for alias in aliases}
+
+
+class ImageSource(ABC):
+    """Images and folders by their path in a source, hidden ones left out.
+
+    Folders above them that contain nothing else are no part of a path.
+
+    Attributes:
+        root: the folder or the zip file.
+        images: paths of files that an extension calls images, ascending.
+        folders: paths of all folders, those without images too.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._above = root, ""
+        files, folders = self._listed()
+        self.images = sorted(
+            name for name in files if not is_hidden(name) and name.lower().endswith(EXTENSIONS)
+        )
+        self.folders = {folder for folder in folders if not is_hidden(folder)}
+        while (above := self._single()) is not None:
+            self._above += above
+            self.images = [name.removeprefix(above) for name in self.images]
+            self.folders = {folder.removeprefix(above) for folder in self.folders if folder + "/" != above}
+
+    def _single(self) -> str | None:
+        """The folder that all images are in, two levels or more below it, if there is no other."""
+        top = {folder.partition("/")[0] for folder in self.folders}
+        if len(top) != 1 or not all(name.count("/") > 1 for name in self.images):
+            return None
+        return f"{top.pop()}/"
+
+    def place(self, path: str) -> str:
+        """Where an image or a folder lies, for people."""
+        return f"{self.root}/{self._above}{path}"
+
+    @abstractmethod
+    def read(self, path: str, limits: Limits) -> bytes:
+        """The content of an image."""
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """Bytes of an image, as they are when it is not compressed."""
+
+    @property
+    def level(self) -> int:
+        """Of the classes' folders: 1, in ``train/`` and the like, or 0."""
+        return int(any(folder in PARTS["train"] for folder in self.folders))
+
+    def parts(self, by_client: bool = False) -> dict[str, list[tuple[str, str]]]:
+        """(class, path) of the images of the parts train, validation and test, sorted by both.
+
+        With ``by_client`` each class's folder lies in a client's, see :meth:`client`. Another layout, fewer
+        than two classes, and folders without images are refused.
+        """
+        layout = CLIENT_LAYOUT if by_client else LAYOUT
+        parts: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
+        level = self.level
+        if level:
+            odd = sorted({name.partition("/")[0] for name in self.images if "/" in name} - _NAMED.keys())
+            if odd:
+                beside = f"the folder {odd[0]!r} beside its training images"
+                raise ValueError(f"{self.root} has {beside}; the layout is {layout}.")
+        for name in self.images:
+            path = name.split("/")
+            if len(path) > level + 1 + by_client:
+                parts[_NAMED[path[0]] if level else "train"].append((plain(path[level + by_client]), name))
+        if self.images:
+            self._check_folders(by_client)
+        classes = len({label for label, _ in parts["train"]})
+        if classes < 2:
+            raise ValueError(
+                f"{self.root} has training images of {classes or 'no'} class{'' if classes == 1 else 'es'}; "
+                f"at least two are needed, a folder each: {layout} ({', '.join(EXTENSIONS)})."
+            )
+        return {part: sorted(files) for part, files in parts.items()}
+
+    def client(self, path: str) -> str:
+        """Whose an image is, where clients have a folder each."""
+        return plain(path.split("/")[self.level])
+
+    def _check_folders(self, by_client: bool) -> None:
+        """Refuse a part and a class, or a client, that would be missing without a word."""
+        level = self.level
+        above = level + by_client
+        full = {folder for name in self.images for folder in _above(name) if name.count("/") > above}
+        for folder in sorted(self.folders - full):
+            ours = not level or folder.partition("/")[0] in _NAMED
+            if ours and folder.count("/") <= level:
+                raise ValueError(
+                    f"There are no readable images in {self.place(folder)} ({', '.join(EXTENSIONS)}); add "
+                    f"some, or remove the folder."
+                )
+
+    @abstractmethod
+    def _listed(self) -> tuple[Iterable[str], Iterable[str]]:
+        """Paths of all files and of all folders, from the root."""
+
+
+class Folder(ImageSource):
+    """Images below a folder."""
+
+    def _listed(self) -> tuple[Iterable[str], Iterable[str]]:
+        files, folders, seen = list[str](), list[str](), dict[str, str]()
+        for above, real, below, names in walk(self.root):
+            for name in names:
+                if name.lower().endswith(EXTENSIONS):
+                    path = os.path.join(above, name)
+                    place = os.path.join(real, name)
+                    refuse_twice(path, os.path.realpath(path) if os.path.islink(path) else place, seen)
+            here = Path(above).relative_to(self.root)
+            files += [(here / name).as_posix() for name in names]
+            folders += [(here / name).as_posix() for name in below]
+        return files, folders
+
+    def read(self, path: str, limits: Limits) -> bytes:
+        return limits.read(self.place(path))
+
+    def size(self, path: str) -> int:
+        return regular(self.place(path))
+
+
+class Zip(ImageSource):
+    """Images in a zip file."""
+
+    def __init__(self, root: Path) -> None:
+        self._lock = threading.Lock()
+        self._opened: tuple[int, zipfile.ZipFile] | None = None
+        super().__init__(root)
+
+    def _listed(self) -> tuple[Iterable[str], Iterable[str]]:
+        names = self._file().namelist()
+        files = {name for name in names if not name.endswith("/")}
+        folders = {name.rstrip("/") for name in names if name.endswith("/")}
+        return files, folders.union(*map(_above, files | folders))
+
+    def read(self, path: str, limits: Limits) -> bytes:
+        try:
+            limits.check("file", self.size(path), "it")
+            with self._file().open(self._above + path) as file:
+                return limits.content(file, "it")
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise ValueError(f"damaged in the zip file: {error}") from error
+        except RuntimeError as error:  # encrypted, or compressed in a way that Python does not know
+            raise ValueError(f"unpack the zip file: {error}") from error
+
+    def size(self, path: str) -> int:
+        return self._file().getinfo(self._above + path).file_size
+
+    def _file(self) -> zipfile.ZipFile:
+        """Open in this process: a forked one must not share the place in the file."""
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                self._opened = os.getpid(), zipfile.ZipFile(self.root)
+            return self._opened[1]
+
+
+def open_source(data_dir: str | Path) -> ImageSource:
+    """The images in a folder or a zip file."""
+    root = Path(data_dir).expanduser()
+    if root.is_dir():
+        return Folder(root)
+    if not root.exists():
+        raise FileNotFoundError(
+            f"There are no images: {root} does not exist; set data_dir to a folder or zip file with {LAYOUT}."
+        )
+    Limits(file=sys.maxsize).file_size(root)
+    try:
+        return Zip(root)
+    except zipfile.BadZipFile:
+        what = "neither a folder nor a complete zip file"
+        raise ValueError(f"{root} is {what}; set data_dir to one of them.") from None
+
+
+def image_listing(data_dir: str | Path) -> dict[str, dict[str, int]]:
+    """Bytes of the images in a folder or zip file, by folder and name: ``{"train/owl": {"3.png": 612}}``.
+
+    The folder is the class's, the name is what lies below it. Nothing is decoded. A folder and a zip file of
+    it have the same listing, wherever they lie.
+    """
+    source = open_source(data_dir)
+    listing: dict[str, dict[str, int]] = {}
+    for _, path in itertools.chain.from_iterable(source.parts().values()):
+        names = path.split("/")
+        folder, name = ("/".join(part) for part in (names[: source.level + 1], names[source.level + 1 :]))
+        listing.setdefault(folder, {})[name] = source.size(path)
+    return listing
+
+
+def listing_digest(files: Mapping[str, int]) -> str:
+    """Short hash of names and sizes, in whatever order: 16 hex digits."""
+    return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()[:16]
+
+
+def _above(path: str) -> set[str]:
+    """All folders that a path leads through."""
+    return {path[:end] for end, letter in enumerate(path) if letter == "/"}

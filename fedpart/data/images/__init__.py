@@ -1,1 +1,0 @@
-"""Images in folders and zip files, decoded when they are needed."""

@@ -1,1 +1,0 @@
-"""Tables: files with a row per example, and what their columns mean."""

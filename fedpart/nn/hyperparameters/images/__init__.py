@@ -1,1 +1,0 @@
-"""Hyperparameters of images: colour, blur, what is cut out, flips."""

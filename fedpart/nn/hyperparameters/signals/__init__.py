@@ -1,1 +1,0 @@
-"""Hyperparameters of signals and spectrograms: shifts in time, masks over time and frequency."""

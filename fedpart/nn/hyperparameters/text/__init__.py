@@ -1,1 +1,0 @@
-"""Hyperparameters of networks that read tokens: whole tokens dropped, the adapters of LoRA."""

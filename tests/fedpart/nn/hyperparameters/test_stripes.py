@@ -1,0 +1,234 @@
+"""What is cut out, masked and shifted: where it lies, how much it takes, and the gradient."""
+
+import math
+
+import pytest
+import torch
+from every_way import assert_learned_every_way
+
+from fedpart import (
+    ColourJitter,
+    ConcreteDropout,
+    ConcreteMask,
+    Cutout,
+    FixedMask,
+    FrequencyMask,
+    GaussianBlur,
+    InputNoise,
+    RandomFlip,
+    TimeMask,
+    TimeShift,
+    TokenDropout,
+    uniform,
+)
+from fedpart.nn.hyperparameters.base import soft_box
+from fedpart.randomness.noise import Noise, NoiseKey
+
+
+def cut(side, shape=(8, 3, 40, 60), softness=0.5):
+    """What is left of ones, and the centres of the holes in pixels (down, across)."""
+    with Noise(NoiseKey(0, "test")).active():
+        out = Cutout(side, softness)(torch.ones(shape)).detach()
+    with Noise(NoiseKey(0, "test")).active():
+        return out, uniform((shape[0], 2), like=out) * torch.tensor(shape[2:])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cutout_is_learned_every_way(channels):
+    assert_learned_every_way(Cutout(0.5), shape=(channels, 6, 6))
+
+
+def test_hard_edges_cut_a_square():
+    """Of 0.3 times the shorter side, 40 pixels: 12 pixels down and across, in all channels."""
+    out, centres = cut(0.3, softness=1e-4)
+    down = (torch.arange(40) + 0.5 - centres[:, :1]).abs() < 6
+    across = (torch.arange(60) + 0.5 - centres[:, 1:]).abs() < 6
+    hole = (down[:, :, None] & across[:, None, :])[:, None].expand(-1, 3, -1, -1)
+    torch.testing.assert_close(out, 1 - hole.float())
+
+
+def test_soft_edges_of_a_square_take_as_much():
+    out, centres = cut(0.3)
+    inside = ((centres > 10) & (centres < torch.tensor([30, 50]))).all(1)
+    assert inside.any()
+    taken = (1 - out[inside]).sum((2, 3))
+    torch.testing.assert_close(taken, torch.full_like(taken, 144.0), rtol=1e-3, atol=0)
+
+
+def test_side_0_is_the_identity_and_the_sign_is_nothing():
+    assert torch.equal(cut(0.0)[0], torch.ones(8, 3, 40, 60))
+    torch.testing.assert_close(cut(-0.3)[0], cut(0.3)[0])
+
+
+def test_the_gradient_is_minus_what_the_edges_would_take():
+    """The sum falls by twice the side (in pixels) for every pixel that the side grows."""
+    cutout = Cutout(0.3)
+    x = torch.ones(200, 1, 40, 40)
+    with Noise(NoiseKey(1, "test")).active():
+        out = cutout(x)
+    with Noise(NoiseKey(1, "test")).active():
+        centres = 40 * uniform((200, 2), like=x)
+    inside = ((centres > 10) & (centres < 30)).all(1)
+    (slope,) = torch.autograd.grad(out[inside].sum() / inside.sum(), cutout.side)
+    assert slope.item() == pytest.approx(-2 * 12 * 40, rel=1e-2)
+
+
+MASKS = {TimeMask: -1, FrequencyMask: -2}
+
+
+def masked(mask, x, key=0):
+    """``x`` after it, and the start and width of each row's stripe as fractions of the axis."""
+    with Noise(NoiseKey(key, "test")).active():
+        out = mask(x).detach()
+    with Noise(NoiseKey(key, "test")).active():
+        width, place = uniform((len(x), 2), like=x).unbind(1)
+    width = width * mask.width.detach().abs()
+    return out, place * (1 - width).clamp(min=0), width
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("shape", [(7, 9), (2, 7, 9)])
+def test_masks_are_learned_every_way(mask, shape):
+    assert_learned_every_way(mask(0.5), shape=shape)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("shape", [(30, 50), (2, 30, 50)])
+def test_hard_edges_take_a_stripe(mask, shape):
+    axis = MASKS[mask]
+    x = torch.rand(20, *shape) + 1
+    out, start, width = masked(mask(0.4, softness=1e-4), x)
+    places = ((torch.arange(shape[axis]) + 0.5) / shape[axis]).view(-1, *[1] * (-1 - axis))
+    start, width = (of.view(-1, *[1] * len(shape)) for of in (start, width))
+    kept = (places < start) | (places > start + width)
+    torch.testing.assert_close(out, x * kept)
+    assert (out == 0).any() and (start >= 0).all() and (start + width <= 1).all()
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_soft_edges_take_as_much(mask):
+    x = torch.ones(200, 100, 100)
+    out, start, width = masked(mask(0.4), x)
+    inside = (start > 0.1) & (start + width < 0.9)
+    torch.testing.assert_close((1 - out).sum((1, 2))[inside], 100 * 100 * width[inside], rtol=1e-3, atol=0.1)
+
+
+def test_width_0_is_the_identity_the_sign_is_nothing_and_more_than_all_is_all():
+    x = torch.rand(5, 30, 40)
+    assert torch.equal(masked(TimeMask(0.0), x)[0], x)
+    torch.testing.assert_close(masked(TimeMask(-0.3), x)[0], masked(TimeMask(0.3), x)[0])
+    out, _, width = masked(TimeMask(5.0), x)
+    assert (width > 1.2).any() and out[width > 1.2][:, :, 2:].abs().max() < 0.1
+
+
+CENTRE = torch.tensor([[0.3], [0.5], [1.0]], dtype=torch.float64)
+
+
+def box(width, softness=0.5, length=200):
+    return soft_box(length, CENTRE, torch.tensor(width, dtype=torch.float64), softness)
+
+
+def test_hard_edges_are_an_interval():
+    places = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    inside = (places - CENTRE).abs() < 0.1
+    torch.testing.assert_close(box(0.2, 1e-3), inside.double())
+
+
+def test_width_0_is_nothing_and_the_box_is_odd_in_it():
+    assert not box(0.0).any()
+    torch.testing.assert_close(box(-0.2), -box(0.2))
+
+
+def test_what_is_masked_is_as_much_as_the_width():
+    """The sum over a long axis, edges included: the integral of the difference of two sigmoids."""
+    for softness in (0.5, 3.0):
+        taken = box(0.2, softness)[:2].sum(1)
+        torch.testing.assert_close(taken, torch.full_like(taken, 40.0), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    "module, physical, widths, text",
+    [
+        (GaussianBlur(-0.5, 5), {"largest sigma [pixels]": 0.5}, [0.5], "kernel_size=5"),
+        (
+            ColourJitter(-0.2, None, 0.3, 0.1),
+            {"brightness [+-%]": 20, "saturation [+-%]": 30, "hue [+-deg]": 36},
+            [0.4, 0.6, 0.2],
+            "brightness, saturation, hue",
+        ),
+        (Cutout(-0.25, 2.0), {"side [%]": 25}, None, "softness=2.0"),
+        (RandomFlip(0.3, "vertical"), {"vertical [%]": 30}, None, "axis=vertical, temperature=0.1"),
+        (TimeMask(-0.2), {"largest width [%]": 20}, [0.2], "softness=0.5"),
+        (FrequencyMask(softness=1.5), {"largest width [%]": 10}, [0.1], "softness=1.5"),
+        (TimeShift(-0.1, "border"), {"shift [+-%]": 10}, [0.2], "outside=border"),
+        (ConcreteDropout(0.1), {"rate [%]": 10}, None, "temperature=0.1"),
+        (TokenDropout(0.4), {"rate [%]": 40}, None, "temperature=0.1"),
+        (InputNoise(0.3), {"std": 0.3}, None, ""),
+        (
+            ConcreteMask(2, 0.2),
+            {"keep[0] [%]": 20, "keep[1] [%]": 20},
+            None,
+            "features=2, temperature=0.1",
+        ),
+        (FixedMask(3, 2), {}, None, "features=3, kept=2"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_people_read(module, physical, widths, text):
+    assert module.physical() == pytest.approx(physical, abs=1e-4)
+    assert module.widths() is None if widths is None else module.widths().tolist() == pytest.approx(widths)
+    assert repr(module) == f"{type(module).__name__}({text})"
+
+
+OUTSIDE = ("zeros", "border", "circular")
+
+
+def shifted(x, reach, outside="zeros"):
+    """``x`` after it, and each row's delay in places, ``[rows, 1, 1]``."""
+    shift = TimeShift(reach, outside).to(x.dtype)
+    with Noise(NoiseKey(0, "test"), dtype=x.dtype).active():
+        out = shift(x).detach()
+    with Noise(NoiseKey(0, "test"), dtype=x.dtype).active():
+        drawn = 2 * uniform((len(x), 1, 1), like=x) - 1
+    return out, x.shape[-1] * shift.reach.detach() * drawn
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_shifts_are_learned_every_way(outside):
+    assert_learned_every_way(TimeShift(0.2, outside), shape=(2, 12))
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_a_straight_line_is_read_where_it_was(outside):
+    """Linear interpolation is exact on it, away from the ends."""
+    t = torch.arange(40, dtype=torch.float64)
+    x = torch.stack([t, 3 - 2 * t]).expand(9, 2, 40)
+    out, delay = shifted(x, 0.2, outside)
+    exact = torch.cat([t - delay, 3 - 2 * (t - delay)], 1)
+    torch.testing.assert_close(out[..., 9:31], exact[..., 9:31])
+
+
+def test_outside():
+    x = torch.ones(9, 2, 40, dtype=torch.float64)
+    assert torch.equal(shifted(x, 0.3, "border")[0], x) and torch.equal(shifted(x, 0.3, "circular")[0], x)
+    out, delay = shifted(x, 0.3)
+    torch.testing.assert_close(out.sum(-1), (40 - delay.abs()).expand(-1, 2, -1)[..., 0])
+    line = torch.arange(40, dtype=torch.float64).expand(9, 1, 40)
+    held, delay = shifted(line, 0.3, "border")
+    torch.testing.assert_close(held, (line - delay).clamp(0, 39))
+
+
+def test_around_the_circle():
+    x = torch.randn(9, 2, 40, dtype=torch.float64)
+    out, delay = shifted(x, 3.0, "circular")
+    torch.testing.assert_close(out.sum(-1), x.sum(-1))
+    for row in range(9):
+        whole = math.floor(delay[row])
+        share = delay[row].item() - whole
+        exact = (1 - share) * x[row].roll(whole, -1) + share * x[row].roll(whole + 1, -1)
+        torch.testing.assert_close(out[row], exact)
+
+
+def test_reach_0_is_the_identity():
+    x = torch.randn(3, 2, 7)
+    assert all(torch.equal(shifted(x, 0.0, outside)[0], x) for outside in OUTSIDE)
