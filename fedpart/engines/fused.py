@@ -18,10 +18,9 @@ from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
-from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import ClientError
 from fedpart.updates.round import CohortSum, Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
 ROWS = {"cpu": 512, "cuda": 32768}

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.updates.checks import check_form
 from fedpart.updates.errors import Refusal
+from fedpart.updates.update import check_form
 
 HEADER = 1000  # characters of an array's header at most; ours have about 60
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpart.federated.options import Deal
 from fedpart.federated.settings import FederationSettings
-from fedpart.federated.shares import Deal
 from fedpart.partition.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,18 +18,66 @@ from fedpart.federated.clients import (
     kinds_of,
 )
 from fedpart.federated.settings import FederationSettings
-from fedpart.federated.sizes import networks
 from fedpart.methods.base import ClientView, Method, build_method
+from fedpart.partition.nested import has_private, nested, united
 from fedpart.partition.partition import Partition
+from fedpart.partition.sharing import sharing_of
 from fedpart.task.gradients import Job, psi_mask
+from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
-from fedpart.updates.bounds import Norms
-from fedpart.updates.checks import LARGEST, validate
 from fedpart.updates.codecs import Codec
 from fedpart.updates.round import Round
 from fedpart.updates.stages import UploadCodec, stage_of, stages_of
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Norms, Update, validate
+
+
+class Networks(NamedTuple):
+    """``task``, ``partition``: of the server's network; and those of all sizes."""
+
+    task: Task
+    partition: Partition
+    tasks: Sequence[Task]
+    partitions: Sequence[Partition]
+
+
+def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: FederationSettings) -> Networks:
+    """The networks of a run, in the order of ``settings.architectures``; without them the task's alone.
+
+    Args:
+        task: as it was given.
+        method: prepares tasks, and divides parameters.
+        chunks: proportions that the method uses.
+        settings: of the run.
+
+    Raises:
+        ValueError: see :func:`.of_size`, :meth:`.Sharing.compose`, :func:`fedpart.partition.nested.nested`.
+    """
+    own, number = method.prepare(task), len(chunks)
+    if settings.architectures is None:
+        partition = method.partition(own, chunks, settings)
+        return Networks(own, partition, [own], [partition])
+    sized = [of_size(task, one["model_options"], settings.seed) for one in settings.architectures]
+    shapes = [
+        [(entry.name, entry.shape) for entry in one.parameter_space(1).entries] for one in (task, *sized)
+    ]
+    if settings.sharing is not None:
+        given = [task if same == shapes[0] else one for same, one in zip(shapes[1:], sized, strict=True)]
+        sized = composed(given, sharing_of(settings.sharing), settings.seed)
+    tasks = [method.prepare(one) for one in sized]
+    spaces = [one.parameter_space(number) for one in tasks]
+    if has_private(spaces):  # then no network has all
+        if shapes[0] not in shapes[1:]:
+            raise ValueError(
+                "No architecture is the task's own network, which is the one that is scored; give the task "
+                "the network of one of them."
+            )
+        partitions = nested(method.partition(own, chunks, settings, united(spaces)), spaces)
+        index = shapes[1:].index(shapes[0])
+        return Networks(tasks[index], partitions[index], tasks, partitions)
+    whole = method.partition(own, chunks, settings)
+    partition, *partitions = nested(whole, [whole.space, *spaces])
+    return Networks(own, partition, tasks, partitions)
 
 
 class Protocol:

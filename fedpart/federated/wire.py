@@ -32,9 +32,8 @@ from fedpart.partition.partition import Partition
 from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.training.files import parsed
-from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import Refusal, brief
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Update
 
 VERSION = 2  # of this wire form; a side that does not speak it is refused
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.turns import Turns
+from fedpart.engines.paced import Turns
 from fedpart.federated.cohorts import download_bytes
 from fedpart.federated.federation import Federation
 from fedpart.federated.pace.turns import Turn
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.workarounds.outside import message_bytes
+from fedpart.flower.workarounds.objects import message_bytes
 from fedpart.updates.round import CohortSum, Round
 
 

@@ -15,12 +15,18 @@ from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.flower.incoming import Incoming
-from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
+from fedpart.flower.messages import (
+    Incoming,
+    cause,
+    instruction,
+    question,
+    read_reply,
+    read_score,
+    state_record,
+)
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
-from fedpart.flower.workarounds.objects import UNREADABLE
-from fedpart.flower.workarounds.outside import message_bytes
+from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.training.settings import require
 from fedpart.updates.errors import ClientError, Refusal

@@ -1,10 +1,10 @@
-"""What plain learning does: one partition, psi frozen; FedAvg federated, and here centralised training."""
+"""Plain learning: one partition, psi frozen; FedAvg federated, and here centralised training."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, Method, Schedule
+from fedpart.methods.base import METHODS, ClientView, Method, Schedule
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
 
@@ -35,3 +35,11 @@ class Standard(Plain):
 
     def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
         return [Step(Job(subnetwork=1, partition=1), 1, 1)]
+
+
+@METHODS.register("fedavg")
+class FedAvg(Plain):
+    """Plain federated learning; see :class:`.Plain` for what is switched off."""
+
+    def plan(self, client: ClientView) -> list[Job]:
+        return [Job(subnetwork=1, partition=1)]

@@ -9,11 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedpart.updates.bounds import Bounds, Norms
-from fedpart.updates.checks import LARGEST, largest_change
 from fedpart.updates.errors import taken
 from fedpart.updates.residuals import Residuals
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Bounds, Norms, Update, largest_change
 
 OfAll = Callable[[Sequence[Update]], Update | None]
 """What takes the place of the sum: from all updates of a cohort at once, see :meth:`.Defended.sum`."""

@@ -1,12 +1,16 @@
-"""Updates: what a client sends back, its weighted sum over a cohort, and the step that follows from it."""
+"""Updates: what a client sends back, its norms, its sum over a cohort, and the step that follows."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from fedpart.training.state import ModelState
+from fedpart.updates.errors import Refusal
 
 
 @dataclass
@@ -97,3 +101,147 @@ def descend(state: ModelState, total: Update) -> None:
         state.optimiser.step(j - 1, total.deltas.pop(j).div_(-total.weights[j]))
     if total.psi is not None:
         state.optimiser_psi.step(0, total.psi / total.psi_weight)
+
+
+LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
+REACH = 1000.0  # times the largest weight: no change of a weight in one round is honest beyond
+PSI = 0  # stands for psi among the parts; the others are the cells 1..
+TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The L2 norm to which what is longer is scaled down.
+
+    Attributes:
+        norm: None: nothing is scaled.
+        measured: whether the norm that it had is waited for.
+        unit: whether ``norm`` is 1 because nobody knows yet how long the part usually is.
+    """
+
+    norm: float | None = None
+    measured: bool = True
+    unit: bool = False
+
+    def shorten(self, tensor: Tensor) -> float:
+        """Scale down what is longer, in place, and say how long it was."""
+        norm = length(tensor)
+        if self.norm is not None and norm > (TINY if self.unit else self.norm):
+            tensor.mul_(self.norm / norm)
+        return norm
+
+
+FREE = Bound(measured=False)  # there is none
+MEASURED = Bound()  # there is none, but the norm is wanted
+UNIT = Bound(1.0, unit=True)
+
+Bounds = Sequence[Bound]
+"""By part."""
+Norms = Mapping[int, float | Tensor]
+"""By part the L2 norm, which may still be on its way from a device."""
+
+
+def clip(update: Update, bounds: Bounds) -> Norms:
+    """Scale down whatever is longer than its bound, in place.
+
+    Args:
+        update: a client's, not yet weighted.
+        bounds: of its parts.
+
+    Returns:
+        The norms that its parts had; free cells are not looked at, and psi's norm is not waited for then.
+    """
+    norms = dict[int, float | Tensor]()
+    for part, tensor in (update.deltas if update.psi is None else {PSI: update.psi, **update.deltas}).items():
+        if bounds[part].measured:
+            norms[part] = bounds[part].shorten(tensor)
+        elif part == PSI:
+            norms[part] = torch.linalg.vector_norm(tensor, dtype=torch.float64)
+    return norms
+
+
+def length(tensor: Tensor) -> float:
+    """The L2 norm."""
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
+
+
+def usual(norms: Iterable[float]) -> float:
+    """The lower median of norms, which fewer than half of them move no further than the others lie.
+
+    0 of fewer than two: of a single one nobody can say whether it is usual.
+    """
+    ordered = sorted(norms)
+    return ordered[(len(ordered) - 1) // 2] if len(ordered) > 1 else 0.0
+
+
+def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:
+    """The norms of clients, waited for."""
+    return {client: {part: float(norm) for part, norm in own.items()} for client, own in norms.items()}
+
+
+def largest_change(w: Tensor) -> float:
+    """The largest change of a weight that a stranger may send: 1,000 times the largest of ``w``, or of 1."""
+    low, high = (bound.item() for bound in torch.aminmax(w))
+    return min(LARGEST, REACH * max(1.0, -low, high))
+
+
+def validate(
+    update: Update,
+    weights: Mapping[int, int],
+    psi_size: int | None,
+    dtype: torch.dtype,
+    max_examples: int,
+    limit: float = LARGEST,
+) -> None:
+    """Check a client's update.
+
+    Args:
+        update: as received, not yet weighted.
+        weights: numbers of each cell that the client was asked to train, ascending.
+        psi_size: P if a psi gradient was asked for, else None.
+        dtype: of all numbers.
+        max_examples: that a client may claim.
+        limit: the largest change of a weight; gradients of psi may be as large as they can be summed.
+
+    Raises:
+        Refusal: says what is wrong: partitions, lengths, dtypes, non-finite or huge values, counts.
+    """
+    if sorted(update.deltas) != list(weights):
+        held = sorted(update.deltas)
+        raise Refusal("partitions", f"it holds partitions {held} where {list(weights)} were asked for")
+    tensors = [(f"w_{j}", update.deltas[j], size, limit) for j, size in weights.items()]
+    if (update.psi is None) != (psi_size is None):
+        asked = "not " if psi_size is None else ""
+        raise Refusal("partitions", f"a psi gradient was {asked}asked for")
+    if update.psi is not None and psi_size is not None:
+        tensors.append(("the psi gradient", update.psi, psi_size, LARGEST))
+    for name, tensor, size, largest in tensors:
+        check_form(name, tensor.shape, tensor.dtype, size, dtype)
+        if torch.dot(tensor, tensor).item() <= largest**2:
+            continue  # the norm bounds every value
+        low, high = (bound.item() for bound in torch.aminmax(tensor))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise Refusal("not_finite", f"{name} has values that are not finite")
+        if max(-low, high) > largest:
+            raise Refusal("too_large", f"{name} has values beyond {largest:g}, the most that is taken")
+    if not 1 <= update.examples < math.inf:
+        raise Refusal("examples", f"it claims {update.examples} examples")
+    if update.examples > max_examples:
+        claims = f"it claims {update.examples} examples where max_examples is {max_examples}"
+        raise Refusal("examples", claims)
+    for name, loss in (("training loss", update.loss), ("loss on unseen examples", update.unseen_loss)):
+        if not math.isfinite(loss):
+            raise Refusal("loss", f"its {name} is not finite")
+        if abs(loss) > LARGEST:
+            raise Refusal("loss", f"its {name} is beyond {LARGEST:g}")
+    for cost in ("visited", "seconds"):
+        if not 0 <= (claim := getattr(update, cost)) <= LARGEST:
+            raise Refusal("malformed", f"its {cost} is {claim!r}, not between 0 and {LARGEST:g}")
+
+
+def check_form(name: str, shape: tuple[int, ...], dtype: object, size: int, expected: object) -> None:
+    """Refuse an array that is not ``[size]`` of the expected dtype, with a :class:`.Refusal`."""
+    if shape != (size,):
+        raise Refusal("size", f"{name} has shape {tuple(shape)} where {(size,)} is expected")
+    if dtype != expected:
+        raise Refusal("dtype", f"{name} has dtype {dtype} where {expected} is expected")

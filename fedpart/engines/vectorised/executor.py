@@ -14,8 +14,8 @@ from fedpart.engines.alike import Alike
 from fedpart.engines.batches import count_learned, differentiated, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
+from fedpart.engines.vectorised.gradients import upload
 from fedpart.engines.vectorised.stack import ClientJob, Stack
-from fedpart.engines.vectorised.stacked_noise import upload
 from fedpart.federated.cohorts import sum_cohort
 from fedpart.federated.protocol import Protocol
 from fedpart.methods.base import Method

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fedpart.engines.alike import draws
 from fedpart.engines.executor import Executor
-from fedpart.engines.vectorised.gradients import stacked_gradients
-from fedpart.engines.vectorised.stacked_noise import stacked_draws, upload
+from fedpart.engines.vectorised.gradients import stacked_draws, stacked_gradients, upload
 from fedpart.randomness.noise import NoiseKey
 from fedpart.randomness.shapes import Draws
 from fedpart.task.gradients import Job

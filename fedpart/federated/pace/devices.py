@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.federated.pace.distributions import DISTRIBUTIONS
-from fedpart.federated.pace.settings import AMOUNTS, Amount, DeviceSettings
+from fedpart.federated.pace.settings import AMOUNTS, DISTRIBUTIONS, Amount, DeviceSettings
 from fedpart.randomness.streams import generator
 
 

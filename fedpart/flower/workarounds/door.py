@@ -39,7 +39,7 @@ from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Message, Receive, Scope, Send
 
-from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, clock_fault
+from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, clock_fault, stand_in
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
@@ -285,4 +285,4 @@ def open_door(flower: Any) -> None:
         flower: the module of ``flower-superlink``, which starts the server.
     """
     trust_door(node_auth)
-    flower.uvicorn = SimpleNamespace(run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))
+    stand_in(flower, "uvicorn", run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))

@@ -31,9 +31,8 @@ from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
-from fedpart.flower.workarounds.outside import identify, make_message
-from fedpart.flower.workarounds.parts import check_children, correct
+from fedpart.flower.workarounds.database import check_children, correct
+from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE, identify, make_message
 from fedpart.flower.workarounds.protocol import message, require
 from fedpart.updates.errors import brief
 

@@ -4,11 +4,11 @@ from typing import Any, TypeVar
 
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.stages.clip import Clip as Clip
+from fedpart.updates.stages.clip import UsualNorms as UsualNorms
+from fedpart.updates.stages.codec import Feedback as Feedback
 from fedpart.updates.stages.codec import UploadCodec as UploadCodec
 from fedpart.updates.stages.defence import RobustSum as RobustSum
-from fedpart.updates.stages.feedback import Feedback as Feedback
 from fedpart.updates.stages.privacy import Privacy as Privacy
-from fedpart.updates.stages.usual import UsualNorms as UsualNorms
 
 STAGES: tuple[type[Stage], ...] = (Feedback, Clip, UploadCodec, UsualNorms, Privacy, RobustSum)
 Kind = TypeVar("Kind", bound=Stage)

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from fedpart.randomness.streams import generator
 from fedpart.training.settings import require
-from fedpart.updates.bounds import FREE, MEASURED, PSI, Bound, Bounds, length, usual
 from fedpart.updates.defences import Defence
 from fedpart.updates.round import Round
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import Update
+from fedpart.updates.update import FREE, MEASURED, PSI, Bound, Bounds, Update, length, usual
 
 
 class RobustSum(Stage):

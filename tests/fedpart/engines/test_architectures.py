@@ -24,7 +24,7 @@ from fedpart import (
     Task,
 )
 from fedpart.engines.executor import Executor
-from fedpart.engines.turns import Turns
+from fedpart.engines.paced import Turns
 from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.updates.stages import Privacy
 

@@ -20,7 +20,7 @@ from fedpart import (
 from fedpart.engines import local_engine
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
-from fedpart.engines.turns import Turns
+from fedpart.engines.paced import Turns
 from fedpart.federated.cohorts import download_bytes, upload_bytes
 from fedpart.training.agreement import difference
 from fedpart.updates.round import CohortSum, Round, sum_updates

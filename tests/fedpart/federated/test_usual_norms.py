@@ -10,11 +10,9 @@ from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
 from fedpart.engines.executor import Executor
-from fedpart.updates.bounds import FREE, PSI, UNIT, Bound, clip
-from fedpart.updates.checks import LARGEST, REACH, largest_change
 from fedpart.updates.stages import Clip, stage_of
-from fedpart.updates.stages.usual import ALARM, NEEDED, UsualNorms
-from fedpart.updates.update import Update
+from fedpart.updates.stages.clip import ALARM, NEEDED, UsualNorms
+from fedpart.updates.update import FREE, LARGEST, PSI, REACH, UNIT, Bound, Update, clip, largest_change
 from simulations.building.experiment import build as build_from
 from simulations.config.load import load_config
 from simulations.config.shipped import shipped
@@ -161,7 +159,7 @@ def test_the_only_client_of_a_part_is_not_believed_at_once():
 
 
 def test_the_usual_norm_is_the_lower_median_of_the_fewest_last_rounds(monkeypatch):
-    monkeypatch.setattr("fedpart.updates.stages.usual.RECENT", 4)
+    monkeypatch.setattr("fedpart.updates.stages.clip.RECENT", 4)
     found = usual({"multiple": 2.0})
     found.total(None, 1, of(1, 1.0, 3.0, 2.0))
     assert found.bounds()[1] == Bound(2 * 2.0) and found.bounds()[2] is UNIT

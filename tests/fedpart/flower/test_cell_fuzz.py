@@ -20,10 +20,9 @@ from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.cohorts import weight_bytes
 from fedpart.federated.wire import Header, encode_update, update_scalars
 from fedpart.flower.messages import read_reply
-from fedpart.updates.checks import LARGEST
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Update
 
 COUNT = 750 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 6,000, or FUZZ times it
 CLIENTS = 12

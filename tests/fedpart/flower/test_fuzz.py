@@ -23,9 +23,8 @@ from torch import nn
 from fedpart import Federation, Protocol, Task
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.bounds import clip
 from fedpart.updates.round import CohortSum, aggregate
-from fedpart.updates.update import Update
+from fedpart.updates.update import Update, clip
 
 ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5
 IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn

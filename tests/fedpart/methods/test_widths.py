@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import LocalSettings, SGDSettings, Task, federate
-from fedpart.methods.fjord import FjORD
+from fedpart.methods.widths import FjORD
 from fedpart.partition.rolling import rolled
 from fedpart.partition.space import ParameterSpace
 

@@ -8,12 +8,11 @@ from problems import after, augmentation, chain_net, settings, shards
 
 from fedpart import Federation, Protocol, Task
 from fedpart.randomness.streams import generator
-from fedpart.updates.bounds import UNIT, Bound
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.round import CohortSum
 from fedpart.updates.stages import RobustSum, UsualNorms
 from fedpart.updates.stages.defence import Defended
-from fedpart.updates.update import Update
+from fedpart.updates.update import UNIT, Bound, Update
 
 
 def made(name, bucket=1, seed=0, **options):

@@ -7,9 +7,8 @@ from problems import chain_net, nothing, settings
 from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
 from fedpart.federated.wire import encode_update
-from fedpart.updates import checks
 from fedpart.updates.round import BLOCKS, CohortSum, aggregate, blocks, sum_updates
-from fedpart.updates.update import Update
+from fedpart.updates.update import Update, validate
 
 SIZES = (4, 3, 2)
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
@@ -24,7 +23,7 @@ def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale
 
 
 def validate(answer, asked=ASKED, psi=2, dtype=torch.float32):
-    checks.validate(answer, asked, psi, dtype, max_examples=100)
+    validate(answer, asked, psi, dtype, max_examples=100)
 
 
 def test_a_good_update_is_accepted():

@@ -8,9 +8,8 @@ import torch
 from problems import chain_net, settings
 
 from fedpart import Federation, Protocol, Task
-from fedpart.updates.checks import validate
 from fedpart.updates.errors import LONGEST, ClientError, Refusal
-from fedpart.updates.update import Update
+from fedpart.updates.update import Update, validate
 
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
 

@@ -38,8 +38,8 @@ from fedpart import (
 )
 from fedpart.engines import LocalEngine
 from fedpart.engines.vectorised.executor import VectorisedRunner
+from fedpart.engines.vectorised.gradients import stacked_draws
 from fedpart.engines.vectorised.stack import Stack
-from fedpart.engines.vectorised.stacked_noise import stacked_draws
 from fedpart.methods.partitioned import Partitioned
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.shapes import Draw

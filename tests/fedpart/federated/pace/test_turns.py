@@ -5,9 +5,8 @@ import torch
 from problems import settings
 
 from fedpart import DeviceSettings
-from fedpart.federated.pace.buffered import Buffered
 from fedpart.federated.pace.devices import Fleet
-from fedpart.federated.pace.turns import Group, Synchronous
+from fedpart.federated.pace.turns import Buffered, Group, Synchronous
 
 NOTHING = torch.zeros(2), torch.zeros(1)
 

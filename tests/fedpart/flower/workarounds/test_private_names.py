@@ -10,7 +10,7 @@ from flwr.supercore.state.schema.objectstore_models import ObjectStoreBase
 from places import ROOT
 from private_names import exists, private_names
 
-from fedpart.flower.workarounds.parts import CHILDREN, STORED
+from fedpart.flower.workarounds.database import CHILDREN, STORED
 from fedpart.flower.workarounds.protocol import message
 
 MOST = 27  # modules

@@ -1,4 +1,4 @@
-"""A task's token is on no command line and, as it is, in no database."""
+"""A task's token is on no command line."""
 
 import os
 import subprocess
@@ -7,12 +7,9 @@ import time
 
 import psutil
 from flwr.supercore.constant import TaskType
-from flwr.supercore.corestate import sql_corestate
 from flwr.supercore.superexec.executor import ExecutionSpec, SubprocessExecutor, subprocess_executor
-from superlink_state import SuperLink
 
-from fedpart.flower.workarounds.outside import claim_identity
-from fedpart.flower.workarounds.tokens import hide_from_commands, hide_from_database
+from fedpart.flower.workarounds.workers import hide_from_commands
 
 PATIENCE, NOBODY = 60.0, 65534
 SERVERAPP = f"""#!{sys.executable}
@@ -59,20 +56,3 @@ def everything_that_another_reads(pid):
     files = [f"/proc/{pid}/{name}" for name in ("cmdline", "environ", "status")]
     other = {"user": NOBODY} if os.geteuid() == 0 else {}
     return subprocess.run(["/bin/cat", *files], capture_output=True, check=False, **other).stdout
-
-
-def test_a_database_has_digests_of_tokens(tmp_path, monkeypatch):
-    state = sql_corestate.SqlCoreState
-    for name in ("claim_task", "get_task_by_token"):
-        monkeypatch.setattr(state, name, getattr(state, name))
-    monkeypatch.setattr(sql_corestate, "secrets", sql_corestate.secrets)
-    hide_from_database()
-    link = SuperLink(tmp_path)
-    claim_identity()
-    task = link.state.create_task(TaskType.CLIENT_APP, link.run, "hash")
-    token = link.state.claim_task(task)
-    assert token and link.state.claim_task(task) is None
-    assert link.state.get_task_by_token(token).task_id == task
-    assert link.state.get_task_by_token("another") is None
-    files = list(tmp_path.glob("state.db*"))
-    assert files and not any(token.encode() in file.read_bytes() for file in files)
