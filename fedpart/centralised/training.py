@@ -15,12 +15,12 @@ from fedpart.data.given import Examples, as_dataset
 from fedpart.data.rounding import check_examples
 from fedpart.data.splitting.chunks import in_chunks
 from fedpart.methods.base import Schedule, build_method
+from fedpart.nn.hyperparameters.base import told
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Gradients, Job, Point, Step, gradients, psi_mask
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import agreement
-from fedpart.training.optimisers import weight_decays
 from fedpart.training.state import ModelState
 
 
@@ -74,7 +74,7 @@ class Training(ModelState):
             settings.optimiser_psi,
             seed=settings.seed,
             device=settings.device,
-            weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
+            weight_decays=settings.decays(trained_on),
             scalars=settings.scalars,
             psi_slices=self.method.psi_slices(task),
         )
@@ -252,7 +252,7 @@ class Training(ModelState):
             iteration=self.completed,
             seconds=time.perf_counter() - start,
             train_loss=loss / steps if steps else None,
-            psi=self.told_psi(),
+            psi={name: told(value) for name, value in self.psi_tensors().items()},
             physical=self.task.physical(self.psi),
             lml=lml,
             stage=stage,

@@ -12,7 +12,7 @@ from fedpart.randomness.shapes import Draws, ShapeRecorder
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.trees import leaves
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 
 class NotAlike(ValueError):

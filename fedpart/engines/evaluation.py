@@ -16,7 +16,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.task.held_out import HeldOutScore, has_hits, score
 from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here
 

@@ -8,12 +8,12 @@ from typing import Any
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import count_visited
 from fedpart.engines.local import LocalEngine
-from fedpart.federated.cohorts import download_bytes, upload_bytes
+from fedpart.federated.cohorts import CohortSum, download_bytes, upload_bytes
 from fedpart.federated.federation import Federation
 from fedpart.federated.pace.turns import Group, Turn
 from fedpart.federated.report import RoundReport
 from fedpart.updates.errors import ClientError, skipped
-from fedpart.updates.round import CohortSum, Round
+from fedpart.updates.update import Round
 
 
 class Turns:

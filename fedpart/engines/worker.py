@@ -16,12 +16,11 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
-from fedpart.federated.cohorts import term
+from fedpart.federated.cohorts import CohortSum, sum_updates, term
 from fedpart.federated.protocol import Protocol
 from fedpart.updates.errors import ClientError
 from fedpart.updates.residuals import Residuals
-from fedpart.updates.round import CohortSum, Round, sum_updates
-from fedpart.updates.update import Bounds, Update, known
+from fedpart.updates.update import Bounds, Round, Update, known
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
 Load = tuple[Protocol, Sequence[Dataset]]

@@ -16,10 +16,10 @@ import torch
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.worker import Block, Shared, copied, in_memory, work
+from fedpart.federated.cohorts import CohortSum, blocks, sum_updates
 from fedpart.federated.protocol import Protocol
 from fedpart.updates.errors import ClientError, skipped
-from fedpart.updates.round import CohortSum, OfAll, Round, blocks, sum_updates
-from fedpart.updates.update import Update
+from fedpart.updates.update import OfAll, Round, Update
 
 DEATHS = 3  # a client during which its process dies this often has failed
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpart.federated.options import Deal
-from fedpart.federated.settings import FederationSettings
 from fedpart.partition.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job
@@ -135,31 +134,6 @@ def assigned_architectures(
         spread = np.argsort(places, kind="stable")  # each architecture evenly over all clients
         dealt[order] = np.repeat(np.arange(len(shares)), counts)[spread]
     return Assignment(dealt, dict(enumerate(shares)))
-
-
-def draw_cohort(
-    settings: FederationSettings,
-    round: int,
-    available: Sequence[int] | None = None,
-    *,
-    size: int | None = None,
-    without: Collection[int] = (),
-    turn: int = 0,
-) -> list[int]:
-    """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
-
-    Args:
-        available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
-        size: how many are wanted; the cohort if not given.
-        without: clients that cannot be chosen.
-        turn: 0.., another sample of the same round.
-    """
-    rng = generator(settings.seed, "cohort", round, turn)
-    wanted = settings.cohort if size is None else size
-    pool = settings.clients if available is None else np.array(sorted(set(available)), np.int64)
-    count = pool if isinstance(pool, int) else len(pool)
-    drawn = rng.choice(pool, min(wanted + len(without), count), replace=False).tolist()
-    return sorted([client for client in drawn if client not in without][:wanted])
 
 
 class Kind(NamedTuple):

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,6 @@ from fedpart.federated.clients import (
     assigned_chunks,
     check_architectures,
     check_plans,
-    draw_cohort,
     kinds_of,
 )
 from fedpart.federated.settings import FederationSettings
@@ -22,14 +22,14 @@ from fedpart.methods.base import ClientView, Method, build_method
 from fedpart.partition.nested import has_private, nested, united
 from fedpart.partition.partition import Partition
 from fedpart.partition.sharing import sharing_of
+from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, psi_mask
 from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.codecs import Codec
-from fedpart.updates.round import Round
-from fedpart.updates.stages import UploadCodec, stage_of, stages_of
-from fedpart.updates.update import LARGEST, Norms, Update, validate
+from fedpart.updates.stages import UploadCodec, doing, stage_of, stages_of
+from fedpart.updates.update import LARGEST, Norms, Round, Update, validate
 
 
 class Networks(NamedTuple):
@@ -97,6 +97,7 @@ class Protocol:
         private: see there.
         codec: in which clients' changes of weights travel; None: as they are.
         download: the type as which weights travel to clients; None: the task's own.
+        holds_out: whether clients hold out examples, for the method or for evaluations.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
         fingerprint: short hash of the agreement; uploads echo it.
@@ -118,6 +119,7 @@ class Protocol:
         self.task, self.partition, self.tasks, self.partitions = networks(
             task, self.method, self.chunks, settings
         )
+        self.holds_out = bool(self.method.held_out) or settings.evaluation == "clients"
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
         of_clients = settings.clients, settings.seed
@@ -133,6 +135,8 @@ class Protocol:
         self._equal = any(stage.equal for stage in self.stages)
         coding = stage_of(self.stages, UploadCodec)
         self.codec: Codec | None = None if coding is None else coding.codec
+        self._send, self._receive = doing(self.stages, "send"), doing(self.stages, "receive")
+        self._sent = doing(self.stages, "sent")[::-1]
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
         if settings.caps is not None:
@@ -155,9 +159,32 @@ class Protocol:
         """The largest subnetwork (1..C) that the device of ``client`` computes; fixed for the run."""
         return self.caps[client]
 
-    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
-        """Clients of round ``round`` (1..), ascending, see :func:`.draw_cohort`."""
-        return draw_cohort(self.settings, round, available, **more)
+    def cohort(
+        self,
+        round: int,
+        available: Sequence[int] | None = None,
+        *,
+        size: int | None = None,
+        without: Collection[int] = (),
+        turn: int = 0,
+    ) -> list[int]:
+        """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
+
+        Args:
+            available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
+            size: how many are wanted; the cohort if not given.
+            without: clients that cannot be chosen.
+            turn: 0.., another sample of the same round.
+        """
+        settings = self.settings
+        pool = settings.clients if available is None else np.array(sorted(set(available)), np.int64)
+        wanted, count = (
+            settings.cohort if size is None else size,
+            pool if isinstance(pool, int) else len(pool),
+        )
+        rng = generator(settings.seed, "cohort", round, turn)
+        drawn = rng.choice(pool, min(wanted + len(without), count), replace=False).tolist()
+        return sorted([client for client in drawn if client not in without][:wanted])
 
     def scoring_task(self, client: int) -> Task:
         """The task as ``client`` evaluates it, with ``evaluation_samples``."""
@@ -175,7 +202,8 @@ class Protocol:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
         settings, size = self.settings, self.architectures[client]
         of_run = round, settings.seed, self.tasks[size], settings.local, self._parts[size], self.tasks
-        return ClientView(client, self.chunk(client), len(self.chunks), self.cap(client), *of_run, psi)
+        chunk, cap = self.assignment[client], self.caps[client]
+        return ClientView(client, chunk, len(self.chunks), cap, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""
@@ -186,6 +214,10 @@ class Protocol:
         own, others = self.partitions[index], list(enumerate(self.partitions))
         inside = (i for i, one in others if i != index and own.has(one))
         return index, *inside
+
+    def bytes_of(self, numbers: int) -> int:
+        """In how many bytes the change of a cell of so many numbers travels."""
+        return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
         """Numbers of each cell in the client's answer to ``jobs``, ascending; those of psi, or None."""
@@ -201,7 +233,7 @@ class Protocol:
         """
         if self.private:
             return None
-        chunk = self.chunk(client)
+        chunk = self.assignment[client]
         return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
 
     def check(self, client: int, update: Update, jobs: Sequence[Job], limit: float = LARGEST) -> None:
@@ -213,35 +245,28 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples, limit)
 
-    def send(self, update: Update, client: int, round: Round, seconds: float = 0.0) -> Update:
+    def send(self, update: Update, client: int, round: Round) -> Update:
         """A client's update as it leaves the client: changed by all stages, in place.
 
         Its numbers are those that the server will read.
 
-        Args:
-            client, round: whose update it is.
-            seconds: that it took; 0: not known.
-
         Raises:
             ValueError, OSError: see :meth:`.Stage.send` and ``sent``.
         """
-        update.seconds = seconds
-        for stage in self.stages:
-            stage.send(update, client, round)
-        for stage in reversed(self.stages):
-            stage.sent(update, client, round)
+        for change in (*self._send, *self._sent):
+            change(update, client, round)
         return update
 
-    def term(self, client: int, update: Update, round: Round) -> tuple[Update, Norms]:
+    def term(self, update: Update, round: Round) -> tuple[Update, Norms]:
         """A client's checked update as a term of the cohort's sum, in place, and the norms that it had.
 
         What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
         """
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
-        norms: Norms = {}
-        for stage in self.stages:
-            norms = {**norms, **stage.receive(update, round)}
+        norms: dict[int, float | Tensor] = {}
+        for change in self._receive:
+            norms |= change(update, round)
         counted = self.method.counted(update, self.partition)
         weight = float(update.examples) if self.settings.weighting == "examples" else 1.0
         return counted.weigh(weight, 1.0 if self._equal else None), norms

@@ -25,7 +25,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedpart.federated.arrays import Form, check_arrays
-from fedpart.federated.cohorts import weight_bytes
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
 from fedpart.partition.partition import Partition
@@ -232,7 +231,7 @@ def upload_forms(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[s
     """Names and forms of the arrays in the client's answer to ``jobs``."""
     weights, psi = protocol.upload_sizes(client, jobs)
     of_weights = _dtype(protocol) if protocol.codec is None else np.dtype(np.uint8)
-    size = sum(weight_bytes(protocol, one) for one in weights.values()) // of_weights.itemsize
+    size = sum(map(protocol.bytes_of, weights.values())) // of_weights.itemsize
     forms = {"w": Form(size, of_weights)} if weights else {}
     return forms if psi is None else {**forms, "psi": Form(psi, _dtype(protocol))}
 
@@ -241,7 +240,7 @@ def _decoded(w: torch.Tensor, weights: Mapping[int, int], protocol: Protocol) ->
     """The changes of the partitions, by number, from the array ``w`` that holds them."""
     if protocol.codec is None:
         return dict(zip(weights, torch.split(w, list(weights.values())), strict=True))
-    parts = torch.split(w, [weight_bytes(protocol, size) for size in weights.values()])
+    parts = torch.split(w, [*map(protocol.bytes_of, weights.values())])
     try:
         found = {
             j: protocol.codec.decode(data, size, protocol.task.dtype)

@@ -25,7 +25,7 @@ from fedpart.federated.wire import (
 )
 from fedpart.training.settings import require
 from fedpart.updates.residuals import NONE, Residuals
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 
 class ClientSide(typing.Protocol):

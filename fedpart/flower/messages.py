@@ -22,8 +22,7 @@ from fedpart.partition.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.errors import Refusal, brief
 from fedpart.updates.residuals import Residuals
-from fedpart.updates.round import Round
-from fedpart.updates.update import LARGEST, Update
+from fedpart.updates.update import LARGEST, Round, Update
 
 NAMES = {  # codes of Flower's errors that come without a client's exception
     1: "its ClientApp cannot be loaded",

@@ -5,12 +5,12 @@ from typing import Any
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.paced import Turns
-from fedpart.federated.cohorts import download_bytes
+from fedpart.federated.cohorts import CohortSum, download_bytes
 from fedpart.federated.federation import Federation
 from fedpart.federated.pace.turns import Turn
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.objects import message_bytes
-from fedpart.updates.round import CohortSum, Round
+from fedpart.updates.update import Round
 
 
 def strategy_of(federation: Federation, shards: Sequence[Dataset] | None, **options: Any) -> FedPart:

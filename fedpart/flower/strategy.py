@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedpart.federated.cohorts import expected_upload_ratio, sum_cohort
+from fedpart.federated.cohorts import CohortSum, expected_upload_ratio, sum_cohort
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
@@ -30,9 +30,8 @@ from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.training.settings import require
 from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.stages.privacy import refuse_seeded
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 
 log = getLogger("flwr").log
 Found = TypeVar("Found")

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, check_labels
 from fedpart.data.rounding import check_examples
-from fedpart.nn.hyperparameters.base import told
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.task import Batch, Task
@@ -74,10 +73,6 @@ class ModelState:
     def psi_tensors(self) -> dict[str, Tensor]:
         """psi by name."""
         return self.task.psi_tensors(self.psi)
-
-    def told_psi(self) -> dict[str, list[float] | dict[str, float]]:
-        """psi by name as reports have it: see :func:`.told`."""
-        return {name: told(value) for name, value in self.psi_tensors().items()}
 
     def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.

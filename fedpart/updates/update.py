@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fedpart.training.state import ModelState
 from fedpart.updates.errors import Refusal
+from fedpart.updates.residuals import Residuals
+
+LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
+REACH = 1000.0  # times the largest weight: no change of a weight in one round is honest beyond
+PSI = 0  # stands for psi among the parts; the others are the cells 1..
+TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
+SUMMED = (  # of an update, besides its tensors and their weights
+    "total_weight", "examples", "loss", "unseen_loss", "unseen_examples", "visited", "seconds", "clients",
+)  # fmt: skip
 
 
 @dataclass
@@ -50,6 +60,10 @@ class Update:
     encoded: dict[int, Tensor] = field(default_factory=dict)
     lost: dict[int, Tensor] = field(default_factory=dict)
 
+    def parts(self) -> dict[int, Tensor]:
+        """psi's gradient, as :data:`PSI`, if there is any, and the cells' changes."""
+        return self.deltas if self.psi is None else {PSI: self.psi, **self.deltas}
+
     def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
         """Turn a client's update into a term of the sum, in place.
 
@@ -80,14 +94,8 @@ class Update:
         if other.psi is not None:
             self.psi = other.psi if self.psi is None else self.psi.add_(other.psi)
             self.psi_weight += other.psi_weight
-        self.total_weight += other.total_weight
-        self.examples += other.examples
-        self.loss += other.loss
-        self.unseen_loss += other.unseen_loss
-        self.unseen_examples += other.unseen_examples
-        self.visited += other.visited
-        self.seconds += other.seconds
-        self.clients += other.clients
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
 
@@ -101,12 +109,6 @@ def descend(state: ModelState, total: Update) -> None:
         state.optimiser.step(j - 1, total.deltas.pop(j).div_(-total.weights[j]))
     if total.psi is not None:
         state.optimiser_psi.step(0, total.psi / total.psi_weight)
-
-
-LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
-REACH = 1000.0  # times the largest weight: no change of a weight in one round is honest beyond
-PSI = 0  # stands for psi among the parts; the others are the cells 1..
-TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
 
 
 @dataclass(frozen=True)
@@ -142,22 +144,9 @@ Norms = Mapping[int, float | Tensor]
 
 
 def clip(update: Update, bounds: Bounds) -> Norms:
-    """Scale down whatever is longer than its bound, in place.
-
-    Args:
-        update: a client's, not yet weighted.
-        bounds: of its parts.
-
-    Returns:
-        The norms that its parts had; free cells are not looked at, and psi's norm is not waited for then.
-    """
-    norms = dict[int, float | Tensor]()
-    for part, tensor in (update.deltas if update.psi is None else {PSI: update.psi, **update.deltas}).items():
-        if bounds[part].measured:
-            norms[part] = bounds[part].shorten(tensor)
-        elif part == PSI:
-            norms[part] = torch.linalg.vector_norm(tensor, dtype=torch.float64)
-    return norms
+    """Scale down, in place, whatever is longer than its bound; the norms that measured parts had."""
+    parts = update.parts().items()
+    return {part: bounds[part].shorten(tensor) for part, tensor in parts if bounds[part].measured}
 
 
 def length(tensor: Tensor) -> float:
@@ -177,6 +166,38 @@ def usual(norms: Iterable[float]) -> float:
 def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:
     """The norms of clients, waited for."""
     return {client: {part: float(norm) for part, norm in own.items()} for client, own in norms.items()}
+
+
+OfAll = Callable[[Sequence[Update]], Update | None]
+"""What takes the place of the sum: from all updates of a cohort at once, see :meth:`.RobustSum.sum`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What every client of a round starts from, and what becomes of their updates.
+
+    Attributes:
+        number: 1..
+        w: ``[size]`` in partition order.
+        psi: ``[P]``.
+        residuals: of the clients, with ``error_feedback``.
+        bounds: to which the server clips, where they follow the clients; None: those of the settings.
+        norms: that the parts without a usual norm have had so far, where bounds follow the clients.
+        of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
+    """
+
+    number: int
+    w: Tensor
+    psi: Tensor
+    residuals: Residuals | None = None
+    bounds: Bounds | None = None
+    norms: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    of_all: OfAll | None = None
+
+    @cached_property
+    def limit(self) -> float:
+        """The largest change of a weight that is taken: who follows the clients' norms trusts none."""
+        return LARGEST if self.bounds is None else largest_change(self.w)
 
 
 def largest_change(w: Tensor) -> float:
@@ -230,10 +251,9 @@ def validate(
         claims = f"it claims {update.examples} examples where max_examples is {max_examples}"
         raise Refusal("examples", claims)
     for name, loss in (("training loss", update.loss), ("loss on unseen examples", update.unseen_loss)):
-        if not math.isfinite(loss):
-            raise Refusal("loss", f"its {name} is not finite")
-        if abs(loss) > LARGEST:
-            raise Refusal("loss", f"its {name} is beyond {LARGEST:g}")
+        if not abs(loss) <= LARGEST:
+            fault = f"beyond {LARGEST:g}" if math.isfinite(loss) else "not finite"
+            raise Refusal("loss", f"its {name} is {fault}")
     for cost in ("visited", "seconds"):
         if not 0 <= (claim := getattr(update, cost)) <= LARGEST:
             raise Refusal("malformed", f"its {cost} is {claim!r}, not between 0 and {LARGEST:g}")

@@ -16,16 +16,15 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
 from fedpart.engines.vectorised.gradients import upload
 from fedpart.engines.vectorised.stack import ClientJob, Stack
-from fedpart.federated.cohorts import sum_cohort
+from fedpart.federated.cohorts import CohortSum, sum_cohort
 from fedpart.federated.protocol import Protocol
 from fedpart.methods.base import Method
 from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
-from fedpart.task.gradients import Job, reported
+from fedpart.task.gradients import Job
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.errors import ClientError
-from fedpart.updates.round import CohortSum, Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 
 # Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
 ROWS_CPU, ROWS_GPU = 256, 8192
@@ -221,9 +220,7 @@ class VectorisedRunner:
         for (client, _, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
-            update.loss = losses[client][reported(losses[client])]
-            if (unseen := self.protocol.unseen(client, losses[client])) is not None:
-                update.unseen_loss, update.unseen_examples = losses[client][unseen], update.examples
+            self._executor.note(update, client, losses[client])
         if self.protocol.method.held_out:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)

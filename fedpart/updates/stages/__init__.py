@@ -4,13 +4,16 @@ from typing import Any, TypeVar
 
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.stages.clip import Clip as Clip
+from fedpart.updates.stages.clip import UsualBounds as UsualBounds
 from fedpart.updates.stages.clip import UsualNorms as UsualNorms
 from fedpart.updates.stages.codec import Feedback as Feedback
 from fedpart.updates.stages.codec import UploadCodec as UploadCodec
 from fedpart.updates.stages.defence import RobustSum as RobustSum
 from fedpart.updates.stages.privacy import Privacy as Privacy
 
-STAGES: tuple[type[Stage], ...] = (Feedback, Clip, UploadCodec, UsualNorms, Privacy, RobustSum)
+STAGES: tuple[type[Stage], ...] = (
+    Feedback, UsualNorms, UsualBounds, Clip, UploadCodec, Privacy, RobustSum,
+)  # fmt: skip
 Kind = TypeVar("Kind", bound=Stage)
 
 
@@ -22,6 +25,13 @@ def stages_of(run: Run) -> list[Stage]:
 def stage_of(stages: list[Stage], kind: type[Kind]) -> Kind | None:
     """The one of this kind; None: the run has none."""
     return next((stage for stage in stages if isinstance(stage, kind)), None)
+
+
+def doing(stages: list[Stage], what: str) -> list[Any]:
+    """What those of the stages do at ``what``, a method of :class:`.Stage`, that do anything there."""
+    return [
+        getattr(stage, what) for stage in stages if getattr(type(stage), what) is not getattr(Stage, what)
+    ]
 
 
 def check_stages(settings: Any) -> None:

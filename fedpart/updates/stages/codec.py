@@ -14,9 +14,8 @@ from torch import Tensor
 from fedpart.randomness.streams import generator
 from fedpart.training.settings import require
 from fedpart.updates.residuals import Residuals
-from fedpart.updates.round import Round
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 
 
 class UploadCodec(Stage):

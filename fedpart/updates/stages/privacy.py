@@ -15,9 +15,8 @@ from torch import Tensor
 from fedpart.randomness.streams import generator
 from fedpart.training.settings import Settings, documented, require, setting
 from fedpart.updates.ledger import Ledger, epsilon, renyi
-from fedpart.updates.round import Round
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import PSI, Bound, Bounds, Norms, Update, known
+from fedpart.updates.update import PSI, Bound, Bounds, Norms, Round, Update, known
 
 COUNTED = 0.05  # of what a round spends, 1 / z^2, what counting clients takes where norms follow a quantile
 RATE = 0.2  # of norms that follow a quantile, a round (Andrew et al. 2021)

@@ -150,6 +150,5 @@ def test_both_take_their_gradients_and_their_optimisers_from_there():
     steps = {"fedpart.engines.executor": "local", "fedpart.centralised.training": "optimisers"}
     for module, file in steps.items():
         assert {"fedpart.task.gradients", f"fedpart.training.{file}"} <= imported(module)
-    assert "fedpart.training.optimisers" in imported("fedpart.training.local")
     for module in ("fedpart.federated.federation", "fedpart.centralised.training"):
         assert "fedpart.training.state" in imported(module)

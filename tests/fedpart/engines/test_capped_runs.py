@@ -7,7 +7,7 @@ from problems import after, augmentation, chain_net, settings, shards
 from fedpart import Federation, LocalSettings, Protocol, Task
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 SIZES = (7, 12, 3, 9, 10, 6)
 CAPS = {1: 2 / 3, 3: 1 / 3}  # of the two clients of chunk 2, one has the cap 1

@@ -27,8 +27,8 @@ from fedpart import (
 from fedpart.engines.executor import Executor
 from fedpart.engines.sharing import learned_clusters
 from fedpart.task.gradients import Job
-from fedpart.training.local import LocalSGD
-from fedpart.updates.round import Round
+from fedpart.training.optimisers import LocalSGD
+from fedpart.updates.update import Round
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 REAL = (shard(5).inputs, shard(5).targets.float())

@@ -52,7 +52,7 @@ def batches(client, round, local):
     [(128, 1, {}), (16, 1, {}), (16, 2, {}), (16, 2, {"momentum": 0.9, "weight_decay": 1e-2})],
 )
 def test_every_round_has_the_same_bits(batch_size, epochs, sgd, chunks, monkeypatch):
-    for module in ("fedpart.updates.round", "reference_fedavg"):
+    for module in ("fedpart.federated.cohorts", "reference_fedavg"):
         monkeypatch.setattr(f"{module}.BLOCKS", 4)  # of two or three clients
     local = LocalSettings(learning_rate=0.05, batch_size=batch_size, epochs=epochs, **sgd)
     method = "partitioned" if chunks == (1.0,) else "fedavg"

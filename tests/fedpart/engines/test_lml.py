@@ -13,7 +13,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.federation import Federation
 from fedpart.federated.wire import update_scalars
 from fedpart.task.gradients import Job
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 SIZES, CHUNKS = (5, 9, 4, 7, 12, 3, 8, 6), (0.5, 0.3, 0.2)
 

@@ -9,6 +9,7 @@ from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
 from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
+from fedpart.federated.cohorts import CohortSum
 from fedpart.nn.hyperparameters.affine import AffineAugmentation
 from fedpart.nn.hyperparameters.images.blur import GaussianBlur
 from fedpart.nn.hyperparameters.images.colour import ColourJitter
@@ -21,7 +22,6 @@ from fedpart.nn.hyperparameters.signals.time_shift import TimeShift
 from fedpart.nn.hyperparameters.text.lora import LoraGate
 from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
 from fedpart.task.psi_bounds import psi_bounds
-from fedpart.updates.round import CohortSum
 from fedpart.updates.update import Update
 
 IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)

@@ -15,8 +15,7 @@ from fedpart.federated.cohorts import expected_upload_ratio, upload_numbers
 from fedpart.nn.likelihoods import Gaussian, TokenClassification
 from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
-from fedpart.updates.round import Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 
 CHUNKS = (0.5, 0.3, 0.2)
 

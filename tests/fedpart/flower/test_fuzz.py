@@ -21,9 +21,9 @@ from problems import settings as federation_settings
 from torch import nn
 
 from fedpart import Federation, Protocol, Task
+from fedpart.federated.cohorts import CohortSum, aggregate
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.round import CohortSum, aggregate
 from fedpart.updates.update import Update, clip
 
 ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5

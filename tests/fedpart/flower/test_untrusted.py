@@ -38,7 +38,7 @@ def names(tree):
 def test_what_reads_messages_cannot_unpickle():
     banned = {*UNPICKLES, "load", "loads_pickle", "allow_pickle", "fromfile"}
     used = {file: banned & set(names(ast.parse(file.read_text()))) for file in WIRE}
-    assert len(used) > 20 and not {file: names for file, names in used.items() if names}
+    assert len(used) > 15 and not {file: names for file, names in used.items() if names}
 
 
 def test_a_pickled_array_is_not_read_by_clients_either():

@@ -8,8 +8,8 @@ from problems import Recorder, chain_net, settings, shards
 
 from fedpart import AdamSettings, Federation, Protocol, Task
 from fedpart.engines import LocalEngine
+from fedpart.federated.cohorts import CohortSum
 from fedpart.training.optimisers import SlicedOptimiser
-from fedpart.updates.round import CohortSum
 
 SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
 

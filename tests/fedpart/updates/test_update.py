@@ -6,9 +6,10 @@ from problems import chain_net, nothing, settings
 
 from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
+from fedpart.federated.cohorts import BLOCKS, CohortSum, aggregate, blocks, sum_updates
 from fedpart.federated.wire import encode_update
-from fedpart.updates.round import BLOCKS, CohortSum, aggregate, blocks, sum_updates
-from fedpart.updates.update import Update, validate
+from fedpart.updates import update as updates
+from fedpart.updates.update import Update
 
 SIZES = (4, 3, 2)
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
@@ -23,7 +24,7 @@ def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale
 
 
 def validate(answer, asked=ASKED, psi=2, dtype=torch.float32):
-    validate(answer, asked, psi, dtype, max_examples=100)
+    updates.validate(answer, asked, psi, dtype, max_examples=100)
 
 
 def test_a_good_update_is_accepted():
@@ -70,7 +71,7 @@ def borrowed(updates):
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 11])
 def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, monkeypatch):
-    monkeypatch.setattr("fedpart.updates.round.BLOCKS", 8)
+    monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", 8)
     cohort = 23
     own = terms(cohort, missing)
     expected = aggregate(range(cohort), own.__getitem__)
@@ -115,7 +116,7 @@ def test_averages_by_hand(weighting):
         deltas = {j: torch.full((sizes[j - 1],), 10.0 * k) for j in range(k, 4)}
         psi = torch.full((p,), float(k)) if k > 1 else None
         clients.append(Update(deltas, psi, examples=examples, loss=float(k)))
-    terms = [federation.protocol.term(c, one, nothing())[0] for c, one in enumerate(clients)]
+    terms = [federation.protocol.term(one, nothing())[0] for c, one in enumerate(clients)]
     total = sum_updates(terms)
     federation.step(CohortSum(total=total))
 
