@@ -14,7 +14,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.data.rounding import check_examples
 from fedpart.data.splitting.chunks import in_chunks
-from fedpart.methods.base import Schedule, build_method
+from fedpart.methods.base import CentralMethod, Schedule, build_method
 from fedpart.nn.hyperparameters.base import told
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
@@ -55,11 +55,12 @@ class Training(ModelState):
         evidence: Callable[[Training], float] | None = None,
     ) -> None:
         self.settings = settings
-        self.method = build_method(settings.method, settings.method_options)
-        if not self.method.centralised:
+        method = build_method(settings.method, settings.method_options)
+        if not isinstance(method, CentralMethod):
             raise ValueError(
                 f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
             )
+        self.method = method
         task = self.method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         check_examples(chunks.data, task.dtype)

@@ -42,12 +42,9 @@ def local_batches(
     if job.partition is None:
         some = local.psi_batch != "shard" and local.psi_batch < len(whole)
         return list(torch.split(drawn("psi batch")[: local.psi_batch] if some else whole, local.batch_size))
-    batches: list[Tensor] = []
-    for epoch in range(local.epochs):
-        shuffles = len(whole) > local.batch_size
-        order = drawn(f"shuffle {job.partition}", epoch) if shuffles else whole
-        batches += torch.split(order, local.batch_size)
-    return batches
+    shuffles, epochs = len(whole) > local.batch_size, range(local.epochs)
+    orders = (drawn(f"shuffle {job.partition}", epoch) if shuffles else whole for epoch in epochs)
+    return [batch for order in orders for batch in torch.split(order, local.batch_size)]
 
 
 class Places(NamedTuple):

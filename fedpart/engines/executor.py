@@ -208,7 +208,7 @@ class Executor:
         return found._replace(theta=torch.zeros_like(theta).index_copy_(0, places, found.theta))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
-        """What takes the place of psi's gradient where examples are held out: see ``Method.feedback``.
+        """What takes the place of psi's gradient where examples are held out, by the method's ``feedback``.
 
         Args:
             after: ``[n]``, the job's subnetwork as the client has trained it.

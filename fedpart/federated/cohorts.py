@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from fedpart.federated.protocol import Protocol
 from fedpart.task.gradients import Job
-from fedpart.updates.errors import ClientError, Refusal, skipped, taken
+from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import Norms, OfAll, Round, Update
 
 UPLOAD_HEADER, DOWNLOAD_HEADER = 569, 710  # bytes of a Flower message besides its numbers, about
@@ -37,7 +38,8 @@ class CohortSum:
     @property
     def taken(self) -> list[int]:
         """The clients whose updates it sums."""
-        return taken(self.cohort, self.skipped)
+        left_out = {skip["client"] for skip in self.skipped}
+        return [client for client in self.cohort if client not in left_out]
 
     def join(self, other: CohortSum, scale: float = 1.0) -> None:
         """Add the sum of other clients, in place; their changes and psi gradients count ``scale`` times.
@@ -53,6 +55,11 @@ class CohortSum:
         self.upload_bytes += other.upload_bytes
         self.norms |= other.norms
         self.skipped = sorted([*self.skipped, *other.skipped], key=lambda skip: skip["client"])
+
+
+def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[str, int]:
+    """How often each category occurs among ``skips`` and ``more``, in alphabetical order."""
+    return dict(sorted(Counter([*(str(skip["category"]) for skip in skips), *more]).items()))
 
 
 def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:

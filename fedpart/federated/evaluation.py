@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
+from fedpart.federated.cohorts import tally
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
@@ -17,7 +18,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.task import Batch
 from fedpart.training.plain import multiply_adds
-from fedpart.updates.errors import ClientError, Refusal, skipped, tally
+from fedpart.updates.errors import ClientError, Refusal, skipped
 from fedpart.updates.update import LARGEST
 
 DECILE = 10  # the worst clients are one in so many

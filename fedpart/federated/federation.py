@@ -12,14 +12,13 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Dataset
-from fedpart.federated.cohorts import CohortSum
+from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.pace import pace_of
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.nn.hyperparameters.base import told
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
-from fedpart.updates.errors import tally
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
 from fedpart.updates.update import Round, Update
 
@@ -49,7 +48,8 @@ class Federation(ModelState):
         remembering = [*self.stages, *([] if self.pace is None else [self.pace])]
         self._remembering, self._report = remembering, [part.report for part in remembering]
         self.agreement = {**protocol.agreement, **settings.of_server()}
-        self._stepped = True
+        self._stepped, both = True, (settings.server, settings.server_psi)
+        self._learns_rates = any(getattr(one, "hypergradient", 0.0) for one in both)
         self._limits = [bound.to(settings.device) for bound in psi_bounds(protocol.task)]
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
@@ -206,16 +206,13 @@ class Federation(ModelState):
             stepped=self._stepped,
             examples=None if private else total.visited,
             client_seconds=None if private else (total.seconds or seconds) if total.clients else 0.0,
-            server_rates=self._learned_rates(),
+            server_rates=self._rates() if self._learns_rates else None,
         )
         for field, value in (pair for tell in self._report for pair in tell(self.completed).items()):
             setattr(report, field, value)
         return report
 
-    def _learned_rates(self) -> list[float] | None:
-        """The server's learning rates of the cells and psi; None: none is learned."""
-        settings = self.protocol.settings
-        if not any(getattr(one, "hypergradient", 0.0) for one in (settings.server, settings.server_psi)):
-            return None
+    def _rates(self) -> list[float]:
+        """The server's learning rates of the cells and psi."""
         rates = [self.optimiser.rate(index) for index in range(len(self.partition.cells) - 1)]
         return [*rates, self.optimiser_psi.rate(0)]

@@ -5,7 +5,6 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from fedpart.federated.clients import (
     kinds_of,
 )
 from fedpart.federated.settings import FederationSettings
-from fedpart.methods.base import ClientView, Method, build_method
+from fedpart.methods.base import ClientView, FederatedMethod, Method, build_method
 from fedpart.partition.nested import has_private, nested, united
 from fedpart.partition.partition import Partition
 from fedpart.partition.sharing import sharing_of
@@ -109,11 +108,12 @@ class Protocol:
 
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
         self.settings = settings
-        self.method = build_method(settings.method, settings.method_options)
-        if type(self.method).plan is Method.plan:
+        method = build_method(settings.method, settings.method_options)
+        if not isinstance(method, FederatedMethod):
             raise ValueError(
                 f"The method {settings.method!r} is centralised only; plain federated training is 'fedavg'."
             )
+        self.method = method
         settings.check_feedback(self.method.held_out)
         self.chunks = self.method.proportions(settings.chunks)
         self.task, self.partition, self.tasks, self.partitions = networks(
@@ -177,13 +177,10 @@ class Protocol:
             turn: 0.., another sample of the same round.
         """
         settings = self.settings
-        pool = settings.clients if available is None else np.array(sorted(set(available)), np.int64)
-        wanted, count = (
-            settings.cohort if size is None else size,
-            pool if isinstance(pool, int) else len(pool),
-        )
-        rng = generator(settings.seed, "cohort", round, turn)
-        drawn = rng.choice(pool, min(wanted + len(without), count), replace=False).tolist()
+        pool = range(settings.clients) if available is None else sorted(set(available))
+        wanted = settings.cohort if size is None else size
+        rng, most = generator(settings.seed, "cohort", round, turn), min(wanted + len(without), len(pool))
+        drawn = [pool[place] for place in rng.choice(len(pool), most, replace=False)]
         return sorted([client for client in drawn if client not in without][:wanted])
 
     def scoring_task(self, client: int) -> Task:
@@ -200,10 +197,10 @@ class Protocol:
 
     def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
-        settings, size = self.settings, self.architectures[client]
-        of_run = round, settings.seed, self.tasks[size], settings.local, self._parts[size], self.tasks
-        chunk, cap = self.assignment[client], self.caps[client]
-        return ClientView(client, chunk, len(self.chunks), cap, *of_run, psi)
+        size, settings = self.architectures[client], self.settings
+        of_client = client, self.assignment[client], len(self.chunks), self.caps[client], round
+        of_run = settings.seed, self.tasks[size], settings.local, self._parts[size], self.tasks
+        return ClientView(*of_client, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.methods.arms import DROPOUT, Arm, Grid, Near, grids_of
-from fedpart.methods.base import METHODS, ClientView
+from fedpart.methods.base import METHODS, ClientView, FederatedMethod
 from fedpart.methods.plain import Plain
 from fedpart.nn.hyperparameters import ConcreteDropout, HyperModule
 from fedpart.partition.sharing import within
@@ -59,7 +59,7 @@ class Arms(HyperModule):
 
 
 @METHODS.register("fedex")
-class FedEx(Plain):
+class FedEx(Plain, FederatedMethod):
     """FedAvg whose clients each train with settings drawn from theta, a distribution over configurations.
 
     A client holds examples out, trains on the others with what it has drawn, and scores its network on those

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, ClientView, Method, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Schedule
 from fedpart.partition.partition import Partition
 from fedpart.partition.separate import SeparateNetworks
 from fedpart.partition.space import ParameterSpace
@@ -12,7 +12,7 @@ from fedpart.training.settings import RunSettings
 
 
 @METHODS.register("partitioned")
-class Partitioned(Method):
+class Partitioned(FederatedMethod, CentralMethod):
     """w_k is trained on chunks 1..k through w_s^(k), psi on chunk k through w_s^(k-1), which never saw it.
 
     Federated, a client of chunk k and cap c (C, or less) trains each w_j, j = k..c, from the server's values

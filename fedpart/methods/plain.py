@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, ClientView, Method, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Method, Schedule
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
 
@@ -30,7 +30,7 @@ class Plain(Method):
 
 
 @METHODS.register("none")
-class Standard(Plain):
+class Standard(Plain, CentralMethod):
     """Centralised, on all data; with ``augment``, under the task's initial psi: retraining (App. G)."""
 
     def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
@@ -38,7 +38,7 @@ class Standard(Plain):
 
 
 @METHODS.register("fedavg")
-class FedAvg(Plain):
+class FedAvg(Plain, FederatedMethod):
     """Plain federated learning; see :class:`.Plain` for what is switched off."""
 
     def plan(self, client: ClientView) -> list[Job]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, Method, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, Schedule
 from fedpart.partition.partition import Partition
 from fedpart.partition.separate import SeparateNetworks
 from fedpart.partition.space import ParameterSpace
@@ -15,7 +15,7 @@ from fedpart.training.settings import RunSettings
 
 
 @METHODS.register("validation")
-class ValidationSet(Method):
+class ValidationSet(CentralMethod):
     """One network trained on chunk 1; psi on chunk 2, the validation set, through the same network.
 
     Args:

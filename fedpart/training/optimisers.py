@@ -186,12 +186,12 @@ class SlicedOptimiser:
         gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
             _learn_rate(state, self._settings, gradient)
-        slow = None if self._slow is None else self._slow[index]
-        before = None if slow is None else values[slow]
         with torch.no_grad():
+            before = None if self._slow is None else values[self._slow[index]]
             self._settings.step(values, gradient, state, self.rate(index) * rate, self._decays[index])
-        if before is not None:  # every optimiser's step is proportional to its rate
-            values[slow] = torch.lerp(before, values[slow], self._scalars)
+            if self._slow is not None and before is not None:  # a step is proportional to its rate
+                slow = self._slow[index]
+                values[slow] = torch.lerp(before, values[slow], self._scalars)
 
     def rate(self, index: int) -> float:
         """The learning rate that the last step of slice ``index`` had, or its first will have."""

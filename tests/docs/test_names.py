@@ -23,7 +23,7 @@ LEFT = {
     "fedpart/randomness": 10,
     "fedpart/task": 43,
     "fedpart/training": 15,
-    "fedpart/updates": 23,
+    "fedpart/updates": 20,
     "simulations/attacks": 2,
     "simulations/building": 14,
     "simulations/cli": 6,

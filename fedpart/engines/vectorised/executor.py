@@ -18,7 +18,7 @@ from fedpart.engines.vectorised.gradients import upload
 from fedpart.engines.vectorised.stack import ClientJob, Stack
 from fedpart.federated.cohorts import CohortSum, sum_cohort
 from fedpart.federated.protocol import Protocol
-from fedpart.methods.base import Method
+from fedpart.methods.base import FederatedMethod, Method
 from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
@@ -60,7 +60,7 @@ class VectorisedRunner:
                 "Clients that are computed together have one network, but there are architectures; "
                 "leave architectures out, or use execution: loop, or several workers."
             )
-        if type(protocol.method).objective is not Method.objective:
+        if type(protocol.method).objective is not FederatedMethod.objective:
             raise ValueError(
                 f"Clients that are computed together have one loss, but the method "
                 f"{protocol.settings.method!r} gives each its own; use execution: loop, or several workers."

@@ -170,7 +170,7 @@ class UsualNorms(Stage):
         psi = {client: float(own[PSI]) for client, own in norms.items() if PSI in own}
         self._note(PSI, [norm for norm in psi.values() if norm])
         usual, self.alarms = self._usual(PSI), []
-        if usual and len(_flat(self._norms[PSI])) >= NEEDED and not self.run.method.held_out:
+        if usual and max(psi.values(), default=0.0) > ALARM * usual:  # else no mean is
             self.alarms = [*self._alarms(psi, usual)]
         for alarm in self.alarms:
             warnings.warn(
@@ -182,6 +182,8 @@ class UsualNorms(Stage):
         return total
 
     def _alarms(self, psi: Mapping[int, float], usual: float) -> Iterable[dict[str, Any]]:
+        if self.run.method.held_out or len(_flat(self._norms[PSI])) < NEEDED:
+            return
         for chunk in range(1, len(self.run.chunks) + 1):
             norms = [norm for client, norm in psi.items() if self.run.chunk(client) == chunk]
             if norms and (times := sum(norms) / len(norms) / usual) > ALARM:

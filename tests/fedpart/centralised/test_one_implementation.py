@@ -147,8 +147,8 @@ def test_every_part_of_the_mathematics_has_one_place():
 
 
 def test_both_take_their_gradients_and_their_optimisers_from_there():
-    steps = {"fedpart.engines.executor": "local", "fedpart.centralised.training": "optimisers"}
-    for module, file in steps.items():
-        assert {"fedpart.task.gradients", f"fedpart.training.{file}"} <= imported(module)
+    for module in ("fedpart.engines.executor", "fedpart.centralised.training"):
+        assert "fedpart.task.gradients" in imported(module)
+    assert "fedpart.training.optimisers" in imported("fedpart.engines.executor")
     for module in ("fedpart.federated.federation", "fedpart.centralised.training"):
         assert "fedpart.training.state" in imported(module)

@@ -9,7 +9,7 @@ from problems import chain_net, settings
 from torch import nn
 
 from fedpart import ParameterSpace, Protocol, Task
-from fedpart.methods import METHODS, Method
+from fedpart.methods import METHODS, CentralMethod, FederatedMethod
 from fedpart.methods.base import Schedule
 
 CAN = {  # federated, centralised, with an evidence of its own
@@ -44,17 +44,9 @@ DEFAULTS = {  # of published code, or of the paper, where they have them
 }  # fmt: skip
 
 
-def test_what_a_method_can_do_follows_from_what_it_defines():
+def test_what_a_method_can_do():
     methods = {name: METHODS[name] for name in CAN}
     assert {n: (m.federated, m.centralised, m.estimates) for n, m in methods.items()} == CAN
-
-    class Own(METHODS["laplace"]):
-        centralised = False
-
-        def plan(self, client):
-            return []
-
-    assert (Own.federated, Own.centralised, Own.estimates) == (True, False, True)
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
@@ -71,26 +63,27 @@ def test_a_space_of_all_networks_is_the_one_that_is_partitioned(name):
 
 @pytest.mark.parametrize("name", ["plan", "steps", "feedback", "evidence"])
 def test_what_a_method_does_not_define_it_says(name):
-    class Nothing(Method):
+    class Nothing(FederatedMethod, CentralMethod):
         pass
 
-    arguments = [None] * (len(inspect.signature(getattr(Method, name)).parameters) - 1)
+    arguments = [None] * (len(inspect.signature(getattr(Nothing, name)).parameters) - 1)
     with pytest.raises(TypeError, match=rf"^Nothing .*does not define {name}\(\)\.$"):
         getattr(Nothing(), name)(*arguments)
 
 
 def test_plain_federated_learning_is_what_a_method_does_by_itself():
     protocol = Protocol(Task(chain_net()), settings(3))
-    method, view = Method(), protocol.view(0, 1, protocol.task.psi_space.initial())
+    method, view = FederatedMethod(), protocol.view(0, 1, protocol.task.psi_space.initial())
     assert method.local_psi(view) is view.psi and method.local_settings(view) is view.local
     assert method.architectures(view, 3) == [0, 0, 0]
     assert method.trained_psi(view.task) == view.task.psi_names
-    assert method.proportions([0.7, 0.3]) == (0.7, 0.3) and method.stages(9, 8, 7) == {"trained": 9}
-    assert method.psi_slices(view.task) == [slice(None)]
+    assert method.proportions([0.7, 0.3]) == (0.7, 0.3)
+    assert CentralMethod().stages(9, 8, 7) == {"trained": 9}
+    assert CentralMethod().psi_slices(view.task) == [slice(None)]
     assert not method.tells_clients_apart
     for changed in ("local_psi", "local_settings", "objective"):
-        assert type("Changed", (Method,), {changed: lambda *_: None})().tells_clients_apart
-    assert type("Changed", (Method,), {"held_out": 0.1})().tells_clients_apart
+        assert type("Changed", (FederatedMethod,), {changed: lambda *_: None})().tells_clients_apart
+    assert type("Changed", (FederatedMethod,), {"held_out": 0.1})().tells_clients_apart
 
 
 def view(psi=None):

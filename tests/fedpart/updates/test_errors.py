@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped, taken, tally
+from fedpart.federated.cohorts import CohortSum, tally
+from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped
 
 
 def test_what_reports_list_of_a_client_that_is_left_out():
@@ -33,7 +34,7 @@ def test_a_sentence_is_cut_at_its_longest():
 
 def test_who_is_taken_and_how_often_each_category_occurs():
     skips = [{"client": c, "category": kind} for c, kind in ((4, "size"), (1, "late"), (9, "size"))]
-    assert taken([1, 2, 4, 7], skips) == [2, 7]
+    assert CohortSum([1, 2, 4, 7], skipped=skips).taken == [2, 7]
     counts = tally(skips, ["dtype", "late"])
     assert list(counts.items()) == [("dtype", 1), ("late", 2), ("size", 2)]
     assert tally([]) == {}
