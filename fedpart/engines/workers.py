@@ -97,10 +97,8 @@ class WorkerPool:
         parts = blocks(cohort, single=of_all is not None)
         waiting = deque[Block]()
         for index, part in enumerate(parts):
-            residuals = None if round.residuals is None else round.residuals.of(part)
-            waiting.append(
-                Block(index, list(part), round.number, self._epoch, residuals, bounds=round.bounds)
-            )
+            kept = None if round.kept is None else round.kept.of(part)
+            waiting.append(Block(index, list(part), round.number, self._epoch, kept, bounds=round.bounds))
         try:
             return self._sum(waiting, of_all, cohort)
         except BaseException:

@@ -2,7 +2,7 @@
 
 Instruction: arrays ``w`` (what the client's network has of it, in partition order; rounded to 16 bits, the
 bits as int16, with ``download``) and ``psi``; the header; ``jobs`` as JSON; with error feedback
-``residuals``, the rounds that :class:`.Residuals` lists for the client.
+``residuals``, the rounds that :class:`.ClientState` lists for the client.
 Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
 gradient), each only if it was asked for; with an upload codec ``w`` is bytes, partition after partition;
 scalars ``examples``, ``loss`` and, where a job has one to tell

@@ -24,7 +24,7 @@ from fedpart.federated.wire import (
     update_scalars,
 )
 from fedpart.training.settings import require
-from fedpart.updates.residuals import NONE, Residuals
+from fedpart.updates.client_state import NONE, ClientState
 from fedpart.updates.update import Round
 
 
@@ -56,7 +56,7 @@ class _Clients:
             if folder is None:
                 give = "give make_client_app() a folder for it, with keep=..., or leave error_feedback out."
                 raise ValueError(f"With error_feedback a client keeps a file; {give}")
-            self.residuals = Residuals(folder, self.protocol.fingerprint)
+            self.residuals = ClientState(folder, self.protocol.fingerprint)
         self._last: tuple[tuple[int, int, bytes, bytes], Round] | None = None
 
     def round(self, number: int, client: int, record: ArrayRecord) -> Round:
@@ -137,7 +137,7 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
 
 
 def _versions(value: Any) -> tuple[int, ...]:
-    """See :class:`.Residuals`; they become names of files."""
+    """See :class:`.ClientState`; they become names of files."""
     if not isinstance(value, list) or len(value) != len(NONE) or any(type(one) is not int for one in value):
         raise ValueError(f"The server's message has no rounds of residuals, but {value!r}.")
     return tuple(value)

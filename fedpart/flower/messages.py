@@ -20,8 +20,8 @@ from fedpart.federated.wire import (
 from fedpart.flower.workarounds.objects import message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.task.held_out import HeldOutScore
+from fedpart.updates.client_state import ClientState
 from fedpart.updates.errors import Refusal, brief
-from fedpart.updates.residuals import Residuals
 from fedpart.updates.update import LARGEST, Round, Update
 
 NAMES = {  # codes of Flower's errors that come without a client's exception
@@ -47,7 +47,7 @@ def instruction(
     client: int,
     node: int,
     state: ArrayRecord,
-    residuals: Residuals | None = None,
+    residuals: ClientState | None = None,
 ) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
     config: dict[str, Any] = {"jobs": encode_jobs(protocol.plan(client, round))}

@@ -164,7 +164,7 @@ class FedPart(Strategy):
         self._sent = {}
         for begun, clients in groups:
             for client in (one for one in clients if one in nodes):
-                more = self._state_of(client, begun), values.residuals
+                more = self._state_of(client, begun), values.kept
                 self._sent[client] = instruction(protocol, begun.number, client, nodes[client], *more)
         return list(self._sent.values())
 

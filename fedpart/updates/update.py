@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedpart.training.state import ModelState
+from fedpart.updates.client_state import ClientState
 from fedpart.updates.errors import Refusal
-from fedpart.updates.residuals import Residuals
 
 LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
 REACH = 1000.0  # times the largest weight: no change of a weight in one round is honest beyond
@@ -180,7 +180,7 @@ class Round:
         number: 1..
         w: ``[size]`` in partition order.
         psi: ``[P]``.
-        residuals: of the clients, with ``error_feedback``.
+        kept: what clients have kept of earlier rounds, with ``error_feedback``.
         bounds: to which the server clips, where they follow the clients; None: those of the settings.
         norms: that the parts without a usual norm have had so far, where bounds follow the clients.
         of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
@@ -189,7 +189,7 @@ class Round:
     number: int
     w: Tensor
     psi: Tensor
-    residuals: Residuals | None = None
+    kept: ClientState | None = None
     bounds: Bounds | None = None
     norms: Mapping[int, Sequence[float]] = field(default_factory=dict)
     of_all: OfAll | None = None

@@ -179,7 +179,7 @@ class VectorisedRunner:
     def _compare(self, round: Round, member: _Member, found: Mapping[int, Update | ClientError]) -> None:
         """Compute one client alone, once: hooks of gradients, for one, are not called for several."""
         own = found.get(member.client)
-        if round.residuals is not None or self.protocol.codec is not None or not isinstance(own, Update):
+        if round.kept is not None or self.protocol.codec is not None or not isinstance(own, Update):
             return
         self._agreed, alone = True, self._alone(round, member)
         if isinstance(alone, ClientError):

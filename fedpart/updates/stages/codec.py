@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpart.randomness.streams import generator
 from fedpart.training.settings import require
-from fedpart.updates.residuals import Residuals
+from fedpart.updates.client_state import ClientState
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Round, Update
 
@@ -54,7 +54,7 @@ class UploadCodec(Stage):
             rng = generator(self.run.settings.seed, "upload", client, round.number, j)
             update.encoded[j] = data = self.codec.encode(delta, rng)
             update.deltas[j] = self.codec.decode(data, len(delta), delta.dtype)
-            if round.residuals is not None:
+            if round.kept is not None:
                 update.lost[j] = (delta - update.deltas[j]).cpu()
 
 
@@ -67,27 +67,27 @@ class Feedback(Stage):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._residuals: Residuals | None = None
+        self._residuals: ClientState | None = None
 
     @classmethod
     def wanted(cls, settings: Any) -> bool:
         return bool(settings.error_feedback)
 
     @property
-    def residuals(self) -> Residuals:
+    def residuals(self) -> ClientState:
         """What the server knows of the clients' files."""
         if self._residuals is None:
             folder = tempfile.mkdtemp(prefix="fedpart-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._residuals = Residuals(Path(folder), self.run.fingerprint)
+            self._residuals = ClientState(Path(folder), self.run.fingerprint)
         return self._residuals
 
     def keep_in(self, residuals: Path, releases: Path, run: str) -> None:
-        self._residuals = self._residuals or Residuals(residuals, self.run.fingerprint)
+        self._residuals = self._residuals or ClientState(residuals, self.run.fingerprint)
         self._residuals.folder = residuals
 
     def start(self, round: Round) -> Round:
-        return replace(round, residuals=self.residuals)
+        return replace(round, kept=self.residuals)
 
     def send(self, update: Update, client: int, round: Round) -> None:
         for j, lost in self._left(client, round).items():
@@ -96,16 +96,16 @@ class Feedback(Stage):
             update.lost[j] = lost
 
     def sent(self, update: Update, client: int, round: Round) -> None:
-        if round.residuals is not None:
-            round.residuals.write(client, round.number, update.lost)
+        if round.kept is not None:
+            round.kept.write(client, round.number, update.lost)
             update.lost = {}
 
     def _left(self, client: int, round: Round) -> dict[int, Tensor]:
         """What codes have lost of the client; nothing if that is gone, and clients may come and go."""
-        if round.residuals is None:
+        if round.kept is None:
             return {}
         try:
-            return round.residuals.read(client)
+            return round.kept.read(client)
         except ValueError as error:
             if self.run.settings.on_client_error == "fail":
                 raise

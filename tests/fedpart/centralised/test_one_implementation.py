@@ -143,7 +143,7 @@ def test_every_part_of_the_mathematics_has_one_place():
     assert users("fedpart.training.optimisers.DECAY_POWERS") == set()
     checkpoints = {"fedpart.training.state", "fedpart.training.files"}
     loads = checkpoints | {"fedpart.nn.models.frozen"}  # and a body of somebody's
-    assert users("torch.save", "torch.load") == loads | {"fedpart.updates.residuals"}  # and of codecs
+    assert users("torch.save", "torch.load") == loads | {"fedpart.updates.client_state"}  # and of codecs
 
 
 def test_both_take_their_gradients_and_their_optimisers_from_there():
