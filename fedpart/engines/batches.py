@@ -90,11 +90,7 @@ def count_learned(protocol: Protocol, examples: int) -> int:
 
 
 def evaluated(protocol: Protocol, client: int, shard: Dataset) -> Dataset:
-    """What the client scores the network on: what it holds out, or its ``evaluation`` examples.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """What the client scores the network on: what it holds out, or its ``evaluation`` examples."""
     if protocol.settings.evaluation_share is not None:
         return shard.subset(divided(protocol, client, len(shard)).evaluation)
     if shard.evaluation is None:
@@ -137,14 +133,7 @@ def count_visited(protocol: Protocol, local: LocalSettings, examples: int, job: 
 def noisy_batches(
     shard: Dataset, batches: Sequence[Tensor], key: NoiseKey, device: torch.device, dtype: torch.dtype
 ) -> Iterator[tuple[Batch, Noise]]:
-    """The examples at the places of each batch, each batch with its noise.
-
-    Args:
-        shard: on ``device``.
-        batches: places of the examples of each step.
-        key: of the noise, whose counter the step goes before.
-        device, dtype: see :class:`.Noise`.
-    """
+    """The examples at the places of each batch, each batch with its noise."""
     for step, places in enumerate(batches):
         own = key._replace(counter=(step, *key.counter))
         yield Batch(*shard.batch(places.to(device))), Noise(own, device, dtype)

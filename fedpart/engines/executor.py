@@ -35,22 +35,14 @@ from fedpart.updates.update import Round, Update
 
 
 class Checked:
-    """Clients' data whose targets have been looked at: once for each client and use, in this process.
-
-    Args:
-        task: whose likelihood looks.
-    """
+    """Clients' data whose targets have been looked at: once for each client and use, in this process."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._seen: set[tuple[int, str]] = set()
 
     def __call__(self, client: int, data: Dataset, use: str = "training") -> Dataset:
-        """``data`` as they are.
-
-        Raises:
-            ValueError: see :meth:`.Likelihood.check` and :func:`.check_examples`.
-        """
+        """``data`` as they are."""
         if (client, use) not in self._seen:
             check_examples(data, self._task.dtype)
             with self._task.likelihood_at(None) as likelihood:

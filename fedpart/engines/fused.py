@@ -81,9 +81,6 @@ class FusedRunner:
 
         If it cannot be computed, the clients are run one by one, which names the one to blame; where that is
         none, because numbers are merely large, their sum counts.
-
-        Raises:
-            ClientError: a client failed, and the settings say ``fail``; or the clients cannot be fused.
         """
         try:
             with kept_casts(self._one_by_one.executor.device):

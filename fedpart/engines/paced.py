@@ -17,12 +17,7 @@ from fedpart.updates.update import Round
 
 
 class Turns:
-    """The turns of a federation's pace, with the times that its fleet's devices take.
-
-    Args:
-        federation: of the run, with a pace.
-        shards: ``shards[client]`` is the client's data.
-    """
+    """The turns of a federation's pace, with the times that its fleet's devices take."""
 
     def __init__(self, federation: Federation, shards: Sequence[Dataset]) -> None:
         if federation.pace is None:
@@ -45,12 +40,7 @@ class Turns:
         return self.pace.turn(round.number, draw, partial(self.seconds, round))
 
     def sum(self, turn: Turn, round: Round, of: Callable[[Round, Sequence[int]], CohortSum]) -> CohortSum:
-        """The sum of the answers that the turn steps with; the turn is not committed yet.
-
-        Args:
-            turn, round: of :meth:`next`.
-            of: what sums the answers of clients that have started from the same values.
-        """
+        """The sum of the answers that the turn steps with; the turn is not committed yet."""
         found = CohortSum()
         for group in turn.groups:
             found.join(of(self.begun(group, round), group.clients), group.scale)

@@ -51,9 +51,6 @@ class Block:
 class Shared:
     """Memory that all processes see; it has no name, so that it ends with the last of them.
 
-    Args:
-        rows, numbers: row 0 is for w and psi, the others are for sums of blocks; each ``[numbers]``.
-
     Attributes:
         at: client that each worker runs; -1: it has not begun.
     """

@@ -85,12 +85,7 @@ class WorkerPool:
             worker.connection.close()
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
-        """See :meth:`.Execution.sum`.
-
-        Raises:
-            ClientError: see there; or a worker died before it ran a client.
-            ValueError: task and shards have to be pickled, and cannot be.
-        """
+        """See :meth:`.Execution.sum`."""
         self._epoch += 1
         torch.cat([round.w, round.psi], out=self._shared.row(0))
         of_all = round.of_all

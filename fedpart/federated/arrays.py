@@ -32,9 +32,6 @@ def read_npy(name: str, data: bytes, form: Form) -> NDArray[Any]:
 
     What the data declare is compared with what is expected and with their length before memory is asked for.
     Python objects, which would have to be unpickled, are refused as any other dtype.
-
-    Raises:
-        Refusal: the data are no such array.
     """
     stream = io.BytesIO(data)
     try:
@@ -58,11 +55,7 @@ def check_arrays(arrays: Mapping[str, NDArray[Any]], forms: Mapping[str, Form]) 
 
 
 def check_names(arrays: Mapping[str, Any], forms: Mapping[str, Form]) -> None:
-    """Refuse arrays by other names than those of ``forms``.
-
-    Raises:
-        Refusal: names what is there.
-    """
+    """Refuse arrays by other names than those of ``forms``."""
     if set(arrays) != set(forms):
         few = sorted(name[:40] for name in arrays)[:5]
         reason = f"it holds the arrays {few}, {len(arrays)} of them, where {sorted(forms)} are expected"

@@ -89,11 +89,6 @@ def aggregate(
 
     Summing each block of positions and then the blocks, in order, gives the same bits for any number of
     workers; at most two sums are held at a time.
-
-    Args:
-        cohort: client numbers.
-        term: a client's weighted update; None if it has none. Called once for each, in order.
-        of_all: what takes the place of the sum, in the same form; None: the sum.
     """
     if of_all is not None:
         return of_all([update for client in cohort if (update := term(client)) is not None])
@@ -105,15 +100,7 @@ Answer = Callable[[int], Update]
 
 
 def sum_cohort(protocol: Protocol, round: Round, cohort: Sequence[int], answer: Answer) -> CohortSum:
-    """The sum of a cohort's answers, or what a defence makes of them.
-
-    Args:
-        cohort: ascending; each is asked for its answer once, in this order.
-        answer: see :data:`Answer`.
-
-    Raises:
-        ClientError: a client has none, and the settings say ``fail``; with ``skip`` the sum lists it.
-    """
+    """The sum of a cohort's answers, or what a defence makes of them."""
     summed = CohortSum(cohort=[*cohort])
     summed.total = aggregate(cohort, partial(term, protocol, round, answer, summed), round.of_all)
     return summed

@@ -39,16 +39,7 @@ def evaluation_cohort(settings: FederationSettings, round: int) -> list[int]:
 
 
 def check_score(score: HeldOutScore, hits: bool | None, max_examples: int) -> None:
-    """Check what a client makes of the network.
-
-    Args:
-        score: as received.
-        hits: whether right predictions are counted; None: the score says it.
-        max_examples: that a client may claim.
-
-    Raises:
-        Refusal: counts that are no counts of each other, or a sum that is not finite or too large.
-    """
+    """Check what a client makes of the network."""
     if not 0 <= score.examples <= max_examples:
         claims = f"it claims {score.examples} examples where max_examples is {max_examples}"
         raise Refusal("examples", claims)
@@ -77,11 +68,7 @@ class ClientScores:
     failed: list[dict[str, Any]] = field(default_factory=list)
 
     def gather(self, score_of: Callable[[int], HeldOutScore]) -> None:
-        """Ask for every client's score; a ClientError leaves it out if the settings say ``skip``.
-
-        Raises:
-            ClientError: a client has failed, and they say ``fail``.
-        """
+        """Ask for every client's score; a ClientError leaves it out if the settings say ``skip``."""
         for client in self.cohort:
             try:
                 self.found[client] = score_of(client)

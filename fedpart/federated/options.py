@@ -15,11 +15,7 @@ Deal = Literal["chunk", "free"]
 
 
 def checked_caps(caps: Any, chunks: int) -> dict[int, float]:
-    """The shares by cap, ascending.
-
-    Raises:
-        ValueError: they are no shares of clients by a number from 1 to ``chunks``.
-    """
+    """The shares by cap, ascending."""
     if not isinstance(caps, Mapping):
         raise ValueError(f"caps are shares of the clients by cap, {{1: 0.4, 3: 0.6}} say, got {caps!r}.")
     unknown = [cap for cap in caps if type(cap) is not int or not 1 <= cap <= chunks]
@@ -33,11 +29,7 @@ def checked_caps(caps: Any, chunks: int) -> dict[int, float]:
 
 
 def checked_architectures(given: Any) -> tuple[Mapping[str, Any], ...]:
-    """Each with its ``share`` and ``model_options``.
-
-    Raises:
-        ValueError: they are of another form, their shares do not sum to 1, or two are the same.
-    """
+    """Each with its ``share`` and ``model_options``."""
     known = {"share", "model_options"}
     if not given or not all(
         isinstance(one, Mapping) and "share" in one and one.keys() <= known for one in given

@@ -41,17 +41,7 @@ class Networks(NamedTuple):
 
 
 def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: FederationSettings) -> Networks:
-    """The networks of a run, in the order of ``settings.architectures``; without them the task's alone.
-
-    Args:
-        task: as it was given.
-        method: prepares tasks, and divides parameters.
-        chunks: proportions that the method uses.
-        settings: of the run.
-
-    Raises:
-        ValueError: see :func:`.of_size`, :meth:`.Sharing.compose`, :func:`fedpart.partition.nested.nested`.
-    """
+    """The networks of a run, in the order of ``settings.architectures``; without them the task's alone."""
     own, number = method.prepare(task), len(chunks)
     if settings.architectures is None:
         partition = method.partition(own, chunks, settings)

@@ -60,11 +60,7 @@ class Header:
 
     @classmethod
     def read(cls, scalars: Mapping[str, Any]) -> Header:
-        """The header among a message's scalars.
-
-        Raises:
-            Refusal: a field is missing or has another type.
-        """
+        """The header among a message's scalars."""
         for field in fields(cls):
             kind = str if field.name == "fingerprint" else int
             if type(scalars.get(field.name)) is not kind:
@@ -78,11 +74,7 @@ class Header:
         return asdict(self)
 
     def check(self, received: Header) -> None:
-        """Compare with the header that was received.
-
-        Raises:
-            Refusal: names the first field that differs.
-        """
+        """Compare with the header that was received."""
         for name, expected in asdict(self).items():
             if (found := getattr(received, name)) != expected:
                 raise Refusal(name, f"its {name} is {found!r} where {expected!r} is expected")
@@ -94,11 +86,7 @@ def encode_jobs(jobs: Iterable[Job]) -> str:
 
 
 def decode_jobs(text: Any) -> list[Job]:
-    """Inverse of :func:`encode_jobs`.
-
-    Raises:
-        ValueError: this is no list of jobs.
-    """
+    """Inverse of :func:`encode_jobs`."""
     try:
         data = parsed(text) if isinstance(text, str) else text
     except ValueError:
@@ -126,9 +114,6 @@ def decode_state(
     """Inverse of :func:`encode_state` for a client's network: ``w`` in the server's order, and ``psi``.
 
     The arrays are not copied where all have one network and nothing is rounded.
-
-    Raises:
-        ValueError: lengths or dtypes do not fit the protocol.
     """
     partition, narrow, own = protocol.partition_of(client), protocol.download, _dtype(protocol)
     of_w = Form(partition.needed, own if narrow is None else np.dtype(np.int16))
@@ -167,16 +152,7 @@ def decode_update(
     jobs: Sequence[Job],
     limit: float = LARGEST,
 ) -> Update:
-    """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
-
-    Args:
-        scalars: of the reply, see :func:`update_scalars`.
-        client: its number.
-        limit: see :class:`.Round`.
-
-    Raises:
-        Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
-    """
+    """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own."""
     check_arrays(arrays, upload_forms(protocol, client, jobs))
     examples, loss = scalars.get("examples"), scalars.get("loss")
     if type(examples) is not int or type(loss) is not float:
@@ -212,11 +188,7 @@ def score_scalars(score: HeldOutScore) -> dict[str, int | float]:
 
 
 def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore:
-    """Inverse of :func:`score_scalars`, checked.
-
-    Raises:
-        Refusal: a scalar is missing or of another type, or see :func:`.check_score`.
-    """
+    """Inverse of :func:`score_scalars`, checked."""
     examples, nll, correct = (scalars.get(name) for name in ("examples", "nll", "correct"))
     if type(examples) is not int or type(nll) is not float or type(correct) not in (int, float, NoneType):
         found = f"{examples!r}, {nll!r} and {correct!r}"

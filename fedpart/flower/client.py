@@ -144,11 +144,7 @@ def _versions(value: Any) -> tuple[int, ...]:
 
 
 def client_number(context: Context) -> tuple[int, int]:
-    """Number of this client and of all clients, from the node's configuration.
-
-    Raises:
-        ValueError: the node was started without them.
-    """
+    """Number of this client and of all clients, from the node's configuration."""
     client, clients = (context.node_config.get(key) for key in ("partition-id", "num-partitions"))
     known = type(client) is int and type(clients) is int
     said = f"partition-id and num-partitions are {client!r} and {clients!r}"

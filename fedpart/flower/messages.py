@@ -72,11 +72,7 @@ def _message(
 
 
 def read_score(protocol: Protocol, round: int, client: int, reply: Message) -> HeldOutScore:
-    """The score in the reply to :func:`question`, checked.
-
-    Raises:
-        Refusal: the reply does not fit what was asked for.
-    """
+    """The score in the reply to :func:`question`, checked."""
     return decode_score(_metrics(protocol, round, client, reply), protocol)
 
 
@@ -91,14 +87,7 @@ def _metrics(protocol: Protocol, round: int, client: int, reply: Message) -> Met
 
 
 def read_reply(protocol: Protocol, round: int, client: int, reply: Message, limit: float = LARGEST) -> Update:
-    """The update in the reply to :func:`instruction`, checked; the message stays as it is.
-
-    Args:
-        limit: see :class:`.Round`.
-
-    Raises:
-        Refusal: the reply does not fit what was asked for.
-    """
+    """The update in the reply to :func:`instruction`, checked; the message stays as it is."""
     metrics, received = _metrics(protocol, round, client, reply), reply.content.get("arrays")
     if not isinstance(received, ArrayRecord):
         raise Refusal("malformed", "it has no ArrayRecord 'arrays'")

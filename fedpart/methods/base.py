@@ -53,11 +53,7 @@ class ClientView:
     psi: Tensor | None = None
 
     def server_psi(self) -> Tensor:
-        """:attr:`psi`, where it is there.
-
-        Raises:
-            ValueError: this view is for a plan, which is made without it.
-        """
+        """:attr:`psi`, where it is there."""
         if self.psi is None:
             raise ValueError("A plan depends on the client, its chunk and the round, not on psi.")
         return self.psi
@@ -269,14 +265,7 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
 
 
 def check_logits(task: Task, what: str) -> None:
-    """Refuse a task whose outputs are not the logits of one class per example.
-
-    Args:
-        what: a clause that says what is done with them, for the message.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse a task whose outputs are not the logits of one class per example."""
     if (ends := (task.likelihood_name, task.average)) != ("classification", "logits"):
         raise ValueError(
             f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}; use "

@@ -30,9 +30,6 @@ class Arms(HyperModule):
 
     Parameters: ``log_probabilities [A]`` of the arms, grid after grid; ``baseline [2]``: sum of the rounds'
     mean scores and number of rounds, both discounted; ``scale [G]``: what the schedule has gathered, by grid.
-
-    Args:
-        grids: G grids with A arms in all.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("log_probabilities", "baseline", "scale")

@@ -167,16 +167,7 @@ class SlicedOptimiser:
         self._settings = settings
 
     def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
-        """One step of slice ``index``.
-
-        Args:
-            index: of the slice.
-            gradient: along which to descend (for a server: minus the mean delta), flat.
-            rate: of the settings' learning rate, for this step.
-
-        Raises:
-            ValueError: the gradient has another shape or type than the slice.
-        """
+        """One step of slice ``index``."""
         values, state = self._slices[index], self._states[index]
         if (gradient.shape, gradient.dtype) != (values.shape, values.dtype):  # torch's kernels do not look
             raise ValueError(
@@ -206,11 +197,7 @@ class SlicedOptimiser:
         return [dict(state) for state in self._states]
 
     def load_state_dict(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Inverse of :meth:`state_dict`.
-
-        Raises:
-            ValueError: a state is not of this optimiser.
-        """
+        """Inverse of :meth:`state_dict`."""
         for values, current, state in zip(self._slices, self._states, states, strict=True):
             if state and state.keys() - {"log_rate"} != self._settings.remembered:
                 raise ValueError(f"a {type(self._settings).__name__} does not remember {sorted(state)}")

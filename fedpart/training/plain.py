@@ -11,12 +11,7 @@ from fedpart.partition.sharing import Composed
 
 
 def plain(module: nn.Module, weights: Mapping[str, Tensor], psi: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of a task's module on the CPU, in eval mode, with these values; see :meth:`.ModelState.module`.
-
-    Args:
-        module: of the task.
-        weights, psi: values of its parameters by name; those of others stay.
-    """
+    """A copy of a task's module on the CPU, in eval mode, with these values; see ``ModelState.module``."""
     copy = copied(module)
     _fill(copy, weights)
     if isinstance(copy, Composed):
@@ -38,9 +33,6 @@ def multiply_adds(compute: Callable[[int], object]) -> int:
     """Of one more example, of convolutions and matrix products alone.
 
     What a pass costs besides, such as composing weights from shared numbers, is left out.
-
-    Args:
-        compute: makes a pass with so many examples.
     """
     from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes half a second
 

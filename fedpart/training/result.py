@@ -18,11 +18,7 @@ from fedpart.trees import Tree, leaves
 
 
 def as_task(given: Any) -> Task:
-    """A task as it is; a network alone as ``Task(network, samples=1)``, which is a classification.
-
-    Raises:
-        ValueError: it is neither, or see :class:`.Task`.
-    """
+    """A task as it is; a network alone as ``Task(network, samples=1)``, which is a classification."""
     if isinstance(given, Task):
         return given
     if isinstance(given, nn.Module):
@@ -47,16 +43,7 @@ def remarks_on(state: ModelState) -> list[str]:
 
 
 def held_out(state: ModelState, given: Examples | None, name: str) -> Dataset | None:
-    """Data to score ``state`` on, refused before anything is trained; None if there are none.
-
-    Args:
-        state: as it starts.
-        given: see :func:`.as_dataset`.
-        name: of the data, for the message: ``"test"``.
-
-    Raises:
-        ValueError: there are no examples, or their targets do not fit the likelihood or the network.
-    """
+    """Data to score ``state`` on, refused before anything is trained; None if there are none."""
     if given is None:
         return None
     data = as_dataset(given)
@@ -73,9 +60,6 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
     """Look at clients' examples that are in memory, before the first round.
 
     The network scores the example with the largest label, and one of each shape and type that there is.
-
-    Raises:
-        ValueError: a client has no examples, or some that do not fit the likelihood or the network.
     """
     for client, shard in enumerate(shards):
         if not len(shard):

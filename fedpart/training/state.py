@@ -179,11 +179,7 @@ class ModelState:
                 ) from error
 
     def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:
-        """What a report says of held-out data: ``val_accuracy`` (None without classes) and ``val_nll``.
-
-        Raises:
-            ValueError: see :meth:`evaluate`.
-        """
+        """What a report says of held-out data: ``val_accuracy`` (None without classes) and ``val_nll``."""
         found = self.evaluate(dataset, samples=samples)
         return {"val_accuracy": found.get("accuracy"), "val_nll": found["nll"]}
 

@@ -52,11 +52,7 @@ class ClientState:
         self.versions = {client: (now, now, last) for client, (now, last, _) in self.versions.items()}
 
     def read(self, client: int) -> dict[int, Tensor]:
-        """What the client begins from, tensors by whole numbers (cells); empty: nothing has been left.
-
-        Raises:
-            ValueError: it is not there, damaged, or of another client or round.
-        """
+        """What the client begins from, tensors by whole numbers (cells); empty: nothing has been left."""
         round = self.versions.get(client, NONE)[0]
         if round == 0:
             return {}
@@ -74,11 +70,7 @@ class ClientState:
         return found
 
     def write(self, client: int, round: int, left: dict[int, Tensor]) -> None:
-        """Keep what ``round`` leaves, in the form of :meth:`read`.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Keep what ``round`` leaves, in the form of :meth:`read`."""
         file = self._file(client, round)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, file.parent.parent, file.parent):

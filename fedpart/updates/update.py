@@ -65,12 +65,7 @@ class Update:
         return self.deltas if self.psi is None else {PSI: self.psi, **self.deltas}
 
     def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
-        """Turn a client's update into a term of the sum, in place.
-
-        Args:
-            weight: of its deltas.
-            psi_weight: of its psi gradient; None: its examples.
-        """
+        """Turn a client's update into a term of the sum, in place."""
         self.encoded.clear()
         for j, delta in self.deltas.items():
             delta.mul_(weight)
@@ -214,19 +209,7 @@ def validate(
     max_examples: int,
     limit: float = LARGEST,
 ) -> None:
-    """Check a client's update.
-
-    Args:
-        update: as received, not yet weighted.
-        weights: numbers of each cell that the client was asked to train, ascending.
-        psi_size: P if a psi gradient was asked for, else None.
-        dtype: of all numbers.
-        max_examples: that a client may claim.
-        limit: the largest change of a weight; gradients of psi may be as large as they can be summed.
-
-    Raises:
-        Refusal: says what is wrong: partitions, lengths, dtypes, non-finite or huge values, counts.
-    """
+    """Check a client's update."""
     if sorted(update.deltas) != list(weights):
         held = sorted(update.deltas)
         raise Refusal("partitions", f"it holds partitions {held} where {list(weights)} were asked for")

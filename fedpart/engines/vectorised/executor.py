@@ -118,9 +118,6 @@ class VectorisedRunner:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
 
         Clients are read and computed a few at a time, as many as rows and numbers allow.
-
-        Raises:
-            ValueError: the clients can be computed one after another but not together.
         """
         members: list[_Member | ClientError] = []
         rows = count = 0

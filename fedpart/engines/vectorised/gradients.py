@@ -21,11 +21,7 @@ _PADDING = 0.5  # any number inside (0, 1)
 
 
 class GivenNoise(Noise):
-    """Noise whose numbers are there already: under vmap a stream cannot be drawn per job.
-
-    Args:
-        draws: the numbers of every draw, in their order.
-    """
+    """Noise whose numbers are there already: under vmap a stream cannot be drawn per job."""
 
     def __init__(self, draws: Sequence[Tensor]) -> None:
         super().__init__(NoiseKey(0, "given"))

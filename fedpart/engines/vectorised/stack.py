@@ -44,11 +44,7 @@ class ClientJob(NamedTuple):
 
 
 class Stack:
-    """Computes jobs of one kind together, as :class:`.Executor` does one after another.
-
-    Args:
-        executor: that has the server's values on the device.
-    """
+    """Computes jobs of one kind together, as :class:`.Executor` does one after another."""
 
     def __init__(self, executor: Executor) -> None:
         self.protocol, self.device, self._executor = executor.protocol, executor.device, executor
@@ -138,10 +134,6 @@ class Stack:
 
 class _Run:
     """Neighbours in a stack that train one partition for as many steps.
-
-    Args:
-        executor, round: the server's values.
-        jobs: equal in their order.
 
     Attributes:
         count: of jobs; steps: of each.

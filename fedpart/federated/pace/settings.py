@@ -115,11 +115,7 @@ class PaceSettings(RunSettings):
         return [key for key, used in keys.items() if used]
 
     def check_real(self) -> None:
-        """Refuse, where the clients are real, what only a simulation of their time can heed.
-
-        Raises:
-            ValueError: one sentence.
-        """
+        """Refuse, where the clients are real, what only a simulation of their time can heed."""
         if self.simulated:
             raise ValueError(
                 f"{self.simulated[0]} goes by simulated time, which follows from the clients' devices and "
@@ -132,11 +128,7 @@ class PaceSettings(RunSettings):
         return {key: value for key, value in super().deciding().items() if key not in _PACE}
 
     def pace(self) -> dict[str, Any]:
-        """What else decides the numbers, as plain data by name: None where nothing is simulated.
-
-        Raises:
-            ValueError: a trace cannot be read; it counts by what it contains.
-        """
+        """What else decides the numbers, as plain data by name: None where nothing is simulated."""
         found = {key: value for key, value in asdict(self).items() if key in _PACE}
         if self.devices is not None:
             found["devices"]["trace"] = hashlib.sha256(self.devices.traced()).hexdigest()
@@ -147,15 +139,7 @@ class PaceSettings(RunSettings):
         return plain
 
     def check_pace(self, clients: int, cohort: int, min_replies: int, private: bool) -> None:
-        """Refuse settings that make no sense together.
-
-        Args:
-            clients, cohort, min_replies: of the run.
-            private: whether the cohorts are secret.
-
-        Raises:
-            ValueError: one sentence.
-        """
+        """Refuse settings that make no sense together."""
         if self.simulated and private:
             raise ValueError(
                 f"Privacy keeps the cohorts secret and does not say how long clients take, which "
@@ -200,16 +184,7 @@ DISTRIBUTIONS: Registry[Callable[..., float]] = Registry("distribution")
 
 
 def check_draw(name: str, distribution: str, numbers: tuple[float, ...]) -> None:
-    """Refuse a distribution that is not known, or numbers that are not its own.
-
-    Args:
-        name: of what is drawn, for the message.
-        distribution: a registered name, or ``package.module:callable``.
-        numbers: after the random stream, its arguments.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse a distribution that is not known, or numbers that are not its own."""
     wanted = [*inspect.signature(DISTRIBUTIONS.resolve(distribution)).parameters][1:]
     if len(numbers) != len(wanted) or not all(0 < number < math.inf for number in numbers):
         raise ValueError(

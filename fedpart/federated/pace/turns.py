@@ -74,11 +74,6 @@ class Turn:
 class Synchronous:
     """Rounds that wait for their cohort: for all of it, for the first to answer, or until a deadline.
 
-    Args:
-        settings: with ``overselect`` and ``deadline``.
-        cohort: how many answers a round wants.
-        fleet: the clients' devices.
-
     Attributes:
         now: simulated seconds since the run began.
         fleet: the clients' devices.
@@ -140,11 +135,6 @@ class Buffered:
 
     A client is computed when it has answered, which needs the values that clients under way have started
     from: up to M copies, fewer if several started from the same. Its answer counts where it failed, too.
-
-    Args:
-        settings: with ``buffer``, ``concurrency`` and ``staleness``.
-        cohort: the default of K and M.
-        fleet: None: nobody takes any time.
 
     Attributes:
         now: simulated seconds since the run began.

@@ -40,13 +40,7 @@ CHILDREN = table("object_children", *map(column, ("parent_id", "child_id")))
 
 
 def correct(store: Any, tree: Any, believed: bool = True) -> None:
-    """Give the objects of ``tree`` that somebody else has announced the children that they have in it.
-
-    Args:
-        store: of the SuperLink.
-        tree: as somebody announces it.
-        believed: also of objects that are here; their own heads have been asked, see :func:`check_children`.
-    """
+    """Give the objects of ``tree`` that somebody else has announced the children that they have in it."""
     with store._mutation_session() as session:
         for node in reversed(list(iterate_object_tree(tree))):
             found = select(STORED.c.is_available).where(STORED.c.object_id == node.object_id)
@@ -72,11 +66,7 @@ def _count(session: Session, objects: set[str], by: int) -> None:
 
 
 def check_children(request: Any, store: Any, most: int) -> None:
-    """Let an object have the children that its own head says, whatever has been announced.
-
-    Raises:
-        ValueError: it has too many, or no head, or is not the object of that name.
-    """
+    """Let an object have the children that its own head says, whatever has been announced."""
     id, content = request.object_id, request.object_content
     try:
         _, children, _ = get_object_head_values_from_object_content(content)
@@ -97,10 +87,6 @@ def redeliver(database: str | Path, before: datetime) -> int:
     Flower notes that a message is delivered before its answer leaves, and sends it once only: a SuperLink
     that ends in between loses it, and the round waits until it times out. A message has its objects here
     until it is confirmed. Should a node have it all the same and reply twice, Flower refuses the second.
-
-    Args:
-        database: of the SuperLink.
-        before: only those that were delivered earlier than this.
     """
     when = (before.astimezone(UTC).isoformat(),)
     with closing(sqlite3.connect(database, timeout=60.0)) as connection, connection:

@@ -107,11 +107,7 @@ class Caller:
 
 
 class Door:
-    """What every request comes through; an ASGI app.
-
-    Args:
-        app: Flower's, of FastAPI.
-    """
+    """What every request comes through; an ASGI app."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -279,10 +275,6 @@ def trust_door(module: Any) -> None:
 
 
 def open_door(flower: Any) -> None:
-    """Let every request to this process's SuperLink come through a :class:`Door`.
-
-    Args:
-        flower: the module of ``flower-superlink``, which starts the server.
-    """
+    """Let every request to this process's SuperLink come through a :class:`Door`."""
     trust_door(node_auth)
     stand_in(flower, "uvicorn", run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))

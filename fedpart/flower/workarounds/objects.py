@@ -94,13 +94,7 @@ class Unreadable(ValueError):
 
 
 def read_objects(metadata: Metadata, contents: dict[str, bytes], limit: int) -> Message:
-    """A reply from the objects that it consists of; if that is impossible, an error of code ``UNREADABLE``.
-
-    Args:
-        metadata: of the reply, as the SuperLink knows it; its message id is that of the root.
-        contents: of all objects, by their ids; emptied.
-        limit: bytes that the reply may have.
-    """
+    """A reply from the objects that it consists of; if that fails, an error of code ``UNREADABLE``."""
     try:
         parts = len(contents)
         check_size(_array_bytes(contents), limit)
@@ -127,11 +121,7 @@ def unreadable(metadata: Metadata, reason: object) -> Message:
 
 
 def check_size(size: int, limit: int, where: str = "") -> None:
-    """Refuse a reply of more bytes than the limit.
-
-    Raises:
-        Unreadable: it is too large.
-    """
+    """Refuse a reply of more bytes than the limit."""
     larger = f"it is larger than the {limit} bytes that a reply of this run may have{where}"
     require(size <= limit, larger, Unreadable)
 

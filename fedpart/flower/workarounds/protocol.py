@@ -65,11 +65,7 @@ def pause(passed: float, longest: float) -> float:
 
 
 def message(name: str) -> Any:
-    """The class of a message of the protocol, such as ``ObjectTree``.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The class of a message of the protocol, such as ``ObjectTree``."""
     found = descriptor_pool.Default().FindMessageTypeByName(f"flwr.proto.{name}")
     return message_factory.GetMessageClass(found)
 
@@ -123,12 +119,7 @@ class ApiCalls:
         self._heads = heads
 
     def __call__(self, name: str, request: Any = None, /, **fields: Any) -> Any:
-        """The answer to a call, such as ``ListNodes``.
-
-        Args:
-            name: of the call.
-            request: of it; None: the one of that name, with these fields.
-        """
+        """The answer to a call, such as ``ListNodes``."""
         if request is None:
             request = message(f"{name}Request")(**fields)
         sent = self._client.post(_path(name), content=request.SerializeToString(), headers=self._heads())

@@ -45,12 +45,7 @@ Whose = tuple[int, int]  # a node's number and, of the server, a run's
 
 
 def admit_operator(plugin: Any, token: str) -> Any:
-    """Let a SuperLink's plugin that admits everybody to the Control API admit who knows the token.
-
-    Args:
-        plugin: Flower's, without accounts.
-        token: of the operator.
-    """
+    """Let a SuperLink's plugin that admits everybody to the Control API admit who knows the token."""
     admit = plugin.validate_tokens_in_metadata
 
     def admit_by_token(metadata: Sequence[tuple[str, str | bytes]]) -> tuple[bool, Any]:

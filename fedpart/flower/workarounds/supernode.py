@@ -50,9 +50,6 @@ log = getLogger("flwr").log
 class State(InMemoryNodeState):
     """What a SuperNode knows of its messages and tasks.
 
-    Args:
-        store: of the messages' objects.
-
     Attributes:
         receiving: held while a message is fetched, whose task is there before its parts are.
         work: set when a message has come.

@@ -142,9 +142,6 @@ class Own(HyperModule):
     """Hyperparameters of an estimate, on a logarithmic scale: an input transform that changes nothing.
 
     So they are part of psi, and with it of reports and checkpoints.
-
-    Args:
-        values: what they are called, and where they start.
     """
 
     hyperparameters = ("log",)

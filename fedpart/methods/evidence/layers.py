@@ -17,9 +17,6 @@ class Calls(TorchFunctionMode):
 
     It looks at the functions and not at the modules, since some layers pool before they return.
 
-    Args:
-        weights: of the layers, by the names of these.
-
     Attributes:
         seen: by layer: its inputs ``[rows, places, inputs]`` (patches for a convolution, one place for a
             linear layer of ``[rows, inputs]``), and what it returned.
@@ -63,11 +60,7 @@ def _rows(given: Mapping[str, Any]) -> Tensor:
 
 
 def mean_inputs(rows: Tensor, examples: int, bias: bool) -> Tensor:
-    """Inputs of a layer averaged over the samples, ``[B, places, inputs]``; a last input of 1 for a bias.
-
-    Args:
-        rows: ``[B * S, places, inputs]``; examples: B.
-    """
+    """Inputs of a layer averaged over the samples, ``[B, places, inputs]``; a last input of 1 for a bias."""
     mean = rows.reshape(examples, -1, *rows.shape[1:]).mean(1)
     return F.pad(mean, (0, 1), value=1.0) if bias else mean
 

@@ -35,10 +35,6 @@ def doing(stages: list[Stage], what: str) -> list[Any]:
 
 
 def check_stages(settings: Any) -> None:
-    """Refuse settings of safeguards that make no sense together.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse settings of safeguards that make no sense together."""
     for stage in STAGES:
         stage.check(settings)
