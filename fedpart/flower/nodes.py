@@ -90,7 +90,7 @@ class Nodes:
         return {client: last.node for client, last in sorted(self._latest.items()) if last.node in online}
 
     def wait_for(self, grid: Grid, wanted: Iterable[int] | None = None) -> dict[int, int]:
-        """As :meth:`present`, once all ``wanted`` clients (None: any) are there; lenient: in ``wait`` s at most."""
+        """As :meth:`present`, once all ``wanted`` clients (None: any) are there; lenient: in ``wait`` s."""
         clients, start = set(range(self.clients) if wanted is None else wanted), time.monotonic()
         shown, pause = start, FIRST_POLL_SECONDS
         while True:
