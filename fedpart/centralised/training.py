@@ -8,8 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport, one_sentence
-from fedpart.centralised.settings import TrainingSettings
+from fedpart.centralised.settings import (
+    Best,
+    Stage,
+    TrainingError,
+    TrainingReport,
+    TrainingSettings,
+    one_sentence,
+)
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.data.rounding import check_examples
@@ -60,8 +66,7 @@ class Training(ModelState):
             raise ValueError(
                 f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
             )
-        self.method = method
-        task = self.method.prepare(task)
+        self.method, task = method, method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         check_examples(chunks.data, task.dtype)
         self._chunks = dataclasses.replace(chunks, data=chunks.data.to(settings.device, task.dtype))
@@ -122,7 +127,7 @@ class Training(ModelState):
         return self.partition.chunks == len(self.shares) > 1
 
     def examples(self, first: int, last: int) -> Dataset:
-        """The examples of chunks ``first..last``; see :meth:`.Chunks.examples`."""
+        """The examples of chunks ``first..last``."""
         return self._chunks.examples(first, last)
 
     def step(self) -> float:
@@ -147,12 +152,8 @@ class Training(ModelState):
     def parameter_step(self, k: int, batch: Batch | Examples) -> float:
         """A step of w_k along -log p(batch | w_s^(k), psi) (Eq. 3), for a loop of one's own: one iteration.
 
-        Args:
-            k: 1..C; the batch must come from chunks 1..k (one of :meth:`psi_step` from chunk k).
-            batch: of any size, on any device.
-
-        Returns:
-            The mean negative log-likelihood of the batch before the step, nats.
+        The batch, of any size, must come from chunks 1..k, that of :meth:`psi_step` from chunk k. What is
+        returned is its mean negative log-likelihood before the step, in nats.
 
         Raises:
             ValueError: there is no partition k, or no example.

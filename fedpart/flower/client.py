@@ -12,7 +12,6 @@ from flwr.clientapp import ClientApp
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
-from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.wire import (
     VERSION,
@@ -20,6 +19,7 @@ from fedpart.federated.wire import (
     decode_jobs,
     decode_state,
     encode_update,
+    npy_bytes,
     score_scalars,
     update_scalars,
 )

@@ -7,14 +7,15 @@ from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 
-from fedpart.federated.arrays import check_names, read_npy
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.wire import (
     Header,
+    check_names,
     decode_score,
     decode_update,
     encode_jobs,
     encode_state,
+    read_npy,
     upload_forms,
 )
 from fedpart.flower.workarounds.objects import message_bytes

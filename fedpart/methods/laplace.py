@@ -10,8 +10,7 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.methods.base import METHODS, CentralMethod, Schedule
 from fedpart.methods.evidence.estimate import Draws, Estimate, Own
-from fedpart.methods.evidence.kfac import Kfac
-from fedpart.methods.evidence.last_layer import LastLayer
+from fedpart.methods.evidence.estimates import Kfac, LastLayer
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey

@@ -36,7 +36,7 @@ FEDERATED = (
     "fedpart.engines.worker",
     "fedpart.api",
 )
-CENTRALISED = ("fedpart.centralised.training", "fedpart.centralised.fit", "fedpart.centralised.reports")
+CENTRALISED = ("fedpart.centralised.training", "fedpart.centralised.fit", "fedpart.centralised.settings")
 
 
 @cache
@@ -131,7 +131,7 @@ def test_aliases_are_followed(text):
 def test_every_part_of_the_mathematics_has_one_place():
     differentiates = users("torch.autograd.grad", ".backward")
     of_losses = {"fedpart.task.gradients", "fedpart.engines.vectorised.gradients"}
-    of_evidence = {"fedpart.methods.evidence.estimate", "fedpart.methods.evidence.kfac"}
+    of_evidence = {"fedpart.methods.evidence.estimate", "fedpart.methods.evidence.estimates"}
     assert differentiates == of_losses | of_evidence
     optimisers = {"fedpart.training.optimisers"}
     assert users("torch.optim.adam.adam", "torch.optim.adamw.adamw", "torch.optim.sgd.sgd") == optimisers

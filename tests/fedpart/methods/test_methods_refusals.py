@@ -30,11 +30,10 @@ from fedpart import (
     federate,
 )
 from fedpart.methods.augerino import Augerino
-from fedpart.methods.evidence import kfac
-from fedpart.methods.evidence.kfac import Kfac
+from fedpart.methods.evidence import estimates
+from fedpart.methods.evidence.estimates import Kfac, LastLayer
 from fedpart.methods.evidence.laplace import diagonal_laplace, optimal_precision
-from fedpart.methods.evidence.last_layer import LastLayer
-from fedpart.methods.validation import ValidationSet
+from fedpart.methods.partitioned import ValidationSet
 from fedpart.partition.rolling import rolled
 from fedpart.partition.space import ParameterSpace
 from simulations.config.load import ConfigError
@@ -281,7 +280,7 @@ def test_networks_without_factors(monkeypatch):
         (total(LastLayer, ends, 1, 2, 2), "in a linear layer of one vector an example; use evidence: kfac"),
     ]
     refusals.check((says, call, says) for call, says in rows)
-    monkeypatch.setattr(kfac, "LARGEST", 5)
+    monkeypatch.setattr(estimates, "LARGEST", 5)
     says = "networks of up to 5 weights, and this one has 6; use a smaller one"
     refusals.check([("a large network", lambda: Kfac(Task(net)), says)])
 

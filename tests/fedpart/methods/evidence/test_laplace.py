@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import Batch, ConcreteDropout, Dataset, FixedMask, Task
+from fedpart.methods.evidence.estimates import LastLayer
 from fedpart.methods.evidence.laplace import diagonal_laplace, optimal_precision
-from fedpart.methods.evidence.last_layer import LastLayer
 from fedpart.nn.models import mlp
 from fedpart.randomness.noise import Noise, NoiseKey
 

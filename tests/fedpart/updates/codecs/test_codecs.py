@@ -154,7 +154,7 @@ def test_what_is_not_finite_is_among_the_largest():
 
 
 def bits(data, values):
-    """The bits behind ``values`` numbers_topk in single precision, to be changed."""
+    """The bits behind ``values`` numbers in single precision, to be changed."""
     return np.unpackbits(data.numpy()[4 * values :], bitorder="little")
 
 
@@ -167,8 +167,8 @@ def with_bits(data, values, changed):
     ("change", "says"),
     [  # of n = 100, k = 10: l = 3; bits 0..29 are lower ones, 30..51 the upper string (10 + 12), then 4 of 0
         (lambda b: b[52:].fill(1), "bits behind the last place are not 0"),
-        (lambda b: b[30:52].fill(0), "it has 0 places where 10 numbers_topk are sent"),
-        (lambda b: b[30:52].fill(1), "it has 22 places where 10 numbers_topk are sent"),
+        (lambda b: b[30:52].fill(0), "it has 0 places where 10 numbers are sent"),
+        (lambda b: b[30:52].fill(1), "it has 22 places where 10 numbers are sent"),
         (lambda b: (b[:52].fill(0), b[30:40].fill(1)), "places do not ascend"),
         (lambda b: (b[:30].fill(1), b[30:42].fill(0), b[42:52].fill(1)), "a place is beyond the 100 numbers"),
     ],
