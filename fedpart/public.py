@@ -40,8 +40,7 @@ from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
-from fedpart.training.result import Result
-from fedpart.training.saved import load
+from fedpart.training.result import Result, load
 from fedpart.updates.errors import ClientError
 from fedpart.updates.stages.clip import ClipSettings
 from fedpart.updates.stages.privacy import PrivacySettings

@@ -16,8 +16,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import validate_object_content
 
-from fedpart.flower.workarounds.objects import read_objects
-from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify
+from fedpart.flower.workarounds.objects import RUN_ID, ErrorCode, Run, claim_identity, identify, read_objects
 
 LIMIT = 2**23  # bytes of a reply
 Tamper = Callable[[Message], Message | None]

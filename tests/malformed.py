@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body, get_object_body
 from hypothesis import strategies as st
 
-from fedpart.federated.arrays import npy_bytes
+from fedpart.federated.wire import npy_bytes
 
 EXECUTED = []  # what unpickling has run: nothing, ever
 HEADER = ("version", "fingerprint", "round", "client", "chunk")

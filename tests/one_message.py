@@ -15,7 +15,7 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.superexec.executor import ExecutionSpec
 from flwr.supernode import start_client_internal
 
-from fedpart.flower.workarounds.outside import RUN_ID, claim_identity, identify
+from fedpart.flower.workarounds.objects import RUN_ID, claim_identity, identify
 
 REQUEST = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
 

@@ -18,7 +18,7 @@ from fedpart import (
 )
 from fedpart.engines import local_engine
 from fedpart.federated.settings import FederationSettings
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 SIZE, CLASSES = 6, 3
 
@@ -176,7 +176,7 @@ def nothing(number=1, residuals=None):
 def accepted(protocol, client, update, round):
     """A client's update as a term of the sum, as the server makes it, and its norms."""
     protocol.check(client, update, protocol.plan(client, round.number), round.limit)
-    return protocol.term(client, update, round)
+    return protocol.term(update, round)
 
 
 class AtRound:

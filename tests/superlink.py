@@ -15,7 +15,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.superlink.grid.http_grid import HttpGrid
 from inprocess_grid import InProcessGrid
 
-from fedpart.flower.workarounds.outside import RUN_ID, Run, identify
+from fedpart.flower.workarounds.objects import RUN_ID, Run, identify
 
 
 class Link:

@@ -15,7 +15,7 @@ from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID, NoOpFederationManager
 from flwr.superlink.servicer.fleet import fleet_handlers
 
-from fedpart.flower.workarounds.outside import claim_identity, identify, make_message
+from fedpart.flower.workarounds.objects import claim_identity, identify, make_message
 
 PATIENCE = 300  # seconds, for which nodes stay online
 

@@ -11,7 +11,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.data.transformed import CORRUPTIONS, SEVERITIES, corrupted
 from fedpart.nn.likelihoods import EnsembleClassification
 from fedpart.nn.models.ensembles import Ensemble
-from fedpart.training.costs import multiply_adds
+from fedpart.training.plain import multiply_adds
 from fedpart.training.state import ModelState
 
 MOST = 8  # members, of which every subset is scored

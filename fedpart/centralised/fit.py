@@ -7,8 +7,7 @@ from typing import Any, Unpack
 
 from torch import nn
 
-from fedpart.centralised.reports import TrainingError, TrainingReport
-from fedpart.centralised.settings import TrainingOptions, TrainingSettings
+from fedpart.centralised.settings import TrainingError, TrainingOptions, TrainingReport, TrainingSettings
 from fedpart.centralised.training import Training
 from fedpart.data.given import Examples
 from fedpart.data.splitting.parts import given_chunks

@@ -8,19 +8,25 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedpart.centralised.reports import Best, Stage, TrainingError, TrainingReport, one_sentence
-from fedpart.centralised.settings import TrainingSettings
+from fedpart.centralised.settings import (
+    Best,
+    Stage,
+    TrainingError,
+    TrainingReport,
+    TrainingSettings,
+    one_sentence,
+)
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.data.splitting.parts import in_chunks
-from fedpart.methods.base import Schedule, build_method
+from fedpart.methods.base import CentralMethod, Schedule, build_method
+from fedpart.nn.hyperparameters.base import told
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Gradients, Job, Point, Step, gradients, psi_mask
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import agreement
-from fedpart.training.optimisers import weight_decays
 from fedpart.training.state import ModelState
 
 
@@ -55,12 +61,12 @@ class Training(ModelState):
         evidence: Callable[[Training], float] | None = None,
     ) -> None:
         self.settings = settings
-        self.method = build_method(settings.method, settings.method_options)
-        if not self.method.centralised:
+        method = build_method(settings.method, settings.method_options)
+        if not isinstance(method, CentralMethod):
             raise ValueError(
                 f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
             )
-        task = self.method.prepare(task)
+        self.method, task = method, method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         check_examples(chunks.data, task.dtype)
         self._chunks = dataclasses.replace(chunks, data=chunks.data.to(settings.device, task.dtype))
@@ -74,7 +80,7 @@ class Training(ModelState):
             settings.optimiser_psi,
             seed=settings.seed,
             device=settings.device,
-            weight_decays=weight_decays(settings.weight_decay, trained_on, settings.decay_scaling),
+            weight_decays=settings.decays(trained_on),
             scalars=settings.scalars,
             psi_slices=self.method.psi_slices(task),
         )
@@ -121,7 +127,7 @@ class Training(ModelState):
         return self.partition.chunks == len(self.shares) > 1
 
     def examples(self, first: int, last: int) -> Dataset:
-        """The examples of chunks ``first..last``; see :meth:`.Chunks.examples`."""
+        """The examples of chunks ``first..last``."""
         return self._chunks.examples(first, last)
 
     def step(self) -> float:
@@ -146,12 +152,8 @@ class Training(ModelState):
     def parameter_step(self, k: int, batch: Batch | Examples) -> float:
         """A step of w_k along -log p(batch | w_s^(k), psi) (Eq. 3), for a loop of one's own: one iteration.
 
-        Args:
-            k: 1..C; the batch must come from chunks 1..k (one of :meth:`psi_step` from chunk k).
-            batch: of any size, on any device.
-
-        Returns:
-            The mean negative log-likelihood of the batch before the step, nats.
+        The batch, of any size, must come from chunks 1..k, that of :meth:`psi_step` from chunk k. What is
+        returned is its mean negative log-likelihood before the step, in nats.
 
         Raises:
             ValueError: there is no partition k, or no example.
@@ -252,7 +254,7 @@ class Training(ModelState):
             iteration=self.completed,
             seconds=time.perf_counter() - start,
             train_loss=loss / steps if steps else None,
-            psi=self.told_psi(),
+            psi={name: told(value) for name, value in self.psi_tensors().items()},
             physical=self.task.physical(self.psi),
             lml=lml,
             stage=stage,

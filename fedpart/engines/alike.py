@@ -12,7 +12,7 @@ from fedpart.randomness.shapes import Draws, ShapeRecorder
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.trees import leaves
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 
 class NotAlike(ValueError):
@@ -23,13 +23,6 @@ class Alike:
     """Compares every client's examples with those of the first one that is seen.
 
     Where clients that fail are skipped, nothing is refused: one of another shape may be one that fails.
-
-    Args:
-        protocol: whose settings say so.
-        shards: by client; of a list, those in memory are compared here.
-
-    Raises:
-        NotAlike: see :meth:`check`.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
@@ -41,11 +34,7 @@ class Alike:
                     self.check(client, shard)
 
     def check(self, client: int, shard: Dataset) -> None:
-        """Refuse examples of another shape; a client is compared once.
-
-        Raises:
-            NotAlike: it says in what they differ.
-        """
+        """Refuse examples of another shape; a client is compared once."""
         if self._skips or client in self._seen or not len(shard):
             return
         parts = {"inputs": shard.inputs, "targets": shard.targets}

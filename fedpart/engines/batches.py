@@ -20,6 +20,11 @@ from fedpart.training.local import LocalSettings
 from fedpart.trees import Tree
 
 
+def purpose_of(job: Job) -> str:
+    """What names the noise of a job."""
+    return "psi" if job.partition is None else f"train {job.partition}"
+
+
 def local_batches(
     protocol: Protocol, view: ClientView, local: LocalSettings, examples: int, job: Job
 ) -> list[Tensor]:
@@ -27,27 +32,19 @@ def local_batches(
 
     Training visits every example once an epoch, in an order drawn anew; a psi gradient visits the shard, or
     the ``psi_batch`` examples drawn from it, once. Neither sees what the client holds out.
-
-    Args:
-        view: the client in a round, from which the draws follow; local: how it trains.
-        examples: how many the shard has.
     """
-    client, round, seed = view.number, view.round, view.seed
-    whole = divided(protocol, client, examples).learned
-    examples = len(whole)
+    whole = divided(protocol, view.number, examples).learned
+
+    def drawn(purpose: str, *more: int) -> Tensor:
+        rng = generator(view.seed, purpose, *more, view.number, view.round)
+        return whole[torch.from_numpy(rng.permutation(len(whole)))]
+
     if job.partition is None:
-        if local.psi_batch != "shard" and local.psi_batch < examples:
-            rng = generator(seed, "psi batch", client, round)
-            whole = whole[torch.from_numpy(rng.permutation(examples)[: local.psi_batch])]
-        return list(torch.split(whole, local.batch_size))
-    batches: list[Tensor] = []
-    for epoch in range(local.epochs):
-        order = whole
-        if examples > local.batch_size:
-            rng = generator(seed, f"shuffle {job.partition}", epoch, client, round)
-            order = whole[torch.from_numpy(rng.permutation(examples))]
-        batches += torch.split(order, local.batch_size)
-    return batches
+        some = local.psi_batch != "shard" and local.psi_batch < len(whole)
+        return list(torch.split(drawn("psi batch")[: local.psi_batch] if some else whole, local.batch_size))
+    shuffles, epochs = len(whole) > local.batch_size, range(local.epochs)
+    orders = (drawn(f"shuffle {job.partition}", epoch) if shuffles else whole for epoch in epochs)
+    return [batch for order in orders for batch in torch.split(order, local.batch_size)]
 
 
 class Places(NamedTuple):
@@ -67,9 +64,9 @@ def divided(protocol: Protocol, client: int, examples: int) -> Places:
 
     Nothing is held out unless the method or ``evaluation: clients`` asks for it.
     """
-    feedback, evaluation = _held_out(protocol, examples)
-    if not feedback + evaluation:
+    if not protocol.holds_out:
         return _all(examples)
+    feedback, evaluation = _held_out(protocol, examples)
     drawn = torch.from_numpy(generator(protocol.settings.seed, "held out", client).permutation(examples))
     parts = torch.split(drawn, [feedback, evaluation, examples - feedback - evaluation])
     first, second, learned = (part.sort().values for part in parts)
@@ -89,15 +86,11 @@ def learned_targets(protocol: Protocol, client: int, shard: Dataset) -> Tree:
 
 def count_learned(protocol: Protocol, examples: int) -> int:
     """How many examples of a shard the client learns from; at least one."""
-    return examples - sum(_held_out(protocol, examples))
+    return examples - sum(_held_out(protocol, examples)) if protocol.holds_out else examples
 
 
 def evaluated(protocol: Protocol, client: int, shard: Dataset) -> Dataset:
-    """What the client scores the network on: what it holds out, or its ``evaluation`` examples.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """What the client scores the network on: what it holds out, or its ``evaluation`` examples."""
     if protocol.settings.evaluation_share is not None:
         return shard.subset(divided(protocol, client, len(shard)).evaluation)
     if shard.evaluation is None:
@@ -140,14 +133,7 @@ def count_visited(protocol: Protocol, local: LocalSettings, examples: int, job: 
 def noisy_batches(
     shard: Dataset, batches: Sequence[Tensor], key: NoiseKey, device: torch.device, dtype: torch.dtype
 ) -> Iterator[tuple[Batch, Noise]]:
-    """The examples at the places of each batch, each batch with its noise.
-
-    Args:
-        shard: on ``device``.
-        batches: places of the examples of each step.
-        key: of the noise, whose counter the step goes before.
-        device, dtype: see :class:`.Noise`.
-    """
+    """The examples at the places of each batch, each batch with its noise."""
     for step, places in enumerate(batches):
         own = key._replace(counter=(step, *key.counter))
         yield Batch(*shard.batch(places.to(device))), Noise(own, device, dtype)

@@ -16,7 +16,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.task.held_out import HeldOutScore, has_hits, score
 from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here
 
@@ -25,27 +25,13 @@ class ClientEvaluation:
     """The clients' evaluations of a run whose settings ask for them; nothing otherwise.
 
     They are computed in this process, client by client, however cohorts are.
-
-    Args:
-        protocol: of the run.
-        shards: ``shards[client]`` is the client's data.
-        every: rounds from one evaluation to the next.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], every: int) -> None:
         self._protocol, self._shards, self._every = protocol, shards, every
 
     def complete(self, federation: Federation, report: RoundReport, last: int) -> None:
-        """Add to the report of a round, if it is due, what clients make of the network that came out of it.
-
-        Args:
-            federation: after the round.
-            report: of the round.
-            last: number of the run's last round, after which there always is an evaluation.
-
-        Raises:
-            ClientError: a client failed, and the settings say ``fail``.
-        """
+        """Add to the report of a round, if it is due, what clients make of the network after it."""
         settings, start = self._protocol.settings, time.perf_counter()
         if not is_due(settings, report.round, self._every, last):
             return
@@ -73,14 +59,6 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
     """The network at the server's values, up to the client's cap, on its examples for evaluations.
 
     Stochastic layers are off; transforms sample, with noise that (seed, round, client) decides.
-
-    Args:
-        executor: of this process.
-        round: its number, and the values that came out of it.
-        client, shard: who evaluates.
-
-    Raises:
-        ClientError: the computation fails, or its result is not finite.
     """
     protocol = executor.protocol
     try:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import (
-    count_batches,
     count_learned,
     differentiated,
+    divided,
     learned_targets,
     local_batches,
     noisy_batches,
+    purpose_of,
 )
-from fedpart.engines.feedback import feedback
 from fedpart.federated.cohorts import Answer
 from fedpart.federated.protocol import Protocol
 from fedpart.kernels import keep_freed_memory
@@ -27,30 +27,22 @@ from fedpart.methods.base import ClientView
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import MISFIT, Gradients, Job, Objective, Point, gradients, reported
+from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.local import LocalSettings, LocalSGD
+from fedpart.training.optimisers import LocalSGD
 from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.round import Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 
 
 class Checked:
-    """Clients' data whose targets have been looked at: once for each client and use, in this process.
-
-    Args:
-        task: whose likelihood looks.
-    """
+    """Clients' data whose targets have been looked at: once for each client and use, in this process."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._seen: set[tuple[int, str]] = set()
 
     def __call__(self, client: int, data: Dataset, use: str = "training") -> Dataset:
-        """``data`` as they are.
-
-        Raises:
-            ValueError: see :meth:`.Likelihood.check` and :func:`.check_examples`.
-        """
+        """``data`` as they are."""
         if (client, use) not in self._seen:
             check_examples(data, self._task.dtype)
             with self._task.likelihood_at(None) as likelihood:
@@ -77,19 +69,18 @@ class Executor:
 
     def answers(self, round: Round, shards: Sequence[Dataset]) -> Answer:
         """What the clients whose shards these are answer to the server's values."""
+        return partial(self._answer, round, shards)
 
-        def answer(client: int) -> Update:
-            jobs = self.protocol.plan(client, round.number)
-            try:
-                update = self.run(round, client, shards[client], jobs)
-                self.protocol.check(client, update, jobs, round.limit)
-            except (ClientError, Refusal):
-                raise
-            except Exception as error:
-                raise ClientError.of(client, round.number, error) from error
-            return update
-
-        return answer
+    def _answer(self, round: Round, shards: Sequence[Dataset], client: int) -> Update:
+        jobs = self.protocol.plan(client, round.number)
+        try:
+            update = self.run(round, client, shards[client], jobs)
+            self.protocol.check(client, update, jobs, round.limit)
+        except (ClientError, Refusal):
+            raise
+        except Exception as error:
+            raise ClientError.of(client, round.number, error) from error
+        return update
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.
@@ -118,12 +109,15 @@ class Executor:
                     f"The loss of client {client} in round {round.number} is {loss} (subnetwork "
                     f"{job.subnetwork}); {self.protocol.method.remedy}."
                 )
-        if losses:
-            update.loss = losses[reported(losses)]
+        self.note(update, client, losses)
+        update.seconds = time.perf_counter() - start
+        return self.protocol.send(update, client, round)
+
+    def note(self, update: Update, client: int, losses: Mapping[Job, float]) -> None:
+        """Write down which of the jobs' losses a client tells, and which is its term of L_ML."""
+        update.loss = losses[reported(losses)] if losses else 0.0
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
-        seconds = time.perf_counter() - start
-        return self.protocol.send(update, client, round, seconds)
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""
@@ -153,33 +147,33 @@ class Executor:
 
     def _run_job(self, update: Update, round: Round, view: ClientView, shard: Dataset, job: Job) -> float:
         """Add what one job has found to the update; its loss, nats."""
-        protocol, j, k = self.protocol, job.partition, job.subnetwork
-        partition, method = protocol.partition_of(view.number), protocol.method
-        start, point = self.subnetwork(round, partition, k)
-        psi, asked, sgd = method.local_psi(view), differentiated(protocol, job), None
-        local, theta, sizes = method.local_settings(view), start, list[int]()
+        protocol, method, j, k = self.protocol, self.protocol.method, job.partition, job.subnetwork
+        partition, asked = protocol.partition_of(view.number), differentiated(protocol, job)
+        local, psi = method.local_settings(view), method.local_psi(view)
         loss = method.objective(view, partial(learned_targets, protocol, view.number, shard))
+        batches = local_batches(protocol, view, local, len(shard), job)
+        start, point = self.subnetwork(round, partition, k)
+        sgd, sizes = None, list[int]()
         if j is not None:
-            w_j, steps = partial(partition.take, start, j, k), count_batches(protocol, local, len(shard), job)
-            sizes = [*method.architectures(view, steps)]
-            decay = local.decays(protocol.chunks)[j - 1]
-            sgd = LocalSGD(w_j, local.sgd, decay, steps, final=asked != job)
-        psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
-        for step, (batch, noise) in enumerate(self.batches(view, local, shard, job)):
-            if sgd is not None and j is not None and step > 0:
-                theta = partition.put(start, j, k, sgd.values)
-            if sgd is not None and (size := sizes[step]) != view.parts[0]:
-                found = self._through(loss, size, partition, asked, theta, psi, batch, noise)
+            origin, decay = partial(partition.take, start, j, k), local.decays(protocol.chunks)[j - 1]
+            sgd = LocalSGD(origin, local.sgd, decay, len(batches), final=asked != job)
+            sizes = [*method.architectures(view, len(batches))]
+
+        def at(step: int, batch: Batch, noise: Noise) -> Gradients:
+            theta = start if sgd is None or j is None or not step else partition.put(start, j, k, sgd.values)
+            if sizes and sizes[step] != view.parts[0]:
+                found = self._through(loss, sizes[step], partition, asked, theta, psi, batch, noise)
             else:
-                if theta is not start:
-                    point = self.own_point(partition, k, theta)
-                found = gradients(view.task, loss, asked, point, psi, batch, noise)
+                here = point if theta is start else self.own_point(partition, k, theta)
+                found = gradients(view.task, loss, asked, here, psi, batch, noise)
+            of_w = found.theta
+            return found if j is None or of_w is None else found._replace(theta=partition.take(of_w, j, k))
+
+        psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
+        for found, examples in visited(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
+            loss_sum, seen = loss_sum + found.loss * examples, seen + examples
             if found.psi is not None:
-                psi_sum += found.psi * batch.examples
-            if sgd is not None and j is not None and found.theta is not None:
-                sgd.step(partition.take(found.theta, j, k))
-            loss_sum += found.loss * batch.examples
-            seen += batch.examples
+                psi_sum += found.psi * examples
         update.visited += seen
         if asked.psi:
             update.psi = psi_sum * self.psi_mask / seen
@@ -195,31 +189,34 @@ class Executor:
         batch: Batch, noise: Noise,
     ) -> Gradients:  # fmt: skip
         """Gradients through the network of an architecture that is a part of the client's, at its weights."""
-        protocol = self.protocol
-        if not whole.has(protocol.partitions[size]):
+        part, task = self.protocol.partitions[size], self.protocol.tasks[size]
+        if not whole.has(part):
             raise ValueError(f"The architecture {size} is no part of the client's; choose from client.parts.")
-        part, places = protocol.partitions[size], whole.places(protocol.partitions[size]).to(theta.device)
+        places = whole.places(part).to(theta.device)
         point = self.own_point(part, job.subnetwork, theta[places])
-        found = gradients(protocol.tasks[size], loss, job, point, psi, batch, noise)
+        found = gradients(task, loss, job, point, psi, batch, noise)
         if found.theta is None:
             return found
         return found._replace(theta=torch.zeros_like(theta).index_copy_(0, places, found.theta))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
-        """See :func:`.feedback`; ``after [n]``: the job's subnetwork as the client has trained it."""
-        partition, k = self.protocol.partition_of(view.number), job.subnetwork
-        points = self.subnetwork(round, partition, k)[1], self.own_point(partition, k, after)
-        return feedback(
-            self.protocol, view, len(shard), *points, partial(self.noisy, view, shard, "held out")
-        )
+        """What takes the place of psi's gradient where examples are held out, by the method's ``feedback``.
 
-    def batches(
-        self, view: ClientView, local: LocalSettings, shard: Dataset, job: Job
-    ) -> Iterator[tuple[Batch, Noise]]:
-        """What the job visits, batch by batch, each with its noise."""
-        purpose = "psi" if job.partition is None else f"train {job.partition}"
-        places = local_batches(self.protocol, view, local, len(shard), job)
-        return self.noisy(view, shard, purpose, places)
+        Args:
+            after: ``[n]``, the job's subnetwork as the client has trained it.
+
+        Returns:
+            ``[P]``, per example learned from, for the sum will be weighted by these.
+        """
+        protocol, k = self.protocol, job.subnetwork
+        partition, method = protocol.partition_of(view.number), protocol.method
+        learned, held, _ = divided(protocol, view.number, len(shard))
+        batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
+        points = self.subnetwork(round, partition, k)[1], self.own_point(partition, k, after)
+        psi, noisy = method.local_psi(view), partial(self.noisy, view, shard, "held out", batches)
+        return method.feedback(view, *(score(view.task, p.tensors, psi, noisy()) for p in points)) / len(
+            learned
+        )
 
     def noisy(
         self, view: ClientView, shard: Dataset, purpose: str, batches: Sequence[Tensor]
@@ -227,3 +224,24 @@ class Executor:
         """The examples at the places of each batch, each batch with its noise."""
         key = NoiseKey(view.seed, purpose, (view.number, view.round))
         return noisy_batches(shard, batches, key, self.device, view.task.dtype)
+
+
+def visited(
+    batches: Iterable[tuple[Batch, Noise]],
+    gradients_at: Callable[[int, Batch, Noise], Gradients],
+    sgd: LocalSGD | None,
+) -> Iterator[tuple[Gradients, int]]:
+    """The loop of a client: a batch after the other, and a step along each one's gradient of the weights.
+
+    Args:
+        gradients_at: of a batch, where the weights are after so many steps.
+        sgd: None: nothing is trained.
+
+    Yields:
+        The gradients of each batch, and of how many examples it is.
+    """
+    for step, (batch, noise) in enumerate(batches):
+        found = gradients_at(step, batch, noise)
+        if sgd is not None and found.theta is not None:
+            sgd.step(found.theta)
+        yield found, batch.examples

@@ -9,19 +9,17 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike, NotAlike, draws, loss_and_draws
-from fedpart.engines.batches import count_learned
+from fedpart.engines.batches import count_learned, local_batches, purpose_of
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS, Loop
-from fedpart.federated.cohorts import upload_bytes
+from fedpart.federated.cohorts import CohortSum, upload_bytes
 from fedpart.federated.protocol import Protocol
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
-from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import ClientError
-from fedpart.updates.round import CohortSum, Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Round, Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
 ROWS = {"cpu": 512, "cuda": 32768}
@@ -83,9 +81,6 @@ class FusedRunner:
 
         If it cannot be computed, the clients are run one by one, which names the one to blame; where that is
         none, because numbers are merely large, their sum counts.
-
-        Raises:
-            ClientError: a client failed, and the settings say ``fail``; or the clients cannot be fused.
         """
         try:
             with kept_casts(self._one_by_one.executor.device):
@@ -116,7 +111,8 @@ class FusedRunner:
             main, unseen = reported(jobs), self.protocol.unseen(client, jobs)
             total.unseen_examples += 0 if unseen is None else examples
             for job in jobs:
-                batches = list(executor.batches(view, self.protocol.settings.local, shard, job))
+                places = local_batches(self.protocol, view, self.protocol.settings.local, len(shard), job)
+                batches = [*executor.noisy(view, shard, purpose_of(job), places)]
                 if job.partition is not None:
                     _check_steps(client, examples, len(batches))
                 visited = sum(batch.examples for batch, _ in batches)

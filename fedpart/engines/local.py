@@ -11,13 +11,13 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
 from fedpart.engines.executor import Executor
 from fedpart.engines.workers import WorkerPool
-from fedpart.federated.cohorts import download_bytes, sum_cohort
+from fedpart.federated.cohorts import CohortSum, download_bytes, sum_cohort
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.registry import Registry
 from fedpart.task.gradients import check_gradients_on, kept_casts
-from fedpart.updates.round import CohortSum, Round
+from fedpart.updates.update import Round
 
 
 class Execution(typing.Protocol):

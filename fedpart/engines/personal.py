@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.engines.batches import count_held_out, noisy_batches
+from fedpart.engines.executor import visited
 from fedpart.partition.sharing import plain_name
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
-from fedpart.task.gradients import MISFIT, Job, Point, gradients
+from fedpart.task.gradients import MISFIT, Gradients, Job, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.local import LocalSGD
-from fedpart.training.optimisers import SGDSettings
+from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.state import ModelState, rows_at_once
 from fedpart.updates.errors import ClientError
@@ -194,14 +194,15 @@ class _Tuning:
         """The weights that have moved, by name."""
         batches = [places for epoch in range(epochs) for places in self._epoch(epoch, len(data), batch_size)]
         local = LocalSGD(lambda: self._start, sgd, weight_decay, len(batches), final=True)
-        task = self._state.task
-        for batch, noise in self._noisy(task, data, "personal training", batches):
+        task, psi = self._state.task, self._state.psi
+
+        def at(step: int, batch: Batch, noise: Noise) -> Gradients:
             point = Point(self._space, local.values)
-            found = gradients(task, self._loss, _FULL, point, self._state.psi, batch, noise)
+            return gradients(task, self._loss, _FULL, point, psi, batch, noise)
+
+        for found, _ in visited(self._noisy(task, data, "personal training", batches), at, local):
             if not math.isfinite(found.loss):
                 raise self.diverged(found.loss)
-            assert found.theta is not None  # the job trains
-            local.step(found.theta)
         return self._space.tensors(local.values)
 
     def scores(self, w: Mapping[str, Tensor], data: Dataset) -> dict[str, float]:

@@ -10,12 +10,12 @@ from typing import Literal
 
 from torch import Tensor
 
+from fedpart.centralised.sharing import gradients_of_weights
 from fedpart.data.dataset import Dataset
 from fedpart.federated.cohorts import state_bytes
 from fedpart.federated.federation import Federation
 from fedpart.partition.sharing import Composed
 from fedpart.partition.sharing.learned import Layer, clusters_of, recipes_of
-from fedpart.training.weight_gradients import gradients_of_weights
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,11 @@ from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
-from fedpart.federated.cohorts import term
+from fedpart.federated.cohorts import CohortSum, sum_updates, term
 from fedpart.federated.protocol import Protocol
-from fedpart.updates.bounds import Bounds, known
+from fedpart.updates.client_state import ClientState
 from fedpart.updates.errors import ClientError
-from fedpart.updates.residuals import Residuals
-from fedpart.updates.round import CohortSum, Round, sum_updates
-from fedpart.updates.update import Update
+from fedpart.updates.update import Bounds, Round, Update, known
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
 Load = tuple[Protocol, Sequence[Dataset]]
@@ -36,7 +34,7 @@ class Block:
         index: of the block in its round.
         clients: client numbers.
         round: 1..; epoch: how often w and psi have been published; another number means other values.
-        residuals: of these clients, with error feedback.
+        kept: of these clients, with error feedback.
         row: of the shared memory, for the sum.
         bounds: see :class:`.Round`.
     """
@@ -45,16 +43,13 @@ class Block:
     clients: list[int]
     round: int
     epoch: int
-    residuals: Residuals | None = None
+    kept: ClientState | None = None
     row: int = 0
     bounds: Bounds | None = None
 
 
 class Shared:
     """Memory that all processes see; it has no name, so that it ends with the last of them.
-
-    Args:
-        rows, numbers: row 0 is for w and psi, the others are for sums of blocks; each ``[numbers]``.
 
     Attributes:
         at: client that each worker runs; -1: it has not begun.
@@ -111,9 +106,9 @@ def work(
         except (EOFError, OSError):
             return
         if block.epoch != epoch:
-            round, epoch = Round(block.round, w, psi, block.residuals, block.bounds), block.epoch
-        elif round.residuals is not None and block.residuals is not None:
-            round.residuals.versions.update(block.residuals.versions)
+            round, epoch = Round(block.round, w, psi, block.kept, block.bounds), block.epoch
+        elif round.kept is not None and block.kept is not None:
+            round.kept.versions.update(block.kept.versions)
         found = CohortSum()
         try:
             total = sum_updates(map(of_client, block.clients))

@@ -16,10 +16,10 @@ import torch
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.worker import Block, Shared, copied, in_memory, work
+from fedpart.federated.cohorts import CohortSum, blocks, sum_updates
 from fedpart.federated.protocol import Protocol
 from fedpart.updates.errors import ClientError, skipped
-from fedpart.updates.round import CohortSum, OfAll, Round, blocks, sum_updates
-from fedpart.updates.update import Update
+from fedpart.updates.update import OfAll, Round, Update
 
 DEATHS = 3  # a client during which its process dies this often has failed
 
@@ -85,22 +85,15 @@ class WorkerPool:
             worker.connection.close()
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
-        """See :meth:`.Execution.sum`.
-
-        Raises:
-            ClientError: see there; or a worker died before it ran a client.
-            ValueError: task and shards have to be pickled, and cannot be.
-        """
+        """See :meth:`.Execution.sum`."""
         self._epoch += 1
         torch.cat([round.w, round.psi], out=self._shared.row(0))
         of_all = round.of_all
         parts = blocks(cohort, single=of_all is not None)
         waiting = deque[Block]()
         for index, part in enumerate(parts):
-            residuals = None if round.residuals is None else round.residuals.of(part)
-            waiting.append(
-                Block(index, list(part), round.number, self._epoch, residuals, bounds=round.bounds)
-            )
+            kept = None if round.kept is None else round.kept.of(part)
+            waiting.append(Block(index, list(part), round.number, self._epoch, kept, bounds=round.bounds))
         try:
             return self._sum(waiting, of_all, cohort)
         except BaseException:

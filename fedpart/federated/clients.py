@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.federated.settings import FederationSettings
-from fedpart.federated.shares import Deal
+from fedpart.federated.options import Deal
 from fedpart.partition.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job
@@ -22,11 +21,6 @@ class Assignment:
     """A small number of every client, fixed for the run and equal in every runtime.
 
     A client that joins later, with a number of N or more, gets the value that is furthest below its share.
-
-    Args:
-        values: ``[N]``, of the clients that there are.
-        shares: of all clients, by value.
-        least: what a later client's value is no smaller than; None: any value will do.
     """
 
     def __init__(self, values: Bytes, shares: Mapping[int, float], least: Assignment | None = None) -> None:
@@ -57,9 +51,6 @@ def assigned_chunks(proportions: Sequence[float], clients: int, seed: int) -> As
 
     The N clients follow the proportions u by largest remainders, with at least one client per chunk, in an
     order drawn from the seed.
-
-    Raises:
-        ValueError: fewer clients than chunks, or see :func:`.check_proportions`.
     """
     shares = dict(enumerate(check_proportions(proportions), 1))
     check_clients(len(shares), clients)
@@ -72,11 +63,7 @@ def assigned_chunks(proportions: Sequence[float], clients: int, seed: int) -> As
 
 
 def check_clients(chunks: int, clients: int) -> None:
-    """Refuse fewer clients than chunks.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse fewer clients than chunks."""
     if clients < chunks:
         raise ValueError(
             f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or "
@@ -91,14 +78,6 @@ def assigned_caps(
 
     The N clients follow the shares by largest remainders. A later client gets a cap with which it can train
     in its chunk.
-
-    Args:
-        shares: of the clients, by cap, ascending; None: all have the cap C.
-        deal: ``chunk``: the smallest caps go to the first chunks, and within a chunk the seed decides;
-            ``free``: the seed decides, whatever the chunk.
-        chunks: of the same clients.
-        clients: N.
-        seed: of the order.
     """
     whole = {max(chunks.shares): 1.0} if shares is None else shares
     ascending = np.repeat(np.array([*whole], np.uint8), largest_remainders(clients, whole.values()))
@@ -119,12 +98,6 @@ def assigned_architectures(
 
     The N clients follow the shares by largest remainders, and so do those of each chunk as nearly as may be;
     the seed decides who has which.
-
-    Args:
-        shares: of the clients, by architecture.
-        chunks: of the same clients.
-        clients: N.
-        seed: of the order.
     """
     dealt = np.zeros(clients, np.uint8)
     if len(shares) > 1:
@@ -135,31 +108,6 @@ def assigned_architectures(
         spread = np.argsort(places, kind="stable")  # each architecture evenly over all clients
         dealt[order] = np.repeat(np.arange(len(shares)), counts)[spread]
     return Assignment(dealt, dict(enumerate(shares)))
-
-
-def draw_cohort(
-    settings: FederationSettings,
-    round: int,
-    available: Sequence[int] | None = None,
-    *,
-    size: int | None = None,
-    without: Collection[int] = (),
-    turn: int = 0,
-) -> list[int]:
-    """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
-
-    Args:
-        available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
-        size: how many are wanted; the cohort if not given.
-        without: clients that cannot be chosen.
-        turn: 0.., another sample of the same round.
-    """
-    rng = generator(settings.seed, "cohort", round, turn)
-    wanted = settings.cohort if size is None else size
-    pool = settings.clients if available is None else np.array(sorted(set(available)), np.int64)
-    count = pool if isinstance(pool, int) else len(pool)
-    drawn = rng.choice(pool, min(wanted + len(without), count), replace=False).tolist()
-    return sorted([client for client in drawn if client not in without][:wanted])
 
 
 class Kind(NamedTuple):
@@ -178,11 +126,7 @@ Kinds = Mapping[Kind, tuple[int, int]]
 
 
 def kinds_of(*attributes: Bytes) -> Kinds:
-    """Of which kinds clients are.
-
-    Args:
-        *attributes: ``[N]`` each, in the order of :class:`Kind`.
-    """
+    """Of which kinds clients are."""
     kinds = {}
     for values in product(*(np.flatnonzero(np.bincount(attribute)).tolist() for attribute in attributes)):
         theirs = np.ones(len(attributes[0]), bool)
@@ -196,18 +140,7 @@ def kinds_of(*attributes: Bytes) -> Kinds:
 def check_plans(
     kinds: Kinds, plan: Callable[[int, int], Sequence[Job]], chunks: int, method: str, deal: Deal, psi: bool
 ) -> None:
-    """Refuse caps with which a client has nothing to do, or a partition nobody who trains it.
-
-    Args:
-        kinds: of clients there are.
-        plan: the jobs of a client in a round; they depend on its kind alone.
-        chunks: C.
-        method, deal: of the run, for messages.
-        psi: whether there are hyperparameters, whose gradient is something to do.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse caps with which a client has nothing to do, or a partition nobody who trains it."""
     remedy = "give more clients larger caps, or use fewer chunks"
     if deal != "chunk":
         remedy = f"set caps_by: chunk, {remedy}"
@@ -237,17 +170,7 @@ def check_plans(
 def check_architectures(
     kinds: Kinds, sent: Mapping[int, Collection[int]], cells: int, architectures: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Refuse architectures that no client has, and numbers that no client trains.
-
-    Args:
-        kinds: of clients there are.
-        sent: the cells that the first client of each kind sends; they depend on its kind alone.
-        cells: how many there are.
-        architectures: the setting.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse architectures that no client has, and numbers that no client trains."""
     had = {kind.architecture for kind in kinds}
     for index, architecture in enumerate(architectures):
         if index not in had:

@@ -1,15 +1,126 @@
-"""Cohorts: the sum of their answers, and in how many bytes values and answers travel."""
+"""Cohorts: the sum of their answers, alike on every engine, and the bytes in which all travels."""
 
-from collections.abc import Callable, Iterable, Sequence
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from fedpart.federated.protocol import Protocol
 from fedpart.task.gradients import Job
 from fedpart.updates.errors import ClientError, Refusal, skipped
-from fedpart.updates.round import CohortSum, Round, aggregate
-from fedpart.updates.update import Update
+from fedpart.updates.update import Norms, OfAll, Round, Update
 
 UPLOAD_HEADER, DOWNLOAD_HEADER = 569, 710  # bytes of a Flower message besides its numbers, about
+BLOCKS = 256  # a cohort is summed in at most this many blocks of positions, whatever the number of workers
+
+
+@dataclass
+class CohortSum:
+    """What came out of a cohort's round.
+
+    Attributes:
+        cohort: who was asked, ascending.
+        total: weighted sum of the updates; None: there was none.
+        upload_bytes: of the updates.
+        skipped: clients without an update, see :func:`.skipped`.
+        norms: of what was measured of each client's update.
+    """
+
+    cohort: list[int] = field(default_factory=list)
+    total: Update | None = None
+    upload_bytes: int = 0
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    norms: dict[int, Norms] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> list[int]:
+        """The clients whose updates it sums."""
+        left_out = {skip["client"] for skip in self.skipped}
+        return [client for client in self.cohort if client not in left_out]
+
+    def join(self, other: CohortSum, scale: float = 1.0) -> None:
+        """Add the sum of other clients, in place; their changes and psi gradients count ``scale`` times.
+
+        The weights that a mean is divided by are not scaled: with a scale below 1 the mean is shorter.
+        """
+        total = other.total
+        if total is not None and scale != 1:
+            for tensor in (*total.deltas.values(), *([] if total.psi is None else [total.psi])):
+                tensor.mul_(scale)
+        self.total = sum_updates((self.total, total))
+        self.cohort = sorted([*self.cohort, *other.cohort])
+        self.upload_bytes += other.upload_bytes
+        self.norms |= other.norms
+        self.skipped = sorted([*self.skipped, *other.skipped], key=lambda skip: skip["client"])
+
+
+def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[str, int]:
+    """How often each category occurs among ``skips`` and ``more``, in alphabetical order."""
+    return dict(sorted(Counter([*(str(skip["category"]) for skip in skips), *more]).items()))
+
+
+def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
+    """The cohort in the fixed blocks of its sum: contiguous, at most :data:`BLOCKS`, their sizes within one.
+
+    Where every update is needed (``single``), each client is a block.
+    """
+    n = len(cohort)
+    count = n if single else min(BLOCKS, n)
+    return [cohort[n * b // count : n * (b + 1) // count] for b in range(count)]
+
+
+def sum_updates(updates: Iterable[Update | None]) -> Update | None:
+    """Sum weighted updates left to right, into the first; None stands for a client without an update."""
+    total: Update | None = None
+    for update in updates:
+        if update is not None:
+            total = update if total is None else total.add(update)
+        del update  # or it would live on while the next one is made
+    return total
+
+
+def aggregate(
+    cohort: Sequence[int], term: Callable[[int], Update | None], of_all: OfAll | None = None
+) -> Update | None:
+    """The sum of ``term(client)`` over a cohort, or what takes its place.
+
+    Summing each block of positions and then the blocks, in order, gives the same bits for any number of
+    workers; at most two sums are held at a time.
+    """
+    if of_all is not None:
+        return of_all([update for client in cohort if (update := term(client)) is not None])
+    return sum_updates(sum_updates(map(term, block)) for block in blocks(cohort))
+
+
+Answer = Callable[[int], Update]
+"""A client's update, checked; it raises a ClientError or a Refusal where there is none."""
+
+
+def sum_cohort(protocol: Protocol, round: Round, cohort: Sequence[int], answer: Answer) -> CohortSum:
+    """The sum of a cohort's answers, or what a defence makes of them."""
+    summed = CohortSum(cohort=[*cohort])
+    summed.total = aggregate(cohort, partial(term, protocol, round, answer, summed), round.of_all)
+    return summed
+
+
+def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, client: int) -> Update | None:
+    """The client's term of the sum, whose bytes and norms ``summed`` notes; None: it is skipped."""
+    try:
+        update = answer(client)
+        size = update_bytes(protocol, update)
+        update, summed.norms[client] = protocol.term(update, round)
+    except (ClientError, Refusal) as error:
+        if isinstance(error, Refusal):
+            error = ClientError.refused(client, round.number, error)
+        if protocol.settings.on_client_error == "fail":
+            raise error from error.__cause__
+        summed.skipped.append(skipped(client, error))
+        return None
+    summed.upload_bytes += size
+    return update
 
 
 def upload_numbers(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
@@ -31,8 +142,7 @@ def update_bytes(protocol: Protocol, update: Update) -> int:
 
 
 def _answer_bytes(protocol: Protocol, cells: Iterable[int], psi: int) -> int:
-    of_psi = psi * protocol.task.dtype.itemsize
-    return sum(weight_bytes(protocol, size) for size in cells) + of_psi + UPLOAD_HEADER
+    return sum(map(protocol.bytes_of, cells)) + psi * protocol.task.dtype.itemsize + UPLOAD_HEADER
 
 
 def download_bytes(protocol: Protocol, client: int) -> int:
@@ -40,15 +150,9 @@ def download_bytes(protocol: Protocol, client: int) -> int:
     return state_bytes(protocol, client) + DOWNLOAD_HEADER
 
 
-def weight_bytes(protocol: Protocol, numbers: int) -> int:
-    """In how many bytes the change of a cell of so many numbers travels."""
-    return numbers * protocol.task.dtype.itemsize if protocol.codec is None else protocol.codec.size(numbers)
-
-
 def state_bytes(protocol: Protocol, client: int) -> int:
     """In how many bytes the server's values travel to ``client``, without the rest of the message."""
-    size = protocol.task.dtype.itemsize
-    of_w = size if protocol.download is None else protocol.download.itemsize
+    size, of_w = protocol.task.dtype.itemsize, (protocol.download or protocol.task.dtype).itemsize
     return protocol.partition_of(client).needed * of_w + protocol.task.psi_space.size * size
 
 
@@ -58,42 +162,6 @@ def expected_upload_ratio(protocol: Protocol) -> float:
     for (chunk, cap, architecture), (_, count) in protocol.kinds.items():
         partition = protocol.partitions[architecture]
         sizes = [s for j in range(chunk, cap + 1) for s in partition.cell_sizes(j).values()]
-        sent = sum(weight_bytes(protocol, size) for size in sizes)
+        sent = sum(protocol.bytes_of(size) for size in sizes)
         total += count / protocol.settings.clients * sent / whole
     return total
-
-
-Answer = Callable[[int], Update]
-"""A client's update, checked; it raises a ClientError or a Refusal where there is none."""
-
-
-def sum_cohort(protocol: Protocol, round: Round, cohort: Sequence[int], answer: Answer) -> CohortSum:
-    """The sum of a cohort's answers, or what a defence makes of them.
-
-    Args:
-        cohort: ascending; each is asked for its answer once, in this order.
-        answer: see :data:`Answer`.
-
-    Raises:
-        ClientError: a client has none, and the settings say ``fail``; with ``skip`` the sum lists it.
-    """
-    summed = CohortSum(cohort=[*cohort])
-    summed.total = aggregate(cohort, partial(term, protocol, round, answer, summed), round.of_all)
-    return summed
-
-
-def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, client: int) -> Update | None:
-    """The client's term of the sum, whose bytes and norms ``summed`` notes; None: it is skipped."""
-    try:
-        sent = answer(client)
-        size = update_bytes(protocol, sent)
-        update, summed.norms[client] = protocol.term(client, sent, round)
-    except (ClientError, Refusal) as error:
-        if isinstance(error, Refusal):
-            error = ClientError.refused(client, round.number, error)
-        if protocol.settings.on_client_error == "fail":
-            raise error from error.__cause__
-        summed.skipped.append(skipped(client, error))
-        return None
-    summed.upload_bytes += size
-    return update

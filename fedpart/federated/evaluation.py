@@ -1,17 +1,25 @@
-"""Evaluation on the clients: who scores a round's network, and what their scores amount to."""
+"""Scores: who scores a round's network and what that amounts to; what each architecture is worth."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset
+from fedpart.federated.cohorts import tally
+from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
 from fedpart.randomness.streams import generator
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.checks import LARGEST
-from fedpart.updates.errors import ClientError, Refusal, skipped, tally
+from fedpart.task.task import Batch
+from fedpart.training.plain import multiply_adds
+from fedpart.updates.errors import ClientError, Refusal, skipped
+from fedpart.updates.update import LARGEST
 
 DECILE = 10  # the worst clients are one in so many
 Sums = Mapping[int, tuple[float, int]]  # by client: a sum, and over how many examples
@@ -31,16 +39,7 @@ def evaluation_cohort(settings: FederationSettings, round: int) -> list[int]:
 
 
 def check_score(score: HeldOutScore, hits: bool | None, max_examples: int) -> None:
-    """Check what a client makes of the network.
-
-    Args:
-        score: as received.
-        hits: whether right predictions are counted; None: the score says it.
-        max_examples: that a client may claim.
-
-    Raises:
-        Refusal: counts that are no counts of each other, or a sum that is not finite or too large.
-    """
+    """Check what a client makes of the network."""
     if not 0 <= score.examples <= max_examples:
         claims = f"it claims {score.examples} examples where max_examples is {max_examples}"
         raise Refusal("examples", claims)
@@ -69,11 +68,7 @@ class ClientScores:
     failed: list[dict[str, Any]] = field(default_factory=list)
 
     def gather(self, score_of: Callable[[int], HeldOutScore]) -> None:
-        """Ask for every client's score; a ClientError leaves it out if the settings say ``skip``.
-
-        Raises:
-            ClientError: a client has failed, and they say ``fail``.
-        """
+        """Ask for every client's score; a ClientError leaves it out if the settings say ``skip``."""
         for client in self.cohort:
             try:
                 self.found[client] = score_of(client)
@@ -130,3 +125,68 @@ def _mean(sums: Sequence[tuple[float, int]]) -> float | None:
     """Of sums and their numbers of examples; None: there are no examples."""
     count = sum(examples for _, examples in sums)
     return sum(value for value, _ in sums) / count if count else None
+
+
+def by_architecture(
+    federation: Federation, dataset: Dataset | None, samples: int | None = None
+) -> list[dict[str, Any]]:
+    """Of each of ``settings.architectures``: its ``model_options``, size and scores.
+
+    Args:
+        federation: with architectures.
+        dataset: on which they are scored; None: there are no scores.
+        samples: see :meth:`.ModelState.evaluate`.
+
+    Returns:
+        ``share`` (of the clients), ``clients`` (how many), ``model_options``, ``parameters``,
+        ``multiply_adds`` (of one example's pass in one sample, input transforms included; convolutions and
+        matrix products alone), ``accuracy`` (None without classes) and ``nll``.
+    """
+    protocol, found = federation.protocol, []
+    for index, architecture in enumerate(protocol.settings.architectures or ()):
+        state = federation.of_architecture(index)
+        clients = sum(count for kind, (_, count) in protocol.kinds.items() if kind.architecture == index)
+        row = {
+            "share": architecture["share"],
+            "clients": clients,
+            "model_options": dict(architecture["model_options"]),
+            "parameters": state.partition.space.size,
+        }
+        if dataset is not None:
+            scores = state.evaluate(dataset, samples=samples)
+            row["multiply_adds"] = _multiply_adds(state, dataset)
+            row |= {"accuracy": scores.get("accuracy"), "nll": scores["nll"]}
+        found.append(row)
+    return found
+
+
+def ensemble(federation: Federation, dataset: Dataset, samples: int | None = None) -> dict[str, float]:
+    """All architectures together, their probabilities averaged: ``accuracy`` and ``nll``, nats per example.
+
+    Args:
+        federation: with architectures and a likelihood of classes, one label per example.
+        dataset: at least one example.
+        samples: see :meth:`.ModelState.evaluate`.
+    """
+    total: Tensor | None = None
+    members = range(len(federation.protocol.partitions))
+    for index in members:
+        outputs = torch.cat(list(federation.of_architecture(index).predict(dataset.inputs, samples=samples)))
+        probabilities = outputs.double().softmax(1)
+        total = probabilities if total is None else total + probabilities
+    if total is None:
+        raise ValueError("There are no architectures to make an ensemble of.")
+    targets = dataset.targets.to(total.device)
+    chosen = (total / len(members)).gather(1, targets[:, None]).log()
+    right = (total.argmax(1) == targets).double().mean()
+    return {"accuracy": right.item(), "nll": -chosen.mean().item()}
+
+
+def _multiply_adds(state: Federation, dataset: Dataset) -> int:
+    task, named = state.task.with_samples(1), state.tensors()
+
+    def compute(examples: int) -> None:
+        places = torch.zeros(examples, dtype=torch.int64)
+        task.predict(named, state.psi, Batch(*dataset.batch(places, state.w.device)), None)
+
+    return multiply_adds(compute)

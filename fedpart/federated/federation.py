@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Dataset
+from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.pace import pace_of
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
+from fedpart.nn.hyperparameters.base import told
 from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
-from fedpart.updates.errors import tally
-from fedpart.updates.round import CohortSum, Round
-from fedpart.updates.stages import Kind, stage_of, stages_of
+from fedpart.updates.stages import Kind, doing, stage_of, stages_of
+from fedpart.updates.update import Round, Update
 
 
 class Federation(ModelState):
@@ -42,8 +43,13 @@ class Federation(ModelState):
             device=settings.device,
         )
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
+        self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")
+        self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
+        remembering = [*self.stages, *([] if self.pace is None else [self.pace])]
+        self._remembering, self._report = remembering, [part.report for part in remembering]
         self.agreement = {**protocol.agreement, **settings.of_server()}
-        self._stepped = True
+        self._stepped, both = True, (settings.server, settings.server_psi)
+        self._learns_rates = any(getattr(one, "hypergradient", 0.0) for one in both)
         self._limits = [bound.to(settings.device) for bound in psi_bounds(protocol.task)]
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
@@ -97,9 +103,9 @@ class Federation(ModelState):
         """
         w, narrow = self.w, self.protocol.download
         w = w if narrow is None else w.to(narrow).to(w.dtype)
-        round = Round(self.round + 1 if number is None else number, w, self.psi)
-        for stage in self.stages:
-            round = stage.start(round)
+        round = Round(self.completed + 1 if number is None else number, w, self.psi)
+        for start in self._start:
+            round = start(round)
         return round
 
     def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
@@ -107,27 +113,27 @@ class Federation(ModelState):
 
         Privacy's cohorts have no size, and nobody is left out of them but who is not available.
         """
-        for stage in self.stages:
-            if (drawn := stage.cohort(round, available)) is not None:
-                return drawn
+        if self._cohort:
+            drawn: list[int] = self._cohort[0](round, available)
+            return drawn
         return self.protocol.cohort(round, available, **more)
 
-    def step(self, found: CohortSum) -> None:
+    def step(self, answers: CohortSum) -> None:
         """Finish a round with the cohort's sum; stages change it in place.
 
         With fewer updates than ``min_replies`` w and psi stay as they are; with privacy every round steps.
         """
-        number, total = self.round + 1, found.total
-        for stage in self.stages:
-            total = stage.total(total, number, found.norms)
-        enough = total is not None and total.clients >= self.protocol.settings.min_replies
-        self._stepped = enough or self.protocol.private
+        number, total, protocol = self.completed + 1, answers.total, self.protocol
+        for change in self._total:
+            total = change(total, number, answers.norms)
+        enough = total is not None and total.clients >= protocol.settings.min_replies
+        self._stepped = enough or protocol.private
         if total is not None and self._stepped:
-            for stage in self.stages:
-                stage.accept(total, number, found.taken)
-            self.protocol.method.combine(self, total)
+            for accept in self._accept:
+                accept(total, number, answers.taken)
+            protocol.method.combine(self, total)
         self._hold()
-        self.completed += 1
+        self.completed = number
 
     def held(self) -> list[str]:
         """Names of hyperparameters that are at the bound of what they can mean, at least in part."""
@@ -151,18 +157,15 @@ class Federation(ModelState):
     def state_dict(self) -> dict[str, Any]:
         """See :meth:`.ModelState.state_dict`; with what stages and the pace remember."""
         state = super().state_dict()
-        for part in self._remembering():
+        for part in self._remembering:
             state |= part.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :meth:`.ModelState.load_state_dict`."""
         super().load_state_dict(dict(state))
-        for part in self._remembering():
+        for part in self._remembering:
             part.load_state_dict(state)
-
-    def _remembering(self) -> list[Any]:
-        return [*self.stages, *([] if self.pace is None else [self.pace])]
 
     def load(self, path: str | Path) -> None:
         """See :meth:`.ModelState.load`, and :meth:`.Stage.loaded`."""
@@ -177,39 +180,39 @@ class Federation(ModelState):
             stage.saved()
 
     def report(
-        self, found: CohortSum, seconds: float, download: int, refused: Sequence[str] = ()
+        self, answers: CohortSum, seconds: float, download: int, refused: Sequence[str] = ()
     ) -> RoundReport:
         """The report of the round that :meth:`step` has just finished.
 
         Args:
-            found: the sum that it stepped with.
+            answers: the sum that it stepped with.
             seconds: that the round took; download: bytes that clients were sent.
             refused: categories of messages that were left out, beside those of the skipped clients.
         """
-        total, settings = found.total, self.protocol.settings
-        unseen = 0 if total is None else total.unseen_examples
+        total, private = answers.total or Update(clients=0), self.protocol.private
         report = RoundReport(
-            round=self.round,
+            round=self.completed,
             seconds=seconds,
-            train_loss=None if total is None else total.loss / total.examples,
-            lml=-total.unseen_loss / unseen if total is not None and unseen else None,
-            cohort=found.cohort,
-            upload_bytes=found.upload_bytes,
+            train_loss=total.loss / total.examples if total.examples else None,
+            lml=-total.unseen_loss / total.unseen_examples if total.unseen_examples else None,
+            cohort=answers.cohort,
+            upload_bytes=answers.upload_bytes,
             download_bytes=download,
-            psi=self.told_psi(),
+            psi={name: told(value) for name, value in self.task.psi_tensors(self.psi).items()},
             physical=self.task.physical(self.psi),
-            skipped=found.skipped,
-            refused=tally(found.skipped, refused),
-            replies=0 if total is None else total.clients,
+            skipped=answers.skipped,
+            refused=tally(answers.skipped, refused),
+            replies=total.clients,
             stepped=self._stepped,
+            examples=None if private else total.visited,
+            client_seconds=None if private else (total.seconds or seconds) if total.clients else 0.0,
+            server_rates=self._rates() if self._learns_rates else None,
         )
-        if not self.protocol.private:
-            report.examples = 0 if total is None else total.visited
-            report.client_seconds = 0.0 if total is None else total.seconds or seconds
-        if any(getattr(one, "hypergradient", 0.0) for one in (settings.server, settings.server_psi)):
-            rates = [self.optimiser.rate(index) for index in range(len(self.partition.cells) - 1)]
-            report.server_rates = [*rates, self.optimiser_psi.rate(0)]
-        for part in self._remembering():
-            for name, value in part.report(self.round).items():
-                setattr(report, name, value)
+        for field, value in (pair for tell in self._report for pair in tell(self.completed).items()):
+            setattr(report, field, value)
         return report
+
+    def _rates(self) -> list[float]:
+        """The server's learning rates of the cells and psi."""
+        rates = [self.optimiser.rate(index) for index in range(len(self.partition.cells) - 1)]
+        return [*rates, self.optimiser_psi.rate(0)]

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,22 +14,59 @@ from fedpart.federated.clients import (
     assigned_chunks,
     check_architectures,
     check_plans,
-    draw_cohort,
     kinds_of,
 )
 from fedpart.federated.settings import FederationSettings
-from fedpart.federated.sizes import networks
-from fedpart.methods.base import ClientView, Method, build_method
+from fedpart.methods.base import ClientView, FederatedMethod, Method, build_method
+from fedpart.partition.nested import has_private, nested, united
 from fedpart.partition.partition import Partition
+from fedpart.partition.sharing import sharing_of
+from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, psi_mask
+from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
-from fedpart.updates.bounds import Norms
-from fedpart.updates.checks import LARGEST, validate
 from fedpart.updates.codecs import Codec
-from fedpart.updates.round import Round
-from fedpart.updates.stages import UploadCodec, stage_of, stages_of
-from fedpart.updates.update import Update
+from fedpart.updates.stages import UploadCodec, doing, stage_of, stages_of
+from fedpart.updates.update import LARGEST, Norms, Round, Update, validate
+
+
+class Networks(NamedTuple):
+    """``task``, ``partition``: of the server's network; and those of all sizes."""
+
+    task: Task
+    partition: Partition
+    tasks: Sequence[Task]
+    partitions: Sequence[Partition]
+
+
+def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: FederationSettings) -> Networks:
+    """The networks of a run, in the order of ``settings.architectures``; without them the task's alone."""
+    own, number = method.prepare(task), len(chunks)
+    if settings.architectures is None:
+        partition = method.partition(own, chunks, settings)
+        return Networks(own, partition, [own], [partition])
+    sized = [of_size(task, one["model_options"], settings.seed) for one in settings.architectures]
+    shapes = [
+        [(entry.name, entry.shape) for entry in one.parameter_space(1).entries] for one in (task, *sized)
+    ]
+    if settings.sharing is not None:
+        given = [task if same == shapes[0] else one for same, one in zip(shapes[1:], sized, strict=True)]
+        sized = composed(given, sharing_of(settings.sharing), settings.seed)
+    tasks = [method.prepare(one) for one in sized]
+    spaces = [one.parameter_space(number) for one in tasks]
+    if has_private(spaces):  # then no network has all
+        if shapes[0] not in shapes[1:]:
+            raise ValueError(
+                "No architecture is the task's own network, which is the one that is scored; give the task "
+                "the network of one of them."
+            )
+        partitions = nested(method.partition(own, chunks, settings, united(spaces)), spaces)
+        index = shapes[1:].index(shapes[0])
+        return Networks(tasks[index], partitions[index], tasks, partitions)
+    whole = method.partition(own, chunks, settings)
+    partition, *partitions = nested(whole, [whole.space, *spaces])
+    return Networks(own, partition, tasks, partitions)
 
 
 class Protocol:
@@ -49,6 +86,7 @@ class Protocol:
         private: see there.
         codec: in which clients' changes of weights travel; None: as they are.
         download: the type as which weights travel to clients; None: the task's own.
+        holds_out: whether clients hold out examples, for the method or for evaluations.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
         fingerprint: short hash of the agreement; uploads echo it.
@@ -60,16 +98,18 @@ class Protocol:
 
     def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
         self.settings = settings
-        self.method = build_method(settings.method, settings.method_options)
-        if type(self.method).plan is Method.plan:
+        method = build_method(settings.method, settings.method_options)
+        if not isinstance(method, FederatedMethod):
             raise ValueError(
                 f"The method {settings.method!r} is centralised only; plain federated training is 'fedavg'."
             )
+        self.method = method
         settings.check_feedback(self.method.held_out)
         self.chunks = self.method.proportions(settings.chunks)
         self.task, self.partition, self.tasks, self.partitions = networks(
             task, self.method, self.chunks, settings
         )
+        self.holds_out = bool(self.method.held_out) or settings.evaluation == "clients"
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
         of_clients = settings.clients, settings.seed
@@ -85,6 +125,8 @@ class Protocol:
         self._equal = any(stage.equal for stage in self.stages)
         coding = stage_of(self.stages, UploadCodec)
         self.codec: Codec | None = None if coding is None else coding.codec
+        self._send, self._receive = doing(self.stages, "send"), doing(self.stages, "receive")
+        self._sent = doing(self.stages, "sent")[::-1]
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
         if settings.caps is not None:
@@ -107,9 +149,29 @@ class Protocol:
         """The largest subnetwork (1..C) that the device of ``client`` computes; fixed for the run."""
         return self.caps[client]
 
-    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
-        """Clients of round ``round`` (1..), ascending, see :func:`.draw_cohort`."""
-        return draw_cohort(self.settings, round, available, **more)
+    def cohort(
+        self,
+        round: int,
+        available: Sequence[int] | None = None,
+        *,
+        size: int | None = None,
+        without: Collection[int] = (),
+        turn: int = 0,
+    ) -> list[int]:
+        """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
+
+        Args:
+            available: client numbers to choose from; all N if not given. Fewer than are wanted: all of them.
+            size: how many are wanted; the cohort if not given.
+            without: clients that cannot be chosen.
+            turn: 0.., another sample of the same round.
+        """
+        settings = self.settings
+        pool = range(settings.clients) if available is None else sorted(set(available))
+        wanted = settings.cohort if size is None else size
+        rng, most = generator(settings.seed, "cohort", round, turn), min(wanted + len(without), len(pool))
+        drawn = [pool[place] for place in rng.choice(len(pool), most, replace=False)]
+        return sorted([client for client in drawn if client not in without][:wanted])
 
     def scoring_task(self, client: int) -> Task:
         """The task as ``client`` evaluates it, with ``evaluation_samples``."""
@@ -125,9 +187,10 @@ class Protocol:
 
     def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
-        settings, size = self.settings, self.architectures[client]
-        of_run = round, settings.seed, self.tasks[size], settings.local, self._parts[size], self.tasks
-        return ClientView(client, self.chunk(client), len(self.chunks), self.cap(client), *of_run, psi)
+        size, settings = self.architectures[client], self.settings
+        of_client = client, self.assignment[client], len(self.chunks), self.caps[client], round
+        of_run = settings.seed, self.tasks[size], settings.local, self._parts[size], self.tasks
+        return ClientView(*of_client, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""
@@ -138,6 +201,10 @@ class Protocol:
         own, others = self.partitions[index], list(enumerate(self.partitions))
         inside = (i for i, one in others if i != index and own.has(one))
         return index, *inside
+
+    def bytes_of(self, numbers: int) -> int:
+        """In how many bytes the change of a cell of so many numbers travels."""
+        return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
 
     def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
         """Numbers of each cell in the client's answer to ``jobs``, ascending; those of psi, or None."""
@@ -153,7 +220,7 @@ class Protocol:
         """
         if self.private:
             return None
-        chunk = self.chunk(client)
+        chunk = self.assignment[client]
         return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
 
     def check(self, client: int, update: Update, jobs: Sequence[Job], limit: float = LARGEST) -> None:
@@ -165,35 +232,28 @@ class Protocol:
         weights, psi = self.upload_sizes(client, jobs)
         validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples, limit)
 
-    def send(self, update: Update, client: int, round: Round, seconds: float = 0.0) -> Update:
+    def send(self, update: Update, client: int, round: Round) -> Update:
         """A client's update as it leaves the client: changed by all stages, in place.
 
         Its numbers are those that the server will read.
 
-        Args:
-            client, round: whose update it is.
-            seconds: that it took; 0: not known.
-
         Raises:
             ValueError, OSError: see :meth:`.Stage.send` and ``sent``.
         """
-        update.seconds = seconds
-        for stage in self.stages:
-            stage.send(update, client, round)
-        for stage in reversed(self.stages):
-            stage.sent(update, client, round)
+        for change in (*self._send, *self._sent):
+            change(update, client, round)
         return update
 
-    def term(self, client: int, update: Update, round: Round) -> tuple[Update, Norms]:
+    def term(self, update: Update, round: Round) -> tuple[Update, Norms]:
         """A client's checked update as a term of the cohort's sum, in place, and the norms that it had.
 
         What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
         """
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
-        norms: Norms = {}
-        for stage in self.stages:
-            norms = {**norms, **stage.receive(update, round)}
+        norms: dict[int, float | Tensor] = {}
+        for change in self._receive:
+            norms |= change(update, round)
         counted = self.method.counted(update, self.partition)
         weight = float(update.examples) if self.settings.weighting == "examples" else 1.0
         return counted.weigh(weight, 1.0 if self._equal else None), norms

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedpart.federated.options import Deal, checked_architectures, checked_caps
 from fedpart.federated.pace.settings import PaceSettings
-from fedpart.federated.shares import Deal, checked_architectures, checked_caps
 from fedpart.partition.sharing import sharing_of
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings

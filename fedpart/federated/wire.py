@@ -2,7 +2,7 @@
 
 Instruction: arrays ``w`` (what the client's network has of it, in partition order; rounded to 16 bits, the
 bits as int16, with ``download``) and ``psi``; the header; ``jobs`` as JSON; with error feedback
-``residuals``, the rounds that :class:`.Residuals` lists for the client.
+``residuals``, the rounds that :class:`.ClientState` lists for the client.
 Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
 gradient), each only if it was asked for; with an upload codec ``w`` is bytes, partition after partition;
 scalars ``examples``, ``loss`` and, where a job has one to tell
@@ -14,27 +14,77 @@ In an evaluation the instruction has no ``jobs``, and the reply no arrays: its s
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedpart.federated.arrays import Form, check_arrays
-from fedpart.federated.cohorts import weight_bytes
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
 from fedpart.partition.partition import Partition
 from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.training.files import parsed
-from fedpart.updates.checks import LARGEST
 from fedpart.updates.errors import Refusal, brief
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Update, check_form
+
+HEADER = 1000  # characters of an array's header at most; ours have about 60
+
+
+class Form(NamedTuple):
+    """Length and dtype of an array of a message."""
+
+    size: int
+    dtype: np.dtype[Any]
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """What ``numpy.save`` writes for ``array [n]``, in one copy where it makes several."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
+    return b"".join((head.getvalue(), array.view(np.uint8).data))
+
+
+def read_npy(name: str, data: bytes, form: Form) -> NDArray[Any]:
+    """An array of that form as :func:`npy_bytes` leaves it, copied.
+
+    What the data declare is compared with what is expected and with their length before memory is asked for.
+    Python objects, which would have to be unpickled, are refused as any other dtype.
+    """
+    stream = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError("it is not of format 1.0")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
+    except Exception as error:  # whatever numpy makes of foreign bytes
+        raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error
+    check_form(name, shape, dtype, *form)
+    there, wanted = len(data) - stream.tell(), form.size * dtype.itemsize
+    if there != wanted:
+        raise Refusal("size", f"its array {name} cannot be read (it has {there} bytes of {wanted})")
+    return np.frombuffer(data, dtype, form.size, stream.tell()).copy()
+
+
+def check_arrays(arrays: Mapping[str, NDArray[Any]], forms: Mapping[str, Form]) -> None:
+    """Refuse arrays of other names or forms, with a :class:`.Refusal`."""
+    check_names(arrays, forms)
+    for name, form in forms.items():
+        check_form(name, arrays[name].shape, arrays[name].dtype, *form)
+
+
+def check_names(arrays: Mapping[str, Any], forms: Mapping[str, Form]) -> None:
+    """Refuse arrays by other names than those of ``forms``."""
+    if set(arrays) != set(forms):
+        few = sorted(name[:40] for name in arrays)[:5]
+        reason = f"it holds the arrays {few}, {len(arrays)} of them, where {sorted(forms)} are expected"
+        raise Refusal("partitions", reason)
+
 
 VERSION = 2  # of this wire form; a side that does not speak it is refused
 
@@ -62,11 +112,7 @@ class Header:
 
     @classmethod
     def read(cls, scalars: Mapping[str, Any]) -> Header:
-        """The header among a message's scalars.
-
-        Raises:
-            Refusal: a field is missing or has another type.
-        """
+        """The header among a message's scalars."""
         for field in fields(cls):
             kind = str if field.name == "fingerprint" else int
             if type(scalars.get(field.name)) is not kind:
@@ -80,11 +126,7 @@ class Header:
         return asdict(self)
 
     def check(self, received: Header) -> None:
-        """Compare with the header that was received.
-
-        Raises:
-            Refusal: names the first field that differs.
-        """
+        """Compare with the header that was received."""
         for name, expected in asdict(self).items():
             if (found := getattr(received, name)) != expected:
                 raise Refusal(name, f"its {name} is {found!r} where {expected!r} is expected")
@@ -96,11 +138,7 @@ def encode_jobs(jobs: Iterable[Job]) -> str:
 
 
 def decode_jobs(text: Any) -> list[Job]:
-    """Inverse of :func:`encode_jobs`.
-
-    Raises:
-        ValueError: this is no list of jobs.
-    """
+    """Inverse of :func:`encode_jobs`."""
     try:
         data = parsed(text) if isinstance(text, str) else text
     except ValueError:
@@ -128,9 +166,6 @@ def decode_state(
     """Inverse of :func:`encode_state` for a client's network: ``w`` in the server's order, and ``psi``.
 
     The arrays are not copied where all have one network and nothing is rounded.
-
-    Raises:
-        ValueError: lengths or dtypes do not fit the protocol.
     """
     partition, narrow, own = protocol.partition_of(client), protocol.download, _dtype(protocol)
     of_w = Form(partition.needed, own if narrow is None else np.dtype(np.int16))
@@ -169,16 +204,7 @@ def decode_update(
     jobs: Sequence[Job],
     limit: float = LARGEST,
 ) -> Update:
-    """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own.
-
-    Args:
-        scalars: of the reply, see :func:`update_scalars`.
-        client: its number.
-        limit: see :class:`.Round`.
-
-    Raises:
-        Refusal: it does not fit what was asked for: arrays, lengths, dtypes, values that are not finite.
-    """
+    """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own."""
     check_arrays(arrays, upload_forms(protocol, client, jobs))
     examples, loss = scalars.get("examples"), scalars.get("loss")
     if type(examples) is not int or type(loss) is not float:
@@ -214,11 +240,7 @@ def score_scalars(score: HeldOutScore) -> dict[str, int | float]:
 
 
 def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore:
-    """Inverse of :func:`score_scalars`, checked.
-
-    Raises:
-        Refusal: a scalar is missing or of another type, or see :func:`.check_score`.
-    """
+    """Inverse of :func:`score_scalars`, checked."""
     examples, nll, correct = (scalars.get(name) for name in ("examples", "nll", "correct"))
     if type(examples) is not int or type(nll) is not float or type(correct) not in (int, float, NoneType):
         found = f"{examples!r}, {nll!r} and {correct!r}"
@@ -233,7 +255,7 @@ def upload_forms(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[s
     """Names and forms of the arrays in the client's answer to ``jobs``."""
     weights, psi = protocol.upload_sizes(client, jobs)
     of_weights = _dtype(protocol) if protocol.codec is None else np.dtype(np.uint8)
-    size = sum(weight_bytes(protocol, one) for one in weights.values()) // of_weights.itemsize
+    size = sum(map(protocol.bytes_of, weights.values())) // of_weights.itemsize
     forms = {"w": Form(size, of_weights)} if weights else {}
     return forms if psi is None else {**forms, "psi": Form(psi, _dtype(protocol))}
 
@@ -242,7 +264,7 @@ def _decoded(w: torch.Tensor, weights: Mapping[int, int], protocol: Protocol) ->
     """The changes of the partitions, by number, from the array ``w`` that holds them."""
     if protocol.codec is None:
         return dict(zip(weights, torch.split(w, list(weights.values())), strict=True))
-    parts = torch.split(w, [weight_bytes(protocol, size) for size in weights.values()])
+    parts = torch.split(w, [*map(protocol.bytes_of, weights.values())])
     try:
         found = {
             j: protocol.codec.decode(data, size, protocol.task.dtype)

@@ -12,7 +12,6 @@ from flwr.clientapp import ClientApp
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
-from fedpart.federated.arrays import npy_bytes
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.wire import (
     VERSION,
@@ -20,12 +19,13 @@ from fedpart.federated.wire import (
     decode_jobs,
     decode_state,
     encode_update,
+    npy_bytes,
     score_scalars,
     update_scalars,
 )
 from fedpart.training.settings import require
-from fedpart.updates.residuals import NONE, Residuals
-from fedpart.updates.round import Round
+from fedpart.updates.client_state import NONE, ClientState
+from fedpart.updates.update import Round
 
 
 class ClientSide(typing.Protocol):
@@ -56,7 +56,7 @@ class _Clients:
             if folder is None:
                 give = "give make_client_app() a folder for it, with keep=..., or leave error_feedback out."
                 raise ValueError(f"With error_feedback a client keeps a file; {give}")
-            self.residuals = Residuals(folder, self.protocol.fingerprint)
+            self.residuals = ClientState(folder, self.protocol.fingerprint)
         self._last: tuple[tuple[int, int, bytes, bytes], Round] | None = None
 
     def round(self, number: int, client: int, record: ArrayRecord) -> Round:
@@ -137,18 +137,14 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
 
 
 def _versions(value: Any) -> tuple[int, ...]:
-    """See :class:`.Residuals`; they become names of files."""
+    """See :class:`.ClientState`; they become names of files."""
     if not isinstance(value, list) or len(value) != len(NONE) or any(type(one) is not int for one in value):
         raise ValueError(f"The server's message has no rounds of residuals, but {value!r}.")
     return tuple(value)
 
 
 def client_number(context: Context) -> tuple[int, int]:
-    """Number of this client and of all clients, from the node's configuration.
-
-    Raises:
-        ValueError: the node was started without them.
-    """
+    """Number of this client and of all clients, from the node's configuration."""
     client, clients = (context.node_config.get(key) for key in ("partition-id", "num-partitions"))
     known = type(client) is int and type(clients) is int
     said = f"partition-id and num-partitions are {client!r} and {clients!r}"

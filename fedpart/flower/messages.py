@@ -1,27 +1,29 @@
-"""A round's messages as the server sees them: instructions out, replies in."""
+"""A round's messages as the server sees them: instructions out, replies in, whatever order they come in."""
 
 import re
+from collections.abc import Iterable, Mapping
+from logging import WARNING, getLogger
 from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 
-from fedpart.federated.arrays import check_names, read_npy
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.wire import (
     Header,
+    check_names,
     decode_score,
     decode_update,
     encode_jobs,
     encode_state,
+    read_npy,
     upload_forms,
 )
+from fedpart.flower.workarounds.objects import message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.task.held_out import HeldOutScore
-from fedpart.updates.checks import LARGEST
+from fedpart.updates.client_state import ClientState
 from fedpart.updates.errors import Refusal, brief
-from fedpart.updates.residuals import Residuals
-from fedpart.updates.round import Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Round, Update
 
 NAMES = {  # codes of Flower's errors that come without a client's exception
     1: "its ClientApp cannot be loaded",
@@ -46,7 +48,7 @@ def instruction(
     client: int,
     node: int,
     state: ArrayRecord,
-    residuals: Residuals | None = None,
+    residuals: ClientState | None = None,
 ) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
     config: dict[str, Any] = {"jobs": encode_jobs(protocol.plan(client, round))}
@@ -71,11 +73,7 @@ def _message(
 
 
 def read_score(protocol: Protocol, round: int, client: int, reply: Message) -> HeldOutScore:
-    """The score in the reply to :func:`question`, checked.
-
-    Raises:
-        Refusal: the reply does not fit what was asked for.
-    """
+    """The score in the reply to :func:`question`, checked."""
     return decode_score(_metrics(protocol, round, client, reply), protocol)
 
 
@@ -90,14 +88,7 @@ def _metrics(protocol: Protocol, round: int, client: int, reply: Message) -> Met
 
 
 def read_reply(protocol: Protocol, round: int, client: int, reply: Message, limit: float = LARGEST) -> Update:
-    """The update in the reply to :func:`instruction`, checked; the message stays as it is.
-
-    Args:
-        limit: see :class:`.Round`.
-
-    Raises:
-        Refusal: the reply does not fit what was asked for.
-    """
+    """The update in the reply to :func:`instruction`, checked; the message stays as it is."""
     metrics, received = _metrics(protocol, round, client, reply), reply.content.get("arrays")
     if not isinstance(received, ArrayRecord):
         raise Refusal("malformed", "it has no ArrayRecord 'arrays'")
@@ -120,3 +111,58 @@ def cause(error: Error) -> str:
     last = re.sub(r"^<class '(?:\w+\.)*(\w+)'>:<['\"](.*)['\"]>$", r"\1: \2", lines[-1])
     wrappers = r"^(?:Exception \w+ occurred\. Message: |(?:\w+\.)*(?:ClientAppException|ClientError): )"
     return brief(re.sub(wrappers, "", last).removesuffix("'>"))
+
+
+log = getLogger("flwr").log
+
+
+class Incoming:
+    """Reads replies no further than it must: of those that come in order, none is kept.
+
+    Args:
+        replies: in any order; a reply to anything else than ``sent`` is not ours.
+        sent: messages of the round, by client.
+
+    Attributes:
+        bytes: of the replies read so far, serialised.
+        late: how many of them answer something else, an earlier round for instance.
+    """
+
+    def __init__(self, replies: Iterable[Message], sent: Mapping[int, Message]) -> None:
+        self._replies, self._sent = iter(replies), sent
+        self.bytes = self.late = 0
+        self._client_of: dict[str, int] = {}  # by the message's id
+        self._early: dict[int, Message] = {}
+        self._seen: set[int] = set()
+        self._repeated: list[int] = []
+
+    def take(self, client: int) -> Message | None:
+        """The first reply of ``client``; None: there is none."""
+        while client not in self._early:
+            reply = next(self._replies, None)
+            if reply is None:
+                return None
+            self._read(reply)
+        return self._early.pop(client)
+
+    def repeated(self) -> list[int]:
+        """Clients that have answered again, once all replies are read."""
+        for reply in self._replies:
+            self._read(reply)
+        return self._repeated
+
+    def _read(self, reply: Message) -> None:
+        answers = reply.metadata.reply_to_message_id
+        if answers not in self._client_of:  # a grid gives a message its id when it sends it
+            self._client_of = {message.metadata.message_id: one for one, message in self._sent.items()}
+        client = self._client_of.get(answers)
+        if client is None:
+            self.late += 1
+            log(WARNING, "Node %s answers no message of this round", reply.metadata.src_node_id)
+            return
+        self.bytes += message_bytes(reply)
+        if client in self._seen:
+            self._repeated.append(client)
+        else:
+            self._seen.add(client)
+            self._early[client] = reply

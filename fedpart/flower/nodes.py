@@ -70,9 +70,6 @@ class Nodes:
         """Node ids by client number, of the clients that are connected and have said who they are.
 
         New nodes are asked, and not waited for: they are there once they have answered.
-
-        Raises:
-            NodesError: a node does not belong to the run.
         """
         names = {node.node_id: node.name for node in grid.get_nodes()}
         online = names.keys()
@@ -93,16 +90,7 @@ class Nodes:
         return {client: last.node for client, last in sorted(self._latest.items()) if last.node in online}
 
     def wait_for(self, grid: Grid, wanted: Iterable[int] | None = None) -> dict[int, int]:
-        """As :meth:`present`, once all ``wanted`` clients are there; lenient: after ``wait`` seconds anyway.
-
-        Args:
-            grid: to ask.
-            wanted: client numbers; None: any one client.
-
-        Raises:
-            NodesError: they are not after ``wait`` seconds (lenient: none is), or a node does not belong to
-                the run.
-        """
+        """As :meth:`present`, once all ``wanted`` clients (None: any) are there; lenient: in ``wait`` s."""
         clients, start = set(range(self.clients) if wanted is None else wanted), time.monotonic()
         shown, pause = start, FIRST_POLL_SECONDS
         while True:

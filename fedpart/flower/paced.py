@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.turns import Turns
-from fedpart.federated.cohorts import download_bytes
+from fedpart.engines.paced import Turns
+from fedpart.federated.cohorts import CohortSum, download_bytes
 from fedpart.federated.federation import Federation
 from fedpart.federated.pace.turns import Turn
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.workarounds.outside import message_bytes
-from fedpart.updates.round import CohortSum, Round
+from fedpart.flower.workarounds.objects import message_bytes
+from fedpart.updates.update import Round
 
 
 def strategy_of(federation: Federation, shards: Sequence[Dataset] | None, **options: Any) -> FedPart:

@@ -10,23 +10,28 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedpart.federated.cohorts import expected_upload_ratio, sum_cohort
+from fedpart.federated.cohorts import CohortSum, expected_upload_ratio, sum_cohort
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
-from fedpart.flower.incoming import Incoming
-from fedpart.flower.messages import cause, instruction, question, read_reply, read_score, state_record
+from fedpart.flower.messages import (
+    Incoming,
+    cause,
+    instruction,
+    question,
+    read_reply,
+    read_score,
+    state_record,
+)
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
-from fedpart.flower.workarounds.objects import UNREADABLE
-from fedpart.flower.workarounds.outside import message_bytes
+from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.training.settings import require
 from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.round import CohortSum, Round
 from fedpart.updates.stages.privacy import refuse_seeded
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 
 log = getLogger("flwr").log
 Found = TypeVar("Found")
@@ -159,7 +164,7 @@ class FedPart(Strategy):
         self._sent = {}
         for begun, clients in groups:
             for client in (one for one in clients if one in nodes):
-                more = self._state_of(client, begun), values.residuals
+                more = self._state_of(client, begun), values.kept
                 self._sent[client] = instruction(protocol, begun.number, client, nodes[client], *more)
         return list(self._sent.values())
 

@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from fedpart.methods.base import METHODS, Method
+from fedpart.methods.base import METHODS, CentralMethod, FederatedMethod, Method
 
 for _file in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_file.name}")
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["METHODS", "CentralMethod", "FederatedMethod", "Method"]

@@ -64,11 +64,7 @@ class Grid:
 
 
 def grids_of(arms: Any, space: Mapping[str, Any] | None, eps: float, seed: int) -> tuple[Grid, ...]:
-    """The grids that FedEx's options describe, see :class:`.FedEx`.
-
-    Raises:
-        ValueError: they describe none; one sentence.
-    """
+    """The grids that FedEx's options describe, see :class:`.FedEx`."""
     if isinstance(arms, int) and not isinstance(arms, bool):
         return (_perturbed(arms, SPACE if space is None else space, eps, seed),)
     if space is not None:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from fedpart.methods.base import METHODS, ClientView, Method, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Schedule
 from fedpart.nn.hyperparameters import AffineAugmentation, HyperModule
 from fedpart.nn.hyperparameters.affine import Family
 from fedpart.randomness.noise import Noise
@@ -18,7 +18,7 @@ _DIVERGED = 5.0  # limits: a scale width of 50 zooms by up to e^25, where nothin
 
 
 @METHODS.register("augerino")
-class Augerino(Method):
+class Augerino(FederatedMethod, CentralMethod):
     """One partition; the training loss minus ``weight * ||widths||_2`` trains w and the transforms' psi.
 
     Federated, the server averages the clients' psi gradients and steps Adam; the paper does not say how.

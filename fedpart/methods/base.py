@@ -52,11 +52,7 @@ class ClientView:
     psi: Tensor | None = None
 
     def server_psi(self) -> Tensor:
-        """:attr:`psi`, where it is there.
-
-        Raises:
-            ValueError: this view is for a plan, which is made without it.
-        """
+        """:attr:`psi`, where it is there."""
         if self.psi is None:
             raise ValueError("A plan depends on the client, its chunk and the round, not on psi.")
         return self.psi
@@ -84,29 +80,17 @@ class Schedule:
 
 
 class Method:
-    """Subclass it in a file of its own and register it: ``@METHODS.register("name")``.
-
-    :meth:`plan` makes a method federated, :meth:`steps` centralised; it may define both. The rest has the
-    behaviour of plain learning.
+    """What every method has; the defaults are those of plain learning. Subclass :class:`FederatedMethod`,
+    :class:`CentralMethod` or both in a file of its own and register it: ``@METHODS.register("name")``.
 
     Attributes:
-        federated, centralised: whether it can be trained so; follow from what it defines, unless it says.
-        estimates: whether it has an :meth:`evidence` of its own; follows alike.
-        held_out: share of its examples that a client never learns from, for :meth:`feedback`.
+        federated, centralised: whether it can be trained so.
+        estimates: whether it has an estimate of log p(D) of its own.
     """
 
     federated: ClassVar[bool] = False
     centralised: ClassVar[bool] = False
     estimates: ClassVar[bool] = False
-    held_out: float = 0.0
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "federated" not in cls.__dict__:
-            cls.federated = cls.plan is not Method.plan
-        if "centralised" not in cls.__dict__:
-            cls.centralised = cls.steps is not Method.steps
-        cls.estimates = cls.evidence is not Method.evidence
 
     def prepare(self, task: Task) -> Task:
         """The task as this method trains it."""
@@ -148,20 +132,40 @@ class Method:
         """
         return task.loss(w, psi, batch, noise)
 
+    @property
+    def remedy(self) -> str:
+        """What to do if the loss is not finite, in a few words."""
+        return "lower the learning rates, or check the data"
+
+
+class FederatedMethod(Method):
+    """A method whose clients compute what :meth:`plan` says, and whose server steps with the sum.
+
+    Attributes:
+        held_out: share of its examples that a client never learns from, for :meth:`feedback`.
+    """
+
+    federated = True
+    held_out: float = 0.0
+
     def plan(self, client: ClientView) -> list[Job]:
-        """Federated: what a client computes in a round; a function of the client, its chunk and the round."""
+        """What a client computes in a round; a function of the client, its chunk and the round."""
         raise TypeError(f"{type(self).__name__} does not define plan().")
 
+    def combine(self, state: ModelState, total: Update) -> None:
+        """Step the server's state with the cohort's sum, whose deltas are used up; see :func:`.descend`."""
+        descend(state, total)
+
     def local_psi(self, client: ClientView) -> Tensor:
-        """Federated: the psi ``[P]`` under which a client computes in a round, given the server's."""
+        """The psi ``[P]`` under which a client computes in a round, given the server's."""
         return client.server_psi()
 
     def local_settings(self, client: ClientView) -> LocalSettings:
-        """Federated: how a client trains in a round: its rates, batches and epochs."""
+        """How a client trains in a round: its rates, batches and epochs."""
         return client.local
 
     def objective(self, client: ClientView, targets: Callable[[], Tree]) -> Objective:
-        """Federated: what a client minimises in place of :meth:`loss`, made anew for each of its jobs.
+        """What a client minimises in place of :meth:`loss`, made anew for each of its jobs.
 
         Args:
             client: in its round.
@@ -170,7 +174,7 @@ class Method:
         return self.loss
 
     def architectures(self, client: ClientView, steps: int) -> Sequence[int]:
-        """Federated, with several: through whose network each local step of a job goes: the client's own.
+        """With several: through whose network each local step of a job goes: the client's own.
 
         Args:
             client: in its round; others than ``client.parts`` have numbers that it lacks.
@@ -179,7 +183,7 @@ class Method:
         return [client.parts[0]] * steps
 
     def feedback(self, client: ClientView, before: HeldOutScore, after: HeldOutScore) -> Tensor:
-        """Federated, with ``held_out``: what a client adds to the cohort's sum in place of psi's gradient.
+        """With ``held_out``: what a client adds to the cohort's sum in place of psi's gradient.
 
         Args:
             client: in its round.
@@ -192,7 +196,7 @@ class Method:
         raise TypeError(f"{type(self).__name__} holds examples out but does not define feedback().")
 
     def counted(self, update: Update, partition: Partition) -> Update:
-        """Federated: of a client's checked update what counts in the sum; it may be changed in place.
+        """Of a client's checked update what counts in the sum; it may be changed in place.
 
         Args:
             update: not yet weighted.
@@ -200,51 +204,50 @@ class Method:
         """
         return update
 
-    def combine(self, state: ModelState, total: Update) -> None:
-        """Step the server's state with the cohort's sum, whose deltas are used up; see :func:`.descend`."""
-        descend(state, total)
+    @property
+    def tells_clients_apart(self) -> bool:
+        """Whether a client has a psi, settings or a loss of its own, or scores a network of its own."""
+        own = type(self).local_psi, type(self).local_settings, type(self).objective
+        return bool(self.held_out) or own != (
+            FederatedMethod.local_psi, FederatedMethod.local_settings, FederatedMethod.objective,
+        )  # fmt: skip
+
+
+class CentralMethod(Method):
+    """A method that is trained on data in one place, by :meth:`steps`."""
+
+    centralised = True
 
     def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
-        """Centralised: optimiser steps of ``iteration`` (1..), in their order; ``rng`` is the iteration's."""
+        """Optimiser steps of ``iteration`` (1..), in their order; ``rng`` is the iteration's."""
         raise TypeError(f"{type(self).__name__} does not define steps().")
 
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
-        """Centralised: names of the stages of training, and the iteration at which each ends."""
+        """Names of the stages of training, and the iteration at which each ends."""
         return {"trained": iterations}
 
     def psi_slices(self, task: Task) -> list[slice]:
-        """Centralised: parts of psi with an optimiser state each; :class:`.Step` steps the first."""
+        """Parts of psi with an optimiser state each; :class:`.Step` steps the first."""
         return [slice(None)]
 
     def finish(self, state: ModelState, data: Dataset) -> None:
-        """Centralised: called at the end of every iteration; may step ``state.optimiser_psi``.
+        """Called at the end of every iteration; may step ``state.optimiser_psi``.
 
         Args:
             state: in which the iteration is completed.
             data: all examples.
         """
 
-    def evidence(self, state: ModelState, data: Dataset) -> float:
-        """Centralised: the method's own estimate of log p(D), in nats; reports have L_ML without one."""
-        raise TypeError(f"{type(self).__name__} does not define evidence().")
-
-    @property
-    def tells_clients_apart(self) -> bool:
-        """Whether a client has a psi, settings or a loss of its own, or scores a network of its own."""
-        own = type(self).local_psi, type(self).local_settings, type(self).objective
-        return bool(self.held_out) or own != (Method.local_psi, Method.local_settings, Method.objective)
-
-    @property
-    def remedy(self) -> str:
-        """What to do if the loss is not finite, in a few words."""
-        return "lower the learning rates, or check the data"
-
     def watch(self, task: Task, psi: Tensor) -> None:
-        """Centralised: called after every step of psi.
+        """Called after every step of psi.
 
         Raises:
             ValueError: psi shows that training has diverged; says so, and what to use instead.
         """
+
+    def evidence(self, state: ModelState, data: Dataset) -> float:
+        """The method's own estimate of log p(D), in nats; reports have L_ML without one."""
+        raise TypeError(f"{type(self).__name__} does not define evidence().")
 
 
 METHODS: Registry[type[Method]] = Registry("method", makes=(Method,))
@@ -261,14 +264,7 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
 
 
 def check_logits(task: Task, what: str) -> None:
-    """Refuse a task whose outputs are not the logits of one class per example.
-
-    Args:
-        what: a clause that says what is done with them, for the message.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse a task whose outputs are not the logits of one class per example."""
     if (ends := (task.likelihood_name, task.average)) != ("classification", "logits"):
         raise ValueError(
             f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}; use "

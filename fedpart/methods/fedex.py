@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.methods.arms import DROPOUT, Arm, Grid, Near, grids_of
-from fedpart.methods.base import METHODS, ClientView
+from fedpart.methods.base import METHODS, ClientView, FederatedMethod
 from fedpart.methods.plain import Plain
 from fedpart.nn.hyperparameters import ConcreteDropout, HyperModule
 from fedpart.partition.sharing import within
@@ -30,9 +30,6 @@ class Arms(HyperModule):
 
     Parameters: ``log_probabilities [A]`` of the arms, grid after grid; ``baseline [2]``: sum of the rounds'
     mean scores and number of rounds, both discounted; ``scale [G]``: what the schedule has gathered, by grid.
-
-    Args:
-        grids: G grids with A arms in all.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("log_probabilities", "baseline", "scale")
@@ -59,7 +56,7 @@ class Arms(HyperModule):
 
 
 @METHODS.register("fedex")
-class FedEx(Plain):
+class FedEx(Plain, FederatedMethod):
     """FedAvg whose clients each train with settings drawn from theta, a distribution over configurations.
 
     A client holds examples out, trains on the others with what it has drawn, and scores its network on those

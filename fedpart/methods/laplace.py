@@ -8,10 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.methods.base import METHODS, Method, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, Schedule
 from fedpart.methods.evidence.estimate import Draws, Estimate, Own
-from fedpart.methods.evidence.kfac import Kfac
-from fedpart.methods.evidence.last_layer import LastLayer
+from fedpart.methods.evidence.estimates import Kfac, LastLayer
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -26,7 +25,7 @@ OWN = "evidence"  # the transform that holds the estimate's own hyperparameters,
 
 
 @METHODS.register("laplace")
-class Laplace(Method):
+class Laplace(CentralMethod):
     """One network on all data; epochs end with a step of psi along an estimate of log p(D | psi).
 
     An epoch has as many iterations as it takes to draw each example once, on average. Weights are trained as
@@ -46,6 +45,8 @@ class Laplace(Method):
     Raises:
         ValueError: an option that is none of these.
     """
+
+    estimates = True
 
     def __init__(
         self,

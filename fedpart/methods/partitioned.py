@@ -1,13 +1,20 @@
-"""Partitioned networks (Mlodozeniec, Reisser, Louizos 2023), federated (App. J) and centralised (I.1)."""
+"""Partitioned networks, federated (App. J), centralised (I.1), and what they are compared with."""
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, ClientView, Method, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Schedule
+from fedpart.partition.partition import Partition, SeparateNetworks
+from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
+from fedpart.task.task import Task
+from fedpart.training.settings import RunSettings
 
 
 @METHODS.register("partitioned")
-class Partitioned(Method):
+class Partitioned(FederatedMethod, CentralMethod):
     """w_k is trained on chunks 1..k through w_s^(k), psi on chunk k through w_s^(k-1), which never saw it.
 
     Federated, a client of chunk k and cap c (C, or less) trains each w_j, j = k..c, from the server's values
@@ -34,3 +41,86 @@ class Partitioned(Method):
             return []
         k = 2 + int(rng.choice(len(u), p=u / u.sum()))
         return [Step(Job(subnetwork=k - 1, psi=True), k, k)]
+
+
+@METHODS.register("separate")
+class Separate(Partitioned):
+    """As partitioned networks, but w_k is a network of its own (Section 5, Figure 3).
+
+    An iteration steps every network, so each is trained as long as a plain one: C times the work and memory.
+
+    Raises:
+        ValueError: settings that divide one network's parameters.
+    """
+
+    federated = False
+
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
+        if (settings.parameters, settings.scheme, settings.defaults) != (None, "random", "initial"):
+            raise ValueError(
+                "Separate networks have no partitions within them; leave parameters, scheme, defaults away."
+            )
+        return SeparateNetworks(task.parameter_space(1), len(chunks))
+
+    def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
+        networks = range(1, len(schedule.shares) + 1)
+        steps = [Step(Job(subnetwork=k, partition=k), 1, k) for k in networks]
+        return [*steps, *self.psi_steps(schedule, iteration, rng)]
+
+
+@METHODS.register("validation")
+class ValidationSet(CentralMethod):
+    """One network trained on chunk 1; psi on chunk 2, the validation set, through the same network.
+
+    Args:
+        finetune_epochs: how often each example of both chunks is drawn, on average, after psi is optimised,
+            with psi fixed; 0 for none (20 in Section 5).
+        finetune_learning_rate: of these; None: the settings', under their schedule.
+
+    Raises:
+        ValueError: not two chunks, or a setting below 0.
+    """
+
+    def __init__(self, finetune_epochs: float = 0, finetune_learning_rate: float | None = None) -> None:
+        if not 0 <= finetune_epochs < math.inf:
+            raise ValueError(f"finetune_epochs is a number >= 0, got {finetune_epochs}.")
+        if finetune_learning_rate is not None and not 0 < finetune_learning_rate < math.inf:
+            raise ValueError(f"finetune_learning_rate is positive, got {finetune_learning_rate}.")
+        self.finetune_epochs, self.finetune_learning_rate = finetune_epochs, finetune_learning_rate
+
+    def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
+        if len(chunks) != 2:
+            raise ValueError(
+                f"Validation-set optimisation divides the data into a training and a validation part: give "
+                f"two chunk proportions above 0, for instance [0.9, 0.1], not {len(chunks)}."
+            )
+        return tuple(chunks)
+
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
+        return SeparateNetworks(task.parameter_space(1))
+
+    def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
+        if not self.finetune_epochs:
+            return {"optimised": iterations}
+        further = math.ceil(self.finetune_epochs * examples / batch_size)
+        return {"optimised": iterations, "finetuned": iterations + further}
+
+    def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
+        if iteration > schedule.iterations:
+            return [Step(Job(subnetwork=1, partition=1), 1, 2, self.finetune_learning_rate)]
+        steps = [Step(Job(subnetwork=1, partition=1), 1, 1)]
+        if schedule.steps_psi(iteration):
+            steps.append(Step(Job(subnetwork=1, psi=True), 2, 2))
+        return steps

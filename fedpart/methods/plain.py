@@ -1,10 +1,10 @@
-"""What plain learning does: one partition, psi frozen; FedAvg federated, and here centralised training."""
+"""Plain learning: one partition, psi frozen; FedAvg federated, and here centralised training."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, Method, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Method, Schedule
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
 
@@ -30,8 +30,16 @@ class Plain(Method):
 
 
 @METHODS.register("none")
-class Standard(Plain):
+class Standard(Plain, CentralMethod):
     """Centralised, on all data; with ``augment``, under the task's initial psi: retraining (App. G)."""
 
     def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
         return [Step(Job(subnetwork=1, partition=1), 1, 1)]
+
+
+@METHODS.register("fedavg")
+class FedAvg(Plain, FederatedMethod):
+    """Plain federated learning; see :class:`.Plain` for what is switched off."""
+
+    def plan(self, client: ClientView) -> list[Job]:
+        return [Job(subnetwork=1, partition=1)]

@@ -42,11 +42,7 @@ def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | N
 
 
 def append(path: Path, content: bytes) -> None:
-    """Add to a file, which need not be there; when this returns, all of it is on the disk.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Add to a file, which need not be there; when this returns, all of it is on the disk."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("ab") as file:
@@ -67,14 +63,7 @@ def _to_disk(folder: Path) -> None:
 
 
 def remembered(kind: str, key: str | bytes) -> Path:
-    """A file outside of all runs' folders, in which this user's runs remember something.
-
-    Args:
-        kind: of what is remembered; key: what it is of.
-
-    Raises:
-        RuntimeError: the user has no home.
-    """
+    """A file outside of all runs' folders, in which this user's runs remember something."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     digest = hashlib.sha256(key if isinstance(key, bytes) else key.encode()).hexdigest()
     return Path(state).expanduser() / "fedpart" / kind / digest
@@ -136,11 +125,7 @@ def sealed(content: Mapping[str, Any], before: str | None) -> dict[str, Any]:
 
 
 def read_object(text: bytes, before: str | None) -> dict[str, Any]:
-    """Inverse of :func:`sealed` and JSON, with the seal still there; unchecked if ``before`` is None.
-
-    Raises:
-        ValueError: this is no JSON object, or its seal is missing or another; a clause says which.
-    """
+    """Inverse of :func:`sealed` and JSON, with the seal still there; unchecked if ``before`` is None."""
     try:
         content = parsed(text)
     except ValueError:
@@ -159,9 +144,6 @@ def read_lines(
     """The objects of a file to which sealed lines are appended, each seal following the one before it.
 
     What follows the last newline is empty, or was torn by a crash, and is left out.
-
-    Raises:
-        ValueError: a line is damaged, or refused by ``check``: ``line 3: it holds no JSON object``.
     """
     lines: list[dict[str, Any]] = []
     for number, text in enumerate(data.split(b"\n")[:-1], start=1):
@@ -175,11 +157,7 @@ def read_lines(
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON that somebody else may have written: nested as far as it can be read, with numbers of 64 bits.
-
-    Raises:
-        ValueError: it is another.
-    """
+    """JSON that somebody else may have written: nested as far as it can be read, with numbers of 64 bits."""
     try:
         return json.loads(text, parse_int=_whole)
     except RecursionError:

@@ -6,7 +6,8 @@ They are torch's functions: its classes import torch's compiler with the first o
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 @documented
 @dataclass(frozen=True, kw_only=True)
 class DecaySettings(Settings):
-    """Weight decay of partitioned parameters, see :func:`.weight_decays`."""
+    """Weight decay of partitioned parameters."""
 
     weight_decay: float = setting(0.0, "of the last partition, which is trained on all chunks", ge=0)
     decay_scaling: Literal["reciprocal", "square_root", "none"] = setting(
@@ -30,6 +31,15 @@ class DecaySettings(Settings):
         "how weight decay grows with 1 / (share of chunks 1..k) for w_k: as it (I.1), its square root (I.4), "
         "or not at all",
     )
+
+    def decays(self, shares: Sequence[float]) -> tuple[float, ...]:
+        """Weight decay of each of C partitions: stronger for w_k, which sees chunks 1..k only (App. I.1).
+
+        Args:
+            shares: u_1..u_C of the data.
+        """
+        power = DECAY_POWERS[self.decay_scaling]
+        return tuple(self.weight_decay / sum(shares[:k]) ** power for k in range(1, len(shares) + 1))
 
 
 @documented
@@ -50,17 +60,8 @@ class SGDSettings(Settings):
     ) -> None:
         """One step of ``vector [n]``, in place, as ``state`` is; the decay is part of the gradient."""
         buffers = [state.get("momentum_buffer")]
-        sgd(
-            [vector],
-            [gradient],
-            buffers,
-            weight_decay=weight_decay,
-            momentum=self.momentum,
-            lr=rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
+        rates: dict[str, Any] = {"lr": rate, "weight_decay": weight_decay, "momentum": self.momentum}
+        sgd([vector], [gradient], buffers, dampening=0.0, nesterov=False, maximize=False, **rates)
         if buffers[0] is not None:
             state["momentum_buffer"] = buffers[0]
 
@@ -100,24 +101,18 @@ class AdamSettings(Settings):
         if "step" not in state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=vector.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(vector), torch.zeros_like(vector)
-        self._torch()(
-            [vector],
-            [gradient],
-            [state["exp_avg"]],
-            [state["exp_avg_sq"]],
-            [],
-            [state["step"]],
-            fused=True,
-            amsgrad=False,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            lr=rate,
-            weight_decay=weight_decay,
-            eps=self.eps,
-            maximize=False,
-        )
+        first, second, steps = [state["exp_avg"]], [state["exp_avg_sq"]], [state["step"]]
+        self._torch([vector], [gradient], first, second, [], steps, lr=rate, weight_decay=weight_decay)
 
+    @cached_property
     def _torch(self) -> Callable[..., None]:
+        """torch's function, which knows all but a step's own."""
+        first, second = self.betas
+        always = {"fused": True, "amsgrad": False, "maximize": False, "eps": self.eps}
+        return partial(self._kind, beta1=first, beta2=second, **always)
+
+    @property
+    def _kind(self) -> Callable[..., None]:
         return adam
 
     def direction(self, state: Mapping[str, Tensor]) -> Tensor:
@@ -132,7 +127,8 @@ class AdamSettings(Settings):
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay shrinks the parameter, apart from the gradient."""
 
-    def _torch(self) -> Callable[..., None]:
+    @property
+    def _kind(self) -> Callable[..., None]:
         return adamw
 
 
@@ -171,16 +167,7 @@ class SlicedOptimiser:
         self._settings = settings
 
     def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
-        """One step of slice ``index``.
-
-        Args:
-            index: of the slice.
-            gradient: along which to descend (for a server: minus the mean delta), flat.
-            rate: of the settings' learning rate, for this step.
-
-        Raises:
-            ValueError: the gradient has another shape or type than the slice.
-        """
+        """One step of slice ``index``."""
         values, state = self._slices[index], self._states[index]
         if (gradient.shape, gradient.dtype) != (values.shape, values.dtype):  # torch's kernels do not look
             raise ValueError(
@@ -190,18 +177,17 @@ class SlicedOptimiser:
         gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
             _learn_rate(state, self._settings, gradient)
-        slow = None if self._slow is None else self._slow[index]
-        before = None if slow is None else values[slow]
         with torch.no_grad():
+            before = None if self._slow is None else values[self._slow[index]]
             self._settings.step(values, gradient, state, self.rate(index) * rate, self._decays[index])
-        if before is not None:  # every optimiser's step is proportional to its rate
-            values[slow] = torch.lerp(before, values[slow], self._scalars)
+            if self._slow is not None and before is not None:  # a step is proportional to its rate
+                slow = self._slow[index]
+                values[slow] = torch.lerp(before, values[slow], self._scalars)
 
     def rate(self, index: int) -> float:
         """The learning rate that the last step of slice ``index`` had, or its first will have."""
         learned = self._states[index].get("log_rate")
-        factor = 1.0 if learned is None else math.exp(learned)
-        return self._settings.learning_rate * factor
+        return self._settings.learning_rate * (1.0 if learned is None else math.exp(learned))
 
     def state_dict(self) -> list[dict[str, Tensor]]:
         """Per slice torch's state (``step``, ``exp_avg``, ...), not copied; empty if it was never stepped.
@@ -211,11 +197,7 @@ class SlicedOptimiser:
         return [dict(state) for state in self._states]
 
     def load_state_dict(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Inverse of :meth:`state_dict`.
-
-        Raises:
-            ValueError: a state is not of this optimiser.
-        """
+        """Inverse of :meth:`state_dict`."""
         for values, current, state in zip(self._slices, self._states, states, strict=True):
             if state and state.keys() - {"log_rate"} != self._settings.remembered:
                 raise ValueError(f"a {type(self._settings).__name__} does not remember {sorted(state)}")
@@ -250,15 +232,53 @@ def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tens
     state["log_rate"] = last + settings.hypergradient * cosine
 
 
-def weight_decays(weight_decay: float, shares: Sequence[float], scaling: str) -> tuple[float, ...]:
-    """Weight decay of each partition: stronger for w_k, which sees chunks 1..k only (App. I.1).
+class LocalSGD:
+    """SGD on a client: some steps from the server's values of a vector, anew in every round.
+
+    What is stepped is the change itself, which is small: a difference of final and first values would be
+    rounded as they are.
 
     Args:
-        weight_decay, scaling: see :class:`DecaySettings`.
-        shares: u_1..u_C of the data.
-
-    Returns:
-        C numbers.
+        origin: gives the server's values, which are never changed; not called if nobody needs them.
+        settings: of SGD.
+        weight_decay: of this vector.
+        steps: how many will follow.
+        final: whether ``values`` are of interest after the last of them.
     """
-    power = DECAY_POWERS[scaling]
-    return tuple(weight_decay / sum(shares[:k]) ** power for k in range(1, len(shares) + 1))
+
+    def __init__(
+        self,
+        origin: Callable[[], Tensor],
+        settings: SGDSettings,
+        weight_decay: float,
+        steps: int,
+        final: bool = False,
+    ) -> None:
+        self._take, self._decay, self._rate = origin, weight_decay, settings.learning_rate
+        self._sgd: SlicedOptimiser | None = None
+        if steps > 1 or final:
+            self._change = torch.zeros_like(self.values)
+            self._sgd = SlicedOptimiser(self._change.view(-1), [slice(None)], settings)
+
+    @cached_property
+    def values(self) -> Tensor:
+        """After the steps so far; the server's where only one will follow, unless ``final``."""
+        return self._origin
+
+    @cached_property
+    def _origin(self) -> Tensor:
+        return self._take()
+
+    def step(self, gradient: Tensor) -> None:
+        """One step along a gradient, which is used up."""
+        if self._decay:
+            gradient = gradient.add_(self.values, alpha=self._decay)
+        if self._sgd is None:  # torch's only step, whose momentum begins with the second
+            self._change = gradient.mul_(-self._rate)
+        else:
+            self._sgd.step(0, gradient.reshape(-1))
+            self.values = self._origin + self._change
+
+    def change(self) -> Tensor:
+        """What all steps have added to the vector."""
+        return self._change

@@ -1,6 +1,6 @@
-"""The network alone, with what was learned in its own layers."""
+"""The network alone, with what was learned in its own layers; and what a network costs to compute."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,7 @@ from fedpart.partition.sharing import Composed
 
 
 def plain(module: nn.Module, weights: Mapping[str, Tensor], psi: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of a task's module on the CPU, in eval mode, with these values; see :meth:`.ModelState.module`.
-
-    Args:
-        module: of the task.
-        weights, psi: values of its parameters by name; those of others stay.
-    """
+    """A copy of a task's module on the CPU, in eval mode, with these values; see ``ModelState.module``."""
     copy = copied(module)
     _fill(copy, weights)
     if isinstance(copy, Composed):
@@ -32,3 +27,18 @@ def _fill(module: nn.Module, values: Mapping[str, Tensor]) -> None:
         for name, parameter in module.named_parameters():
             if name in values:
                 parameter.copy_(values[name])
+
+
+def multiply_adds(compute: Callable[[int], object]) -> int:
+    """Of one more example, of convolutions and matrix products alone.
+
+    What a pass costs besides, such as composing weights from shared numbers, is left out.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes half a second
+
+    flops = []
+    for examples in (1, 2):
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            compute(examples)
+        flops.append(int(counter.get_total_flops()))
+    return (flops[1] - flops[0]) // 2

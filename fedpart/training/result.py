@@ -1,7 +1,9 @@
-"""What came out of training: a network with its hyperparameters, and the reports of the run."""
+"""What came out of training: a network with its hyperparameters, the reports of the run; and load()."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -9,17 +11,14 @@ from torch import Tensor, nn
 
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.data.given import Examples, as_dataset
+from fedpart.registry import trusting
 from fedpart.task.task import Task
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, leaves
 
 
 def as_task(given: Any) -> Task:
-    """A task as it is; a network alone as ``Task(network, samples=1)``, which is a classification.
-
-    Raises:
-        ValueError: it is neither, or see :class:`.Task`.
-    """
+    """A task as it is; a network alone as ``Task(network, samples=1)``, which is a classification."""
     if isinstance(given, Task):
         return given
     if isinstance(given, nn.Module):
@@ -44,16 +43,7 @@ def remarks_on(state: ModelState) -> list[str]:
 
 
 def held_out(state: ModelState, given: Examples | None, name: str) -> Dataset | None:
-    """Data to score ``state`` on, refused before anything is trained; None if there are none.
-
-    Args:
-        state: as it starts.
-        given: see :func:`.as_dataset`.
-        name: of the data, for the message: ``"test"``.
-
-    Raises:
-        ValueError: there are no examples, or their targets do not fit the likelihood or the network.
-    """
+    """Data to score ``state`` on, refused before anything is trained; None if there are none."""
     if given is None:
         return None
     data = as_dataset(given)
@@ -70,9 +60,6 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
     """Look at clients' examples that are in memory, before the first round.
 
     The network scores the example with the largest label, and one of each shape and type that there is.
-
-    Raises:
-        ValueError: a client has no examples, or some that do not fit the likelihood or the network.
     """
     for client, shard in enumerate(shards):
         if not len(shard):
@@ -164,3 +151,44 @@ class Result(Trained, Generic[Report]):
         if self.test_nll is None:
             return {}
         return {"test_accuracy": self.test_accuracy, "test_nll": self.test_nll}
+
+
+GROUP = "fedpart.runs"  # of the entry point that reads folders: (Path) -> Loaded
+
+
+class Loaded(Trained):
+    """What a run has left in its folder.
+
+    Attributes:
+        config: the run's configuration, as plain data by key.
+        classes: names of the classes, in the order of the outputs; empty where they have none.
+    """
+
+    def __init__(self, state: ModelState, config: Mapping[str, Any], classes: Sequence[str] = ()) -> None:
+        super().__init__(state)
+        self.config, self.classes = dict(config), tuple(classes)
+
+
+def load(run: str | Path, trust_code: bool = False) -> Loaded:
+    """The network of a finished run, on the CPU: of ``fedpart run``, ``up``, ``train`` or ``retrain``.
+
+    It can predict, and be evaluated; it cannot be trained on, for it has no optimisers' moments.
+
+    Args:
+        run: its folder. The data need not be there. What the configuration names in files of your own must
+            be importable.
+        trust_code: whether code that the folder names, ``package.module:callable``, may run.
+
+    Raises:
+        ValueError: the folder holds no finished run, or not what its configuration says, or names code that
+            is not trusted; one sentence.
+        RuntimeError: fedpart is imported, but not installed.
+    """
+    for reader in entry_points(group=GROUP):
+        with trusting(trust_code):
+            found: Loaded = reader.load()(Path(run))
+        return found
+    raise RuntimeError(
+        f"What reads folders of runs is found by the entry point {GROUP} of the installed fedpart, which is "
+        f"not there; install fedpart anew, in a checkout by `uv sync`."
+    )

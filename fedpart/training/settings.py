@@ -61,11 +61,7 @@ def documented(kind: Kind) -> Kind:
 
 
 def require(holds: Any, otherwise: str) -> None:
-    """Refuse settings unless something holds.
-
-    Raises:
-        ValueError: ``otherwise``, one sentence.
-    """
+    """Refuse settings unless something holds."""
     if not holds:
         raise ValueError(otherwise)
 
@@ -73,17 +69,7 @@ def require(holds: Any, otherwise: str) -> None:
 def check_names(
     given: Iterable[str], kind: type[Settings], of: str = "", without: str = "", beside: Iterable[str] = ()
 ) -> None:
-    """Refuse names that are no settings.
-
-    Args:
-        given: the names.
-        kind: of settings; ``without`` is one of its fields that is none here.
-        of: the setting that they belong to, for the message.
-        beside: other names that may have been meant.
-
-    Raises:
-        ValueError: the name that is none, and the one that was meant.
-    """
+    """Refuse names that are no settings."""
     known = {field.name for field in dataclasses.fields(kind)} - {without}
     for name in given:
         if name not in known:

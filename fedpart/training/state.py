@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset, check_labels
-from fedpart.nn.hyperparameters.base import told
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.task import Batch, Task
@@ -74,10 +73,6 @@ class ModelState:
     def psi_tensors(self) -> dict[str, Tensor]:
         """psi by name."""
         return self.task.psi_tensors(self.psi)
-
-    def told_psi(self) -> dict[str, list[float] | dict[str, float]]:
-        """psi by name as reports have it: see :func:`.told`."""
-        return {name: told(value) for name, value in self.psi_tensors().items()}
 
     def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.
@@ -184,11 +179,7 @@ class ModelState:
                 ) from error
 
     def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:
-        """What a report says of held-out data: ``val_accuracy`` (None without classes) and ``val_nll``.
-
-        Raises:
-            ValueError: see :meth:`evaluate`.
-        """
+        """What a report says of held-out data: ``val_accuracy`` (None without classes) and ``val_nll``."""
         found = self.evaluate(dataset, samples=samples)
         return {"val_accuracy": found.get("accuracy"), "val_nll": found["nll"]}
 

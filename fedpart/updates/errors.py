@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
@@ -70,15 +69,3 @@ def brief(text: str) -> str:
     plain = "".join(character if character.isprintable() else " " for character in text[: 2 * LONGEST])
     line = " ".join(plain.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
-
-
-def taken(cohort: Iterable[int], skipped: Iterable[Mapping[str, Any]]) -> list[int]:
-    """The clients of the cohort that are not skipped: their updates are in its sum."""
-    left_out = {one["client"] for one in skipped}
-    return [client for client in cohort if client not in left_out]
-
-
-def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[str, int]:
-    """How often each category occurs among ``skips`` and ``more``, in alphabetical order."""
-    found = [*(str(one["category"]) for one in skips), *more]
-    return {category: found.count(category) for category in sorted(set(found))}

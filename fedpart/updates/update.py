@@ -1,12 +1,26 @@
-"""Updates: what a client sends back, its weighted sum over a cohort, and the step that follows from it."""
+"""Updates: what a client sends back, its norms, its sum over a cohort, and the step that follows."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from fedpart.training.state import ModelState
+from fedpart.updates.client_state import ClientState
+from fedpart.updates.errors import Refusal
+
+LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such values are still finite in fp32
+REACH = 1000.0  # times the largest weight: no change of a weight in one round is honest beyond
+PSI = 0  # stands for psi among the parts; the others are the cells 1..
+TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
+SUMMED = (  # of an update, besides its tensors and their weights
+    "total_weight", "examples", "loss", "unseen_loss", "unseen_examples", "visited", "seconds", "clients",
+)  # fmt: skip
 
 
 @dataclass
@@ -46,13 +60,12 @@ class Update:
     encoded: dict[int, Tensor] = field(default_factory=dict)
     lost: dict[int, Tensor] = field(default_factory=dict)
 
-    def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
-        """Turn a client's update into a term of the sum, in place.
+    def parts(self) -> dict[int, Tensor]:
+        """psi's gradient, as :data:`PSI`, if there is any, and the cells' changes."""
+        return self.deltas if self.psi is None else {PSI: self.psi, **self.deltas}
 
-        Args:
-            weight: of its deltas.
-            psi_weight: of its psi gradient; None: its examples.
-        """
+    def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
+        """Turn a client's update into a term of the sum, in place."""
         self.encoded.clear()
         for j, delta in self.deltas.items():
             delta.mul_(weight)
@@ -76,14 +89,8 @@ class Update:
         if other.psi is not None:
             self.psi = other.psi if self.psi is None else self.psi.add_(other.psi)
             self.psi_weight += other.psi_weight
-        self.total_weight += other.total_weight
-        self.examples += other.examples
-        self.loss += other.loss
-        self.unseen_loss += other.unseen_loss
-        self.unseen_examples += other.unseen_examples
-        self.visited += other.visited
-        self.seconds += other.seconds
-        self.clients += other.clients
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
 
@@ -97,3 +104,147 @@ def descend(state: ModelState, total: Update) -> None:
         state.optimiser.step(j - 1, total.deltas.pop(j).div_(-total.weights[j]))
     if total.psi is not None:
         state.optimiser_psi.step(0, total.psi / total.psi_weight)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The L2 norm to which what is longer is scaled down.
+
+    Attributes:
+        norm: None: nothing is scaled.
+        measured: whether the norm that it had is waited for.
+        unit: whether ``norm`` is 1 because nobody knows yet how long the part usually is.
+    """
+
+    norm: float | None = None
+    measured: bool = True
+    unit: bool = False
+
+    def shorten(self, tensor: Tensor) -> float:
+        """Scale down what is longer, in place, and say how long it was."""
+        norm = length(tensor)
+        if self.norm is not None and norm > (TINY if self.unit else self.norm):
+            tensor.mul_(self.norm / norm)
+        return norm
+
+
+FREE = Bound(measured=False)  # there is none
+MEASURED = Bound()  # there is none, but the norm is wanted
+UNIT = Bound(1.0, unit=True)
+
+Bounds = Sequence[Bound]
+"""By part."""
+Norms = Mapping[int, float | Tensor]
+"""By part the L2 norm, which may still be on its way from a device."""
+
+
+def clip(update: Update, bounds: Bounds) -> Norms:
+    """Scale down, in place, whatever is longer than its bound; the norms that measured parts had."""
+    parts = update.parts().items()
+    return {part: bounds[part].shorten(tensor) for part, tensor in parts if bounds[part].measured}
+
+
+def length(tensor: Tensor) -> float:
+    """The L2 norm."""
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
+
+
+def usual(norms: Iterable[float]) -> float:
+    """The lower median of norms, which fewer than half of them move no further than the others lie.
+
+    0 of fewer than two: of a single one nobody can say whether it is usual.
+    """
+    ordered = sorted(norms)
+    return ordered[(len(ordered) - 1) // 2] if len(ordered) > 1 else 0.0
+
+
+def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:
+    """The norms of clients, waited for."""
+    return {client: {part: float(norm) for part, norm in own.items()} for client, own in norms.items()}
+
+
+OfAll = Callable[[Sequence[Update]], Update | None]
+"""What takes the place of the sum: from all updates of a cohort at once, see :meth:`.RobustSum.sum`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What every client of a round starts from, and what becomes of their updates.
+
+    Attributes:
+        number: 1..
+        w: ``[size]`` in partition order.
+        psi: ``[P]``.
+        kept: what clients have kept of earlier rounds, with ``error_feedback``.
+        bounds: to which the server clips, where they follow the clients; None: those of the settings.
+        norms: that the parts without a usual norm have had so far, where bounds follow the clients.
+        of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
+    """
+
+    number: int
+    w: Tensor
+    psi: Tensor
+    kept: ClientState | None = None
+    bounds: Bounds | None = None
+    norms: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    of_all: OfAll | None = None
+
+    @cached_property
+    def limit(self) -> float:
+        """The largest change of a weight that is taken: who follows the clients' norms trusts none."""
+        return LARGEST if self.bounds is None else largest_change(self.w)
+
+
+def largest_change(w: Tensor) -> float:
+    """The largest change of a weight that a stranger may send: 1,000 times the largest of ``w``, or of 1."""
+    low, high = (bound.item() for bound in torch.aminmax(w))
+    return min(LARGEST, REACH * max(1.0, -low, high))
+
+
+def validate(
+    update: Update,
+    weights: Mapping[int, int],
+    psi_size: int | None,
+    dtype: torch.dtype,
+    max_examples: int,
+    limit: float = LARGEST,
+) -> None:
+    """Check a client's update."""
+    if sorted(update.deltas) != list(weights):
+        held = sorted(update.deltas)
+        raise Refusal("partitions", f"it holds partitions {held} where {list(weights)} were asked for")
+    tensors = [(f"w_{j}", update.deltas[j], size, limit) for j, size in weights.items()]
+    if (update.psi is None) != (psi_size is None):
+        asked = "not " if psi_size is None else ""
+        raise Refusal("partitions", f"a psi gradient was {asked}asked for")
+    if update.psi is not None and psi_size is not None:
+        tensors.append(("the psi gradient", update.psi, psi_size, LARGEST))
+    for name, tensor, size, largest in tensors:
+        check_form(name, tensor.shape, tensor.dtype, size, dtype)
+        if torch.dot(tensor, tensor).item() <= largest**2:
+            continue  # the norm bounds every value
+        low, high = (bound.item() for bound in torch.aminmax(tensor))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise Refusal("not_finite", f"{name} has values that are not finite")
+        if max(-low, high) > largest:
+            raise Refusal("too_large", f"{name} has values beyond {largest:g}, the most that is taken")
+    if not 1 <= update.examples < math.inf:
+        raise Refusal("examples", f"it claims {update.examples} examples")
+    if update.examples > max_examples:
+        claims = f"it claims {update.examples} examples where max_examples is {max_examples}"
+        raise Refusal("examples", claims)
+    for name, loss in (("training loss", update.loss), ("loss on unseen examples", update.unseen_loss)):
+        if not abs(loss) <= LARGEST:
+            fault = f"beyond {LARGEST:g}" if math.isfinite(loss) else "not finite"
+            raise Refusal("loss", f"its {name} is {fault}")
+    for cost in ("visited", "seconds"):
+        if not 0 <= (claim := getattr(update, cost)) <= LARGEST:
+            raise Refusal("malformed", f"its {cost} is {claim!r}, not between 0 and {LARGEST:g}")
+
+
+def check_form(name: str, shape: tuple[int, ...], dtype: object, size: int, expected: object) -> None:
+    """Refuse an array that is not ``[size]`` of the expected dtype, with a :class:`.Refusal`."""
+    if shape != (size,):
+        raise Refusal("size", f"{name} has shape {tuple(shape)} where {(size,)} is expected")
+    if dtype != expected:
+        raise Refusal("dtype", f"{name} has dtype {dtype} where {expected} is expected")

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
-from fedpart.training.saved import Loaded
+from fedpart.training.result import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
 from simulations.building.data import load_data

@@ -12,7 +12,7 @@ import ray
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedpart.flower.workarounds.outside import ErrorCode
+from fedpart.flower.workarounds.objects import ErrorCode
 from fedpart.kernels.compiling import compiles
 from simulations.ray.slot import Address, Data, Place, Slot, Writer, writing
 

@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedpart.flower.workarounds.outside import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
+from fedpart.flower.workarounds.objects import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
 from simulations.errors import RunError
 from simulations.ray.actor import FIRST_NODE, Actor, unpack
 from simulations.ray.cluster import join

@@ -8,10 +8,10 @@ from functools import partial
 from fedpart import Dataset, Protocol
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
+from fedpart.federated.cohorts import CohortSum
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job
-from fedpart.updates.round import CohortSum, Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 from simulations.attacks import ATTACKS, Attack
 from simulations.building.experiment import Experiment
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedpart import Federation
-from fedpart.updates.stages import Privacy, UsualNorms
+from fedpart.updates.stages import Privacy, UsualBounds
 
 
 def limits(federation: Federation, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def limits(federation: Federation, lines: Sequence[dict[str, Any]]) -> dict[str,
     clip = federation.protocol.settings.clip
     if clip is not None:
         found["clip"] = asdict(clip)
-        following = (federation.stage(UsualNorms), federation.stage(Privacy))
+        following = (federation.stage(UsualBounds), federation.stage(Privacy))
         for bounds in (bounds for stage in following if stage and (bounds := stage.bounds())):
             psi, *cells = (None if bound.unit else bound.norm for bound in bounds)
             found["clip"]["bounds"] = {"psi": psi, "cells": cells}

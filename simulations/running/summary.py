@@ -8,7 +8,6 @@ from fedpart import Dataset, Federation, Protocol, Training
 from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
-from fedpart.federated.architectures import by_architecture, ensemble
 from fedpart.federated.cohorts import (
     DOWNLOAD_HEADER,
     UPLOAD_HEADER,
@@ -16,6 +15,7 @@ from fedpart.federated.cohorts import (
     state_bytes,
     upload_bytes,
 )
+from fedpart.federated.evaluation import by_architecture, ensemble
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
 from fedpart.updates.stages import Privacy

@@ -11,7 +11,7 @@ from problems import augmentation, chain_net, settings, shards
 from fedpart import Federation, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
-from fedpart.training.local import LocalSGD
+from fedpart.training.optimisers import LocalSGD
 
 pytestmark = pytest.mark.slow
 

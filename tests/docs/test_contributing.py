@@ -9,7 +9,7 @@ from torch import nn
 
 from fedpart import Task, federate
 from fedpart.data import load_splits
-from fedpart.methods import METHODS, Method
+from fedpart.methods import METHODS, FederatedMethod
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 FILES = dict(re.findall(r"```python\n# file: (\w+\.py)\n(.*?)```", TEXT, re.DOTALL))
@@ -45,7 +45,7 @@ def test_the_clipped_method_moves_no_further_than_its_norm(own_project, monkeypa
     net = nn.Sequential(nn.Flatten(), nn.Linear(784, 2))
     shards = [splits.train.subset(range(i, 400, 10)) for i in range(10)]
     plain = federate(Task(net, samples=1), shards, rounds=1, method="fedavg", seed=1)
-    norms, combine = [], Method.combine
+    norms, combine = [], FederatedMethod.combine
 
     def watched(method, federation, total):
         norms.append(float((total.deltas[1] / total.weights[1]).norm()))
@@ -54,7 +54,7 @@ def test_the_clipped_method_moves_no_further_than_its_norm(own_project, monkeypa
     from clipped import ClippedFedAvg
 
     METHODS.register("spy")(ClippedFedAvg)
-    monkeypatch.setattr(Method, "combine", watched)
+    monkeypatch.setattr(FederatedMethod, "combine", watched)
     clipped = federate(
         Task(net, samples=1), shards, rounds=1, method="spy", method_options={"norm": 1e-3}, seed=1
     )

@@ -7,7 +7,7 @@ from fedpart import Dataset, Federation, LocalSettings, Protocol, Task
 from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import upload_bytes
 from fedpart.federated.wire import encode_state, encode_update
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 from stock import STOCK
 from stock.text import distilbert_lora, gpt2_lora
 

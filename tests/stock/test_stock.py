@@ -31,7 +31,7 @@ def test_two_rounds_have_the_same_bits_in_workers_and_leave_constants_alone(name
 
 @NETWORKS
 def test_chunk_k_reaches_no_earlier_partition(name):
-    """As in engines/test_leak.py; psi is frozen by a server that does not step it."""
+    """As in engines/test_lml.py; psi is frozen by a server that does not step it."""
     stock, rounds = STOCK[name], 2
     frozen = {"kind": Recorder, "server_psi": AdamSettings(1e-30), "batch_size": 8}
     data, other = data_of(stock), data_of(stock, 77)

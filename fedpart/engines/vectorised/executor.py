@@ -14,18 +14,17 @@ from fedpart.engines.alike import Alike
 from fedpart.engines.batches import count_learned, differentiated, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
+from fedpart.engines.vectorised.gradients import upload
 from fedpart.engines.vectorised.stack import ClientJob, Stack
-from fedpart.engines.vectorised.stacked_noise import upload
-from fedpart.federated.cohorts import sum_cohort
+from fedpart.federated.cohorts import CohortSum, sum_cohort
 from fedpart.federated.protocol import Protocol
-from fedpart.methods.base import Method
+from fedpart.methods.base import FederatedMethod, Method
 from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
-from fedpart.task.gradients import Job, reported
+from fedpart.task.gradients import Job
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.errors import ClientError
-from fedpart.updates.round import CohortSum, Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import Round, Update
 
 # Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
 ROWS_CPU, ROWS_GPU = 256, 8192
@@ -61,7 +60,7 @@ class VectorisedRunner:
                 "Clients that are computed together have one network, but there are architectures; "
                 "leave architectures out, or use execution: loop, or several workers."
             )
-        if type(protocol.method).objective is not Method.objective:
+        if type(protocol.method).objective is not FederatedMethod.objective:
             raise ValueError(
                 f"Clients that are computed together have one loss, but the method "
                 f"{protocol.settings.method!r} gives each its own; use execution: loop, or several workers."
@@ -119,9 +118,6 @@ class VectorisedRunner:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
 
         Clients are read and computed a few at a time, as many as rows and numbers allow.
-
-        Raises:
-            ValueError: the clients can be computed one after another but not together.
         """
         members: list[_Member | ClientError] = []
         rows = count = 0
@@ -180,7 +176,7 @@ class VectorisedRunner:
     def _compare(self, round: Round, member: _Member, found: Mapping[int, Update | ClientError]) -> None:
         """Compute one client alone, once: hooks of gradients, for one, are not called for several."""
         own = found.get(member.client)
-        if round.residuals is not None or self.protocol.codec is not None or not isinstance(own, Update):
+        if round.kept is not None or self.protocol.codec is not None or not isinstance(own, Update):
             return
         self._agreed, alone = True, self._alone(round, member)
         if isinstance(alone, ClientError):
@@ -221,9 +217,7 @@ class VectorisedRunner:
         for (client, _, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
-            update.loss = losses[client][reported(losses[client])]
-            if (unseen := self.protocol.unseen(client, losses[client])) is not None:
-                update.unseen_loss, update.unseen_examples = losses[client][unseen], update.examples
+            self._executor.note(update, client, losses[client])
         if self.protocol.method.held_out:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -9,17 +10,17 @@ import torch
 from torch import Tensor
 
 from fedpart.engines.alike import draws
+from fedpart.engines.batches import purpose_of
 from fedpart.engines.executor import Executor
-from fedpart.engines.vectorised.gradients import stacked_gradients
-from fedpart.engines.vectorised.stacked_noise import stacked_draws, upload
+from fedpart.engines.vectorised.gradients import stacked_draws, stacked_gradients, upload
 from fedpart.randomness.noise import NoiseKey
 from fedpart.randomness.shapes import Draws
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import SlicedOptimiser
+from fedpart.training.optimisers import LocalSGD
 from fedpart.trees import Tree, map_leaves
-from fedpart.updates.round import Round
+from fedpart.updates.update import Round
 
 
 class ClientJob(NamedTuple):
@@ -43,11 +44,7 @@ class ClientJob(NamedTuple):
 
 
 class Stack:
-    """Computes jobs of one kind together, as :class:`.Executor` does one after another.
-
-    Args:
-        executor: that has the server's values on the device.
-    """
+    """Computes jobs of one kind together, as :class:`.Executor` does one after another."""
 
     def __init__(self, executor: Executor) -> None:
         self.protocol, self.device, self._executor = executor.protocol, executor.device, executor
@@ -98,7 +95,7 @@ class Stack:
                 for run, gradient in zip(moving, gradients, strict=True):
                     run.step(gradient)
         psi_mean = psi_sum * self._executor.psi_mask / seen.to(psi_sum.dtype).unsqueeze(1)
-        deltas = [row.clone() for run in runs for row in run.deltas]
+        deltas = [row.clone() for run in runs for row in run.sgd.change()]
         return losses / seen, deltas, psi_mean if job.psi else None
 
     def _batch(
@@ -120,8 +117,8 @@ class Stack:
         """The noise of one step, as every job draws it alone."""
         keys, sizes = [], [len(of.batches[step]) for of in live]
         for of in live:
-            purpose = "psi" if of.job.partition is None else f"train {of.job.partition}"
-            keys.append(NoiseKey(self.protocol.settings.seed, purpose, (step, of.client, round.number)))
+            counter = step, of.client, round.number
+            keys.append(NoiseKey(self.protocol.settings.seed, purpose_of(of.job), counter))
         first = {n: Batch(*map_leaves(lambda leaf, n=n: leaf[0, :n], batch[:2])) for n in set(sizes)}
         shapes = {n: self._shapes_of(round, live[0].job, some) for n, some in first.items()}
         own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
@@ -138,33 +135,27 @@ class Stack:
 class _Run:
     """Neighbours in a stack that train one partition for as many steps.
 
-    Args:
-        executor, round: the server's values.
-        jobs: equal in their order.
-
     Attributes:
         count: of jobs; steps: of each.
-        deltas: change of w_j so far, ``[count, elements of w_j]``, not rounded to the precision of w_j.
+        sgd: of w_j of all of them, ``[count, elements of w_j]``.
     """
 
     def __init__(self, executor: Executor, round: Round, jobs: Sequence[ClientJob]) -> None:
-        count, job, local = len(jobs), jobs[0].job, jobs[0].local
-        self.count, self.steps = count, len(jobs[0].batches)
-        self._partition = partition = executor.protocol.partition
+        job, local, protocol = jobs[0].job, jobs[0].local, executor.protocol
+        self.count, self.steps, self._partition = len(jobs), len(jobs[0].batches), protocol.partition
         self._which = j, k = job.partition or 0, job.subnetwork
-        self._decay = local.decays(executor.protocol.chunks)[j - 1]
-        start, _ = executor.subnetwork(round, partition, k)
-        self._start, self._w = start.expand(count, -1), partition.take(start, *self._which)
-        self.deltas = self._w.new_zeros(count, len(self._w))
-        self._sgd = SlicedOptimiser(self.deltas.view(-1), [slice(None)], local.sgd, [self._decay])
+        start, _ = executor.subnetwork(round, protocol.partition, k)
+        self._start = start.expand(self.count, -1)
+        origin, decay = (
+            partial(protocol.partition.take, self._start, j, k),
+            local.decays(protocol.chunks)[j - 1],
+        )
+        self.sgd = LocalSGD(origin, local.sgd, decay, self.steps, final=True)
 
     def theta(self) -> Tensor:
         """Their networks as they are now, ``[count, n]``."""
-        return self._partition.put(self._start, *self._which, self._w + self.deltas)
+        return self._partition.put(self._start, *self._which, self.sgd.values)
 
     def step(self, gradient: Tensor) -> None:
         """One step along ``gradient [count, n]``; w_j alone moves."""
-        of_w_j = self._partition.take(gradient, *self._which)
-        if self._decay:  # the optimiser adds that of the deltas
-            of_w_j = of_w_j.add(self._w, alpha=self._decay)
-        self._sgd.step(0, of_w_j.reshape(-1))
+        self.sgd.step(self._partition.take(gradient, *self._which))

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from fedpart.federated.pace.buffered import Buffered
 from fedpart.federated.pace.devices import Fleet
-from fedpart.federated.pace.turns import Synchronous
+from fedpart.federated.pace.turns import Buffered, Synchronous
 
 Pace = Synchronous | Buffered
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.federated.pace.distributions import DISTRIBUTIONS
-from fedpart.federated.pace.settings import AMOUNTS, Amount, DeviceSettings
+from fedpart.federated.pace.settings import AMOUNTS, DISTRIBUTIONS, Amount, DeviceSettings
 from fedpart.randomness.streams import generator
 
 
@@ -25,26 +24,12 @@ class Device(NamedTuple):
     available: float = 1.0
 
     def seconds(self, download: int, visited: int, upload: int) -> float:
-        """Simulated seconds from being asked to having answered.
-
-        Args:
-            download, upload: bytes of the question and of the answer.
-            visited: examples whose gradients are taken, each time.
-        """
+        """Simulated seconds from being asked to having answered."""
         return download / self.download + visited / self.speed + upload / self.upload
 
 
 class Fleet:
-    """The device of every client number, fixed for the run.
-
-    Args:
-        settings: see :class:`.DeviceSettings`.
-        clients: N.
-        seed: of the draws.
-
-    Raises:
-        ValueError: the trace cannot be read, or has no device of a client; one sentence.
-    """
+    """The device of every client number, fixed for the run."""
 
     def __init__(self, settings: DeviceSettings, clients: int, seed: int) -> None:
         self._settings, self._clients, self._seed = settings, clients, seed
@@ -88,15 +73,7 @@ class Fleet:
 
 
 def read_trace(settings: DeviceSettings, clients: int) -> dict[int, Device]:
-    """The devices in the trace by client number; lines of other numbers than 0..clients-1 are left out.
-
-    Args:
-        settings: with a ``trace``, whose first line names the columns.
-        clients: N.
-
-    Raises:
-        ValueError: a column or a client is missing, or a line is no device; one sentence that names it.
-    """
+    """The devices in the trace by client number; lines of other numbers than 0..clients-1 are left out."""
     found, content = dict[int, Device](), settings.traced()
     try:
         lines = csv.DictReader(io.StringIO(content.decode(), newline=""))

@@ -1,14 +1,17 @@
-"""Settings of simulated devices, and of whom a round waits for."""
+"""Settings of simulated devices, what these are drawn from, and of whom a round waits for."""
 
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedpart.federated.pace.distributions import check_draw
+import numpy as np
+
+from fedpart.registry import Registry
 from fedpart.training.settings import RunSettings, Settings, documented, setting
 
 Amount = float | dict[str, tuple[float, ...]] | None
@@ -112,11 +115,7 @@ class PaceSettings(RunSettings):
         return [key for key, used in keys.items() if used]
 
     def check_real(self) -> None:
-        """Refuse, where the clients are real, what only a simulation of their time can heed.
-
-        Raises:
-            ValueError: one sentence.
-        """
+        """Refuse, where the clients are real, what only a simulation of their time can heed."""
         if self.simulated:
             raise ValueError(
                 f"{self.simulated[0]} goes by simulated time, which follows from the clients' devices and "
@@ -129,11 +128,7 @@ class PaceSettings(RunSettings):
         return {key: value for key, value in super().deciding().items() if key not in _PACE}
 
     def pace(self) -> dict[str, Any]:
-        """What else decides the numbers, as plain data by name: None where nothing is simulated.
-
-        Raises:
-            ValueError: a trace cannot be read; it counts by what it contains.
-        """
+        """What else decides the numbers, as plain data by name: None where nothing is simulated."""
         found = {key: value for key, value in asdict(self).items() if key in _PACE}
         if self.devices is not None:
             found["devices"]["trace"] = hashlib.sha256(self.devices.traced()).hexdigest()
@@ -144,15 +139,7 @@ class PaceSettings(RunSettings):
         return plain
 
     def check_pace(self, clients: int, cohort: int, min_replies: int, private: bool) -> None:
-        """Refuse settings that make no sense together.
-
-        Args:
-            clients, cohort, min_replies: of the run.
-            private: whether the cohorts are secret.
-
-        Raises:
-            ValueError: one sentence.
-        """
+        """Refuse settings that make no sense together."""
         if self.simulated and private:
             raise ValueError(
                 f"Privacy keeps the cohorts secret and does not say how long clients take, which "
@@ -191,3 +178,37 @@ class PaceSettings(RunSettings):
 
 
 _PACE = frozenset(inspect.get_annotations(PaceSettings))
+
+
+DISTRIBUTIONS: Registry[Callable[..., float]] = Registry("distribution")
+
+
+def check_draw(name: str, distribution: str, numbers: tuple[float, ...]) -> None:
+    """Refuse a distribution that is not known, or numbers that are not its own."""
+    wanted = [*inspect.signature(DISTRIBUTIONS.resolve(distribution)).parameters][1:]
+    if len(numbers) != len(wanted) or not all(0 < number < math.inf for number in numbers):
+        raise ValueError(
+            f"{name} is drawn from {distribution}, which takes positive numbers [{', '.join(wanted)}], got "
+            f"{list(numbers)}."
+        )
+
+
+@DISTRIBUTIONS.register("uniform")
+def between(rng: np.random.Generator, low: float, high: float) -> float:
+    """Equally often everywhere between the two."""
+    return float(rng.uniform(low, high))
+
+
+@DISTRIBUTIONS.register("lognormal")
+def lognormal(rng: np.random.Generator, median: float, sigma: float) -> float:
+    """``median exp(sigma z)`` with a normal z: a factor of ``exp(sigma)`` up or down is one deviation."""
+    return float(median * math.exp(sigma * rng.standard_normal()))
+
+
+@DISTRIBUTIONS.register("pareto")
+def pareto(rng: np.random.Generator, fastest: float, alpha: float) -> float:
+    """``fastest u^(1 / alpha)`` with a uniform u: the time that it takes has a Pareto tail of index alpha.
+
+    So a share of ``x^-alpha`` of the devices are more than x times as slow as the fastest.
+    """
+    return float(fastest * (1 - rng.random()) ** (1 / alpha))

@@ -1,9 +1,10 @@
 """Turns: whom the server asks in a round, and whose answers it steps with, by simulated time."""
 
+import heapq
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -73,11 +74,6 @@ class Turn:
 class Synchronous:
     """Rounds that wait for their cohort: for all of it, for the first to answer, or until a deadline.
 
-    Args:
-        settings: with ``overselect`` and ``deadline``.
-        cohort: how many answers a round wants.
-        fleet: the clients' devices.
-
     Attributes:
         now: simulated seconds since the run began.
         fleet: the clients' devices.
@@ -119,3 +115,99 @@ class Synchronous:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Inverse of :meth:`state_dict`, from the state of the whole run."""
         self.now = state.get("pace", {}).get("now", 0.0)
+
+
+class Start(NamedTuple):
+    """A client under way: when it will have answered, its number, and the round in which it started."""
+
+    arrives: float
+    client: int
+    round: int
+
+
+class Buffered:
+    """M clients train at a time, each from the server's values when it started; K answers make a step.
+
+    A client that has answered makes room for another, drawn from those that neither train nor wait in the
+    buffer; so a client starts at most once from the same values. Answers that come at the same moment are
+    taken by client number, and before anybody starts at that moment. Where nobody takes any time and K, M and
+    the cohort are the same number, a step's clients are then the cohort of a synchronous round.
+
+    A client is computed when it has answered, which needs the values that clients under way have started
+    from: up to M copies, fewer if several started from the same. Its answer counts where it failed, too.
+
+    Attributes:
+        now: simulated seconds since the run began.
+        staleness: of the last turn, see :class:`.Turn`.
+    """
+
+    staleness: float | None = None
+
+    def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet | None) -> None:
+        self.now, self.fleet = 0.0, fleet
+        self._buffer = settings.buffer or cohort
+        self._concurrency = settings.concurrency or cohort
+        self._damped = settings.staleness == "sqrt"
+        self._under_way: list[Start] = []  # a heap
+        self._values: dict[int, Values] = {}  # by the round that started from them
+
+    def turn(self, round: int, draw: Draw, seconds: Seconds) -> Turn:
+        """The step ``round`` (1..); nothing is changed before it is committed.
+
+        It takes fewer than K answers where too few clients are there.
+        """
+        now, under_way, taken = self.now, list(self._under_way), list[Start]()
+        available = None if self.fleet is None else self.fleet.available(round)
+        asked, fills = list[int](), 0
+        while len(taken) < self._buffer:
+            if not under_way or under_way[0].arrives > now:
+                busy = {start.client for start in (*under_way, *taken)}
+                free = self._concurrency - len(under_way)
+                started = draw(round, available, size=free, without=busy, turn=fills) if free else []
+                for client in started:
+                    heapq.heappush(under_way, Start(now + seconds(client), client, round))
+                asked, fills = asked + started, fills + bool(free)
+                if not under_way:
+                    break
+                if started:
+                    continue
+                now = under_way[0].arrives
+            taken.append(heapq.heappop(under_way))
+        groups = []
+        for begun in sorted({start.round for start in taken}):
+            clients = sorted(start.client for start in taken if start.round == begun)
+            groups.append(Group(begun, clients, self._scale(round - begun)))
+        stale = sum(round - start.round for start in taken) / max(1, len(taken))
+        cohort = sorted(start.client for start in taken)
+        return Turn(cohort, groups, now, asked, staleness=stale, state=(round, under_way))
+
+    def _scale(self, stale: int) -> float:
+        return (1 + stale) ** -0.5 if self._damped else 1.0
+
+    def commit(self, turn: Turn, w: Tensor, psi: Tensor) -> None:
+        """Go on from the end of ``turn``; ``w``, ``psi``: the server's values in it, before its step."""
+        self.now, self.staleness, (round, self._under_way) = turn.ends, turn.staleness, turn.state
+        needed = {start.round for start in self._under_way}
+        self._values = {begun: values for begun, values in self._values.items() if begun in needed}
+        if round in needed:
+            self._values[round] = w.clone(), psi.clone()
+
+    def values(self, round: int) -> Values | None:
+        """What clients that started in an earlier round started from; None: the server's own values."""
+        return self._values.get(round)
+
+    def report(self, round: int) -> dict[str, Any]:
+        """Fields of the report on the round that is completed."""
+        return {"simulated_seconds": None if self.fleet is None else self.now, "staleness": self.staleness}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides how it goes on: the clock, who is under way, and from which values."""
+        under_way = [tuple(start) for start in self._under_way]
+        return {"pace": {"now": self.now, "under_way": under_way, "values": dict(self._values)}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`, from the state of the whole run."""
+        state = state["pace"]
+        self.now = state["now"]
+        self._under_way = [Start(*start) for start in state["under_way"]]
+        self._values = {begun: (w, psi) for begun, (w, psi) in state["values"].items()}

@@ -39,7 +39,7 @@ from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Message, Receive, Scope, Send
 
-from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, clock_fault
+from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, clock_fault, stand_in
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
@@ -107,11 +107,7 @@ class Caller:
 
 
 class Door:
-    """What every request comes through; an ASGI app.
-
-    Args:
-        app: Flower's, of FastAPI.
-    """
+    """What every request comes through; an ASGI app."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -279,10 +275,6 @@ def trust_door(module: Any) -> None:
 
 
 def open_door(flower: Any) -> None:
-    """Let every request to this process's SuperLink come through a :class:`Door`.
-
-    Args:
-        flower: the module of ``flower-superlink``, which starts the server.
-    """
+    """Let every request to this process's SuperLink come through a :class:`Door`."""
     trust_door(node_auth)
-    flower.uvicorn = SimpleNamespace(run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))
+    stand_in(flower, "uvicorn", run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))

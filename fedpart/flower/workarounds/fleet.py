@@ -31,9 +31,8 @@ from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
-from fedpart.flower.workarounds.outside import identify, make_message
-from fedpart.flower.workarounds.parts import check_children, correct
+from fedpart.flower.workarounds.database import check_children, correct
+from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE, identify, make_message
 from fedpart.flower.workarounds.protocol import message, require
 from fedpart.updates.errors import brief
 
@@ -82,11 +81,7 @@ class Pushes:
         return self._most.get(run, MOST)
 
     def is_first(self, asked: str, answer: str) -> bool:
-        """Note that an answer to a message is pushed; whether it is not another than the first one.
-
-        Raises:
-            HTTPException: it has been pushed too often.
-        """
+        """Note that an answer to a message is pushed; whether it is not another than the first one."""
         with self._lock:
             first, times = self._answers.get(asked, (answer, 0))
             if times >= PUSHES:
@@ -151,11 +146,7 @@ def guard_instructions(pushes: Pushes) -> None:
 
 
 def check_push(request: Any) -> None:
-    """Refuse a push of anything but one message of the node's own.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse a push of anything but one message of the node's own."""
     messages, trees = request.messages_list, request.message_object_trees
     single = len(messages) == len(trees) == 1
     require(single, "A node pushes one message with one tree of objects at a time.")
@@ -168,16 +159,7 @@ def check_push(request: Any) -> None:
 
 
 def check_answer(request: Any, asked: Asked | None, most: int) -> None:
-    """Refuse what is no answer to a message, or has too many parts.
-
-    Args:
-        request: with one message and one tree.
-        asked: the message that is answered, if anybody waits for that.
-        most: parts.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse what is no answer to a message, or has too many parts."""
     (answer,), (tree,) = request.messages_list, request.message_object_trees
     kind = answer.metadata.message_type
     fits = kind.partition(".")[0] in KINDS and (asked is None or kind == asked.kind)
@@ -216,11 +198,7 @@ def answer_for(asked: Asked, state: Any, why: str) -> None:
 
 
 def _asked(request: Any, state: Any) -> Asked | None:
-    """The message that is answered; None: nobody waits for it any more.
-
-    Raises:
-        ValueError: it belongs to another run or node, or there is none.
-    """
+    """The message that is answered; None: nobody waits for it any more."""
     metadata = request.messages_list[0].metadata
     require(metadata.reply_to_message_id, "A node pushes answers only.")
     row = state.get_valid_message_ins(metadata.reply_to_message_id)

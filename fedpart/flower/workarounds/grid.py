@@ -19,8 +19,14 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from fedpart.flower.workarounds.objects import OBJECTS, Unreadable, check_size, read_objects, unreadable
-from fedpart.flower.workarounds.outside import make_message
+from fedpart.flower.workarounds.objects import (
+    OBJECTS,
+    Unreadable,
+    check_size,
+    make_message,
+    read_objects,
+    unreadable,
+)
 from fedpart.flower.workarounds.protocol import SHORTEST, pause
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
@@ -51,6 +57,15 @@ class _Calls:
         return of_protocol("PushObjectResponse")(stored=True)
 
 
+def be_as(guarded: object, grid: HttpGrid) -> None:
+    """Let one object have all that the other has, now and later.
+
+    Flower's grid opens its connection itself, when it is first needed, and keeps it, its run and its node in
+    private attributes; a second grid would open a second one.
+    """
+    guarded.__dict__ = grid.__dict__
+
+
 class GuardedGrid(HttpGrid):
     """Flower's grid to a SuperLink, with another way of pulling messages.
 
@@ -69,7 +84,7 @@ class GuardedGrid(HttpGrid):
     """
 
     def __init__(self, grid: HttpGrid, limit: int) -> None:
-        self.__dict__ = grid.__dict__
+        be_as(self, grid)
         self._limit = limit
         self._unfinished: list[tuple[Any, Any]] = []
 

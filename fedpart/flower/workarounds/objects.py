@@ -1,27 +1,89 @@
-"""Replies from the objects that they travel as; of these the SuperLink has checked heads and hashes.
+"""Messages outside of Flower's own runtimes: made, measured, and read from the objects that they travel as.
 
 The faults: Flower raises whatever the reading of foreign bytes raises, which ends the run, puts arrays
 together from as many chunks as they claim, and makes objects of as many names as a record has: a million of
-them take 40 seconds and a gigabyte.
+them take 40 seconds and a gigabyte. A message takes its run and its sender from an identity that only
+Flower's runtimes give to a process, and only they can give it an id, or another time. And a message does not
+tell its size: to find it out by Flower's own serialisation copies all of it.
 
-The tests: ``test_grid.py::test_flowers_own_grid_raises_on_them``, and
-``test_faults.py::test_an_array_has_a_chunk_as_often_as_it_claims`` and
-``test_a_record_has_as_many_names_as_it_claims`` there.
+The tests: ``test_grid.py::test_flowers_own_grid_raises_on_them``, and, in ``test_faults.py``,
+``test_an_array_has_a_chunk_as_often_as_it_claims``, ``test_a_record_has_as_many_names_as_it_claims``,
+``test_messages_need_an_identity_that_nobody_else_can_give`` and ``test_a_message_does_not_tell_its_size``.
 """
 
 import json
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.common.constant import ErrorCode as ErrorCode
+from flwr.common.serde import array_to_proto, message_to_proto, recorddict_to_proto
 from flwr.supercore.inflatable.inflatable_object import (
     get_object_body,
     get_object_head_values_from_object_content,
     get_object_type_from_object_content,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.run import Run as Run
+from flwr.supercore.task_identity import TaskIdentity
 
-from fedpart.flower.workarounds.outside import make_message, message_bytes
 from fedpart.flower.workarounds.protocol import require
 from fedpart.updates.errors import brief
+
+RUN_ID = 1
+
+
+def claim_identity(run_id: int = RUN_ID) -> None:
+    """Let this process make messages, as the server of a run."""
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run_id, SUPERLINK_NODE_ID
+
+
+def identify(message: Message, id: str) -> None:
+    """Give a message its id."""
+    message.metadata.__dict__["_message_id"] = id
+
+
+def make_message(
+    metadata: Metadata, content: RecordDict | None = None, error: Error | None = None
+) -> Message:
+    """A message with these metadata, and either content or an error."""
+    kind: Any = Message
+    made: Message = kind(metadata=metadata, content=content, error=error)
+    return made
+
+
+def message_bytes(message: Message) -> int:
+    """Length of the message in Flower's protobuf form, to the byte.
+
+    Equal to ``len(message_to_proto(message).SerializeToString())``, but the arrays' data, all but a few
+    hundred bytes of it, are counted and not copied.
+    """
+    if message.has_error():
+        return int(message_to_proto(message).ByteSize())
+    size = _field(message_to_proto(make_message(message.metadata, RecordDict())).metadata.ByteSize())
+    content = 0
+    for name, record in message.content.items():
+        if isinstance(record, ArrayRecord):
+            items = sum(_field(_text(key) + _field(_array(array))) for key, array in record.items())
+            content += _field(_text(name) + _field(items))
+        else:
+            content += recorddict_to_proto(RecordDict({name: record})).ByteSize()
+    return size + _field(content)
+
+
+def _array(array: Array) -> int:
+    empty = Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=b"")
+    return int(array_to_proto(empty).ByteSize()) + (_field(len(array.data)) if array.data else 0)
+
+
+def _text(text: str) -> int:
+    return _field(len(text.encode())) if text else 0
+
+
+def _field(length: int) -> int:
+    """A field of that length: a tag of one byte, the length as a varint, the bytes."""
+    return 1 + max(1, -(-length.bit_length() // 7)) + length
+
 
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
 RECORDS = (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
@@ -34,13 +96,7 @@ class Unreadable(ValueError):
 
 
 def read_objects(metadata: Metadata, contents: dict[str, bytes], limit: int) -> Message:
-    """A reply from the objects that it consists of; if that is impossible, an error of code ``UNREADABLE``.
-
-    Args:
-        metadata: of the reply, as the SuperLink knows it; its message id is that of the root.
-        contents: of all objects, by their ids; emptied.
-        limit: bytes that the reply may have.
-    """
+    """A reply from the objects that it consists of; if that fails, an error of code ``UNREADABLE``."""
     try:
         parts = len(contents)
         check_size(_array_bytes(contents), limit)
@@ -67,11 +123,7 @@ def unreadable(metadata: Metadata, reason: object) -> Message:
 
 
 def check_size(size: int, limit: int, where: str = "") -> None:
-    """Refuse a reply of more bytes than the limit.
-
-    Raises:
-        Unreadable: it is too large.
-    """
+    """Refuse a reply of more bytes than the limit."""
     larger = f"it is larger than the {limit} bytes that a reply of this run may have{where}"
     require(size <= limit, larger, Unreadable)
 

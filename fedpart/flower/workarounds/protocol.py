@@ -13,6 +13,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -39,6 +40,15 @@ def require(holds: Any, otherwise: str, kind: type[Exception] = ValueError) -> N
         raise kind(otherwise)
 
 
+def stand_in(module: Any, name: str, **functions: Any) -> None:
+    """Let a module of Flower's find these functions where it looks for those of a module ``name``.
+
+    It calls them in the middle of functions of its own, around which nothing can be put. The stand-in has
+    nothing else, so that a call which another version of Flower adds fails in the tests.
+    """
+    setattr(module, name, SimpleNamespace(**functions))
+
+
 def pause(passed: float, longest: float) -> float:
     """Seconds until the next look for something that comes when it comes.
 
@@ -55,11 +65,7 @@ def pause(passed: float, longest: float) -> float:
 
 
 def message(name: str) -> Any:
-    """The class of a message of the protocol, such as ``ObjectTree``.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The class of a message of the protocol, such as ``ObjectTree``."""
     found = descriptor_pool.Default().FindMessageTypeByName(f"flwr.proto.{name}")
     return message_factory.GetMessageClass(found)
 
@@ -113,12 +119,7 @@ class ApiCalls:
         self._heads = heads
 
     def __call__(self, name: str, request: Any = None, /, **fields: Any) -> Any:
-        """The answer to a call, such as ``ListNodes``.
-
-        Args:
-            name: of the call.
-            request: of it; None: the one of that name, with these fields.
-        """
+        """The answer to a call, such as ``ListNodes``."""
         if request is None:
             request = message(f"{name}Request")(**fields)
         sent = self._client.post(_path(name), content=request.SerializeToString(), headers=self._heads())

@@ -1,50 +1,51 @@
 """The SuperLink, closed to all but the operator: ``python -m fedpart.flower.workarounds.superlink``.
 
 The faults: Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a
-run, which is code that ServerApp and clients execute. And it sends a message once, whether it arrives or
-not. Here a call of the Control API needs the operator's token. The Fleet API (for SuperNodes) and the
-Runtime API (for the executor) have keys and secrets of Flower's own; what nodes push is checked besides,
-see :mod:`.fleet`, and how much everybody asks, see ``door.py``. A SuperLink that is started again sends the
-messages once more that were on their way when it ended.
+run, which is code that ServerApp and clients execute. It answers at once that there is nothing, and is asked
+again and again. And it hands out a message before the parts that it consists of have come: who fetches it
+then waits a second for the first that is not there.
 
-The tests: ``test_faults.py::test_everybody_may_submit_a_run``, and
-``test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again`` there.
+Here a call of the Control API needs the operator's token. The Fleet API (for SuperNodes) and the Runtime API
+(for the executor) have keys and secrets of Flower's own; what nodes push is checked besides, see
+:mod:`.fleet`, and how much everybody asks, see ``door.py``. Who asks for messages is answered when there are
+some. A SuperLink that is started again sends the messages once more that were on their way when it ended.
+
+The tests, in ``test_faults.py``: ``test_everybody_may_submit_a_run``,
+``test_a_superlink_hands_out_a_message_before_its_parts`` and
+``test_flower_waits_as_long_as_ever_between_two_looks``.
 """
 
 import argparse
 import hmac
 import importlib
 import os
-import sqlite3
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from flwr.common.constant import ACCESS_TOKEN_KEY
+from flwr.common.constant import ACCESS_TOKEN_KEY, SUPERLINK_NODE_ID
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.superlink.servicer.runtime import runtime_handlers
 
+from fedpart.flower.workarounds.database import hide_from_database, redeliver
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.fleet import Pushes, guard_instructions, guard_pushes
-from fedpart.flower.workarounds.holding import hold_questions
-from fedpart.flower.workarounds.tokens import hide_from_database
+from fedpart.flower.workarounds.protocol import message
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
-_UNCONFIRMED = """
-    UPDATE {table} SET delivered_at = ''
-    WHERE delivered_at != '' AND delivered_at < ? AND message_id IN (SELECT object_id FROM objects)"""
-_UNANSWERED = " AND message_id NOT IN (SELECT reply_to_message_id FROM message_res)"
+HOLD_SECONDS = 2.0  # that a question may take; as long an end of the SuperLink may wait for its answer
+PARTS_SECONDS = 10.0  # that the parts of a message may take, or nobody waits for them
+MOST_HELD = 20  # questions at a time, of the 40 that a SuperLink works at
+Whose = tuple[int, int]  # a node's number and, of the server, a run's
 
 
 def admit_operator(plugin: Any, token: str) -> Any:
-    """Let a SuperLink's plugin that admits everybody to the Control API admit who knows the token.
-
-    Args:
-        plugin: Flower's, without accounts.
-        token: of the operator.
-    """
+    """Let a SuperLink's plugin that admits everybody to the Control API admit who knows the token."""
     admit = plugin.validate_tokens_in_metadata
 
     def admit_by_token(metadata: Sequence[tuple[str, str | bytes]]) -> tuple[bool, Any]:
@@ -55,24 +56,6 @@ def admit_operator(plugin: Any, token: str) -> Any:
 
     plugin.validate_tokens_in_metadata = admit_by_token
     return plugin
-
-
-def redeliver(database: str | Path, before: datetime) -> int:
-    """Let messages and replies be fetched again whose receipt has not been confirmed; how many these are.
-
-    Flower notes that a message is delivered before its answer leaves, and sends it once only: a SuperLink
-    that ends in between loses it, and the round waits until it times out. A message has its objects here
-    until it is confirmed. Should a node have it all the same and reply twice, Flower refuses the second.
-
-    Args:
-        database: of the SuperLink.
-        before: only those that were delivered earlier than this.
-    """
-    when = (before.astimezone(UTC).isoformat(),)
-    with closing(sqlite3.connect(database, timeout=60.0)) as connection, connection:
-        messages = connection.execute(_UNCONFIRMED.format(table="message_ins") + _UNANSWERED, when)
-        replies = connection.execute(_UNCONFIRMED.format(table="message_res"), when)
-        return messages.rowcount + replies.rowcount
 
 
 def main() -> None:
@@ -104,6 +87,146 @@ def main() -> None:
     guard_instructions(pushes)
     open_door(flower)
     flower.flower_superlink()
+
+
+class Arrivals:
+    """Messages and replies on their way, by whom they are for.
+
+    A message is whole when every object of it has come, in whatever order.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._on_way = dict[str, _Coming]()
+        self._new, self._waiting = set[Whose](), set[Whose]()
+
+    def announced(self, messages: Iterable[tuple[Any, Any]]) -> None:
+        """The objects of these are to come."""
+        now = time.monotonic()
+        with self._changed:
+            self._on_way = {id: one for id, one in self._on_way.items() if now - one.begun < PARTS_SECONDS}
+            for message, tree in messages:
+                parts = {part.object_id for part in iterate_object_tree(tree)}
+                self._on_way[message.metadata.message_id] = _Coming(whose(message), now, parts)
+
+    def missing(self, messages: Iterable[Any], object_ids: Collection[str]) -> None:
+        """Of these messages, only these objects are to come; the others are there."""
+        with self._changed:
+            for message in messages:
+                if (one := self._on_way.get(message.metadata.message_id)) is not None:
+                    one.parts.intersection_update(object_ids)
+            self._note_whole()
+
+    def came(self, object_id: str) -> None:
+        """An object is there."""
+        with self._changed:
+            for one in self._on_way.values():
+                one.parts.discard(object_id)
+            self._note_whole()
+
+    def wait(self, who: Whose) -> bool:
+        """Wait until something whole has come since the last call; two seconds at most.
+
+        Where many wait, nobody else does; and who asks twice at a time waits once.
+
+        Returns:
+            Whether it is a good moment to look: nothing is on its way of which a part would be found.
+        """
+        with self._changed:
+            if who not in self._waiting and len(self._waiting) < MOST_HELD:
+                self._waiting.add(who)
+                self._changed.wait_for(lambda: who in self._new and not self._comes(who), HOLD_SECONDS)
+                self._waiting.discard(who)
+            if self._comes(who):
+                return False
+            self._new.discard(who)
+            return True
+
+    def more(self, who: Whose) -> None:
+        """There may be more than what has been handed out."""
+        with self._changed:
+            self._new.add(who)
+            self._changed.notify_all()
+
+    def _comes(self, who: Whose) -> bool:
+        now = time.monotonic()
+        return any(one.to == who and now - one.begun < PARTS_SECONDS for one in self._on_way.values())
+
+    def _note_whole(self) -> None:
+        if whole := {id: one.to for id, one in self._on_way.items() if not one.parts}:
+            self._on_way = {id: one for id, one in self._on_way.items() if id not in whole}
+            self._new.update(whole.values())
+            self._changed.notify_all()
+
+
+class _Coming(NamedTuple):
+    to: Whose
+    begun: float
+    parts: set[str]
+
+
+def whose(message: Any) -> Whose:
+    """For whom it is: a node, or the ServerApp of a run."""
+    to, run = message.metadata.dst_node_id, message.metadata.run_id
+    return to, run if to == SUPERLINK_NODE_ID else 0
+
+
+def for_servers(message: Any) -> bool:
+    """What a node may send: what is for another node is refused, and keeps nobody from being answered."""
+    return bool(message.metadata.dst_node_id == SUPERLINK_NODE_ID)
+
+
+def hold_questions() -> None:
+    """Let this process's SuperLink answer SuperNodes and ServerApps as :class:`Arrivals` does."""
+    arrivals, modules = Arrivals(), list[Any]((fleet_handlers, runtime_handlers))
+    fleet, runtime = modules
+    for handlers in modules:
+        handlers.push_messages = announcing(handlers.push_messages, arrivals, nodes=handlers is fleet)
+        handlers.push_object = _noting(handlers.push_object, arrivals)
+    nodes, server = fleet.pull_messages, runtime.pull_messages
+
+    def to_node(request: Any, **more: Any) -> Any:
+        who = request.node.node_id, 0
+        if not arrivals.wait(who):
+            return message("PullMessagesResponse")()
+        found = nodes(request, **more)
+        if found.messages_list:
+            arrivals.more(who)  # it is one at a time
+        return found
+
+    def to_server(request: Any, state: Any, task: Any) -> Any:
+        arrivals.wait((SUPERLINK_NODE_ID, task.run_id))
+        return server(request, state, task)
+
+    fleet.pull_messages, runtime.pull_messages = to_node, to_server
+
+
+def announcing(handler: Callable[..., Any], arrivals: Arrivals, *, nodes: bool) -> Callable[..., Any]:
+    """A handler of pushed messages, of nodes or of servers, that says first what is to come."""
+
+    def announced(request: Any, *given: Any, **more: Any) -> Any:
+        pairs = zip(request.messages_list, request.message_object_trees, strict=False)
+        coming = [(message, tree) for message, tree in pairs if not nodes or for_servers(message)]
+        arrivals.announced(coming)
+        missing: Collection[str] = ()  # of what is refused, nothing comes
+        try:
+            answer = handler(request, *given, **more)
+            missing = set(answer.objects_to_push)
+        finally:
+            arrivals.missing((message for message, _ in coming), missing)
+        return answer
+
+    return announced
+
+
+def _noting(handler: Callable[..., Any], arrivals: Arrivals) -> Callable[..., Any]:
+    def noted(request: Any, *given: Any, **more: Any) -> Any:
+        answer = handler(request, *given, **more)
+        if answer.stored:
+            arrivals.came(request.object_id)
+        return answer
+
+    return noted
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from importlib.metadata import entry_points
 from logging import ERROR, getLogger
 from os import _exit as leave
 from pkgutil import resolve_name
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -39,7 +38,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, clock_fault, pause, refusal
+from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, clock_fault, pause, refusal, stand_in
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
@@ -50,9 +49,6 @@ log = getLogger("flwr").log
 
 class State(InMemoryNodeState):
     """What a SuperNode knows of its messages and tasks.
-
-    Args:
-        store: of the messages' objects.
 
     Attributes:
         receiving: held while a message is fetched, whose task is there before its parts are.
@@ -166,7 +162,7 @@ def look_more_often() -> None:
         time.sleep(SHORTEST if seconds < 1.0 else max(SHORTEST, pause(now - last, seconds) - (now - asked)))
 
     flower._pull_and_store_message = pulled
-    flower.time = SimpleNamespace(sleep=sleep)
+    stand_in(flower, "time", sleep=sleep)
 
 
 def _or_fail(call: Call) -> Call:

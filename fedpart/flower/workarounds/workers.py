@@ -7,32 +7,34 @@ This one imports them once, and forks a worker for each run. The worker takes th
 the other, with Flower's own code, and keeps in memory what the ClientApp does. One that dies is replaced, and
 the SuperNode told so. Arguments are those of ``flower-superexec``; what is no ClientApp is started as there.
 
-The test: ``test_faults.py::test_an_executor_starts_a_process_for_every_message``.
+The tests: ``test_faults.py::test_an_executor_starts_a_process_for_every_message`` and, there,
+``test_a_token_is_on_the_command_line``.
 """
 
 import gc
 import importlib
 import multiprocessing
 import signal
+import subprocess
+import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from importlib.metadata import entry_points
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 from flwr.common.constant import SubStatus
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
 from flwr.supercore.superexec import run_superexec
-from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor
+from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor, subprocess_executor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls
-from fedpart.flower.workarounds.tokens import hide_from_commands
+from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, stand_in
 
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
 WARM = (CLIENTAPP, "torch", "fedpart.flower.client")
@@ -115,6 +117,24 @@ class Workers(SubprocessExecutor):
             self.close()
 
 
+def hide_from_commands() -> None:
+    """Let this process's executor give a token in a file without a name.
+
+    The fault: Flower gives a task's token, which is all that a process needs to act as its app, on the
+    command line, which every user of the machine can read.
+    """
+    stand_in(subprocess_executor, "subprocess", Popen=_start, DEVNULL=subprocess.DEVNULL)
+
+
+def _start(command: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
+    at = command.index("--token")
+    with tempfile.TemporaryFile() as file:
+        file.write(command[at + 1].encode())
+        file.seek(0)
+        told = ["--token-file", f"/dev/fd/{file.fileno()}"]
+        return subprocess.Popen([*command[:at], *told, *command[at + 2 :]], pass_fds=[file.fileno()], **more)
+
+
 def tell_failure(spec: Any) -> None:
     """Tell the SuperNode that nobody will finish a task; it may know, or be gone itself."""
     heads = {TASK_TOKEN: spec.token}
@@ -180,7 +200,7 @@ def main() -> None:
     flower: Any = run_superexec
     workers = Workers()
     flower.get_executor, flower.AutoExecPlugin = lambda *given, **more: workers, _Plugin
-    flower.time = SimpleNamespace(sleep=workers.sleep)
+    stand_in(flower, "time", sleep=workers.sleep)
     hide_from_commands()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-superexec"))).value)()
 

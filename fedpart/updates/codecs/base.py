@@ -61,11 +61,7 @@ CODECS: Registry[Callable[..., Codec]] = Registry("upload codec", makes=(Codec,)
 
 
 class Narrow(Codec):
-    """Every number rounded to the nearest one of a narrower type, ties to even.
-
-    Args:
-        dtype: the type; what is beyond its largest number becomes infinite, and is refused as such.
-    """
+    """Every number rounded to the nearest one of a narrower type, ties to even."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype

@@ -4,13 +4,16 @@ from typing import Any, TypeVar
 
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.stages.clip import Clip as Clip
+from fedpart.updates.stages.clip import UsualBounds as UsualBounds
+from fedpart.updates.stages.clip import UsualNorms as UsualNorms
+from fedpart.updates.stages.codec import Feedback as Feedback
 from fedpart.updates.stages.codec import UploadCodec as UploadCodec
 from fedpart.updates.stages.defence import RobustSum as RobustSum
-from fedpart.updates.stages.feedback import Feedback as Feedback
 from fedpart.updates.stages.privacy import Privacy as Privacy
-from fedpart.updates.stages.usual import UsualNorms as UsualNorms
 
-STAGES: tuple[type[Stage], ...] = (Feedback, Clip, UploadCodec, UsualNorms, Privacy, RobustSum)
+STAGES: tuple[type[Stage], ...] = (
+    Feedback, UsualNorms, UsualBounds, Clip, UploadCodec, Privacy, RobustSum,
+)  # fmt: skip
 Kind = TypeVar("Kind", bound=Stage)
 
 
@@ -24,11 +27,14 @@ def stage_of(stages: list[Stage], kind: type[Kind]) -> Kind | None:
     return next((stage for stage in stages if isinstance(stage, kind)), None)
 
 
-def check_stages(settings: Any) -> None:
-    """Refuse settings of safeguards that make no sense together.
+def doing(stages: list[Stage], what: str) -> list[Any]:
+    """What those of the stages do at ``what``, a method of :class:`.Stage`, that do anything there."""
+    return [
+        getattr(stage, what) for stage in stages if getattr(type(stage), what) is not getattr(Stage, what)
+    ]
 
-    Raises:
-        ValueError: one sentence.
-    """
+
+def check_stages(settings: Any) -> None:
+    """Refuse settings of safeguards that make no sense together."""
     for stage in STAGES:
         stage.check(settings)

@@ -7,9 +7,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from fedpart.task.gradients import Job
-from fedpart.updates.bounds import Norms
-from fedpart.updates.round import Round
-from fedpart.updates.update import Update
+from fedpart.updates.update import Norms, Round, Update
 
 
 class Run(Protocol):

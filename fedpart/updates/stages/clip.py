@@ -1,20 +1,24 @@
-"""Clipping: the norms up to which what a client uploads counts, and by which they are bounded."""
+"""Clipping: norms up to which uploads count, numbers or multiples of what is usual; and an alarm."""
 
 import math
+import warnings
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, ClassVar
 
+import torch
+
 from fedpart.partition.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
-from fedpart.updates.bounds import FREE, Bound, Bounds, Norms, clip
-from fedpart.updates.round import Round
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import Update
+from fedpart.updates.update import FREE, PSI, UNIT, Bound, Bounds, Norms, Round, Update, clip, known, usual
 
 MULTIPLE = 4.0  # times the usual norm: one in 300 honest changes is longer, and one in 50 psi gradients
+ALARM = 30.0  # times the usual norm, beyond which a chunk's psi gradients are told; honest ones reach 27
+RECENT = 20  # norms of which the usual one is the median: that of psi grows a hundredfold in 50 rounds
+NEEDED = 5  # norms without which there is no alarm, for the first few say little of each other
 
 
 @documented
@@ -108,23 +112,157 @@ class ClipSettings(Settings):
 class Clip(Stage):
     """Clients scale down what they send to norms of the settings, and the server does so again.
 
-    Where norms follow the clients (:class:`.UsualNorms`, :class:`.Privacy`) the server alone does, to the
-    round's bounds. A run has this stage in any case, for the norms of psi's gradients are always told.
+    Where norms follow the clients (:class:`.UsualBounds`, :class:`.Privacy`) the server alone does, to the
+    round's bounds.
 
     Attributes:
-        bounds: of the settings; of norms that follow the clients, or without any, all are free.
+        bounds: of the settings; of norms that follow the clients all are free.
     """
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        settings: ClipSettings | None = run.settings.clip
-        fixed = settings is not None and not settings.adaptive
-        self.bounds: Bounds = [FREE] * len(run.partition.cells)
-        if settings is not None and fixed:
-            self.bounds = settings.bounds(run.partition)
+        settings: ClipSettings = run.settings.clip
+        free = [FREE] * len(run.partition.cells)
+        self.bounds: Bounds = free if settings.adaptive else settings.bounds(run.partition)
+
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        return settings.clip is not None
 
     def send(self, update: Update, client: int, round: Round) -> None:
         clip(update, self.bounds)
 
     def receive(self, update: Update, round: Round) -> Norms:
         return clip(update, self.bounds if round.bounds is None else round.bounds)
+
+
+class UsualNorms(Stage):
+    """The norms that psi's gradients had in the last rounds, before the server has clipped any; an alarm.
+
+    Of each part (here psi alone) the norms of the fewest last rounds are kept that have :data:`RECENT` of
+    them together. The usual norm is their lower median, which clients move no further than honest ones lie as
+    long as fewer than half of the norms are not theirs. Of a single norm nobody can say whether it is usual,
+    and those that are 0 are no norms here.
+
+    Attributes:
+        clipped: clients of the last round with an update that was longer than its bound; None: bounds do not
+            follow the clients.
+        alarms: of the last round, each ``{"chunk": k, "times": r}``: the psi gradients of this chunk's
+            clients, whose norms' mean was more than :data:`ALARM` times the usual norm.
+    """
+
+    def __init__(self, run: Run, parts: Iterable[int] = (PSI,)) -> None:
+        super().__init__(run)
+        self._norms: dict[int, list[list[float]]] = {part: [] for part in parts}
+        self.clipped: list[int] | None = None
+        self.alarms: list[dict[str, Any]] = []
+
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        return not UsualBounds.wanted(settings)
+
+    def receive(self, update: Update, round: Round) -> Norms:
+        psi = update.psi
+        return {} if psi is None else {PSI: torch.linalg.vector_norm(psi, dtype=torch.float64)}
+
+    def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
+        """Note the round's norms of psi's gradients, and warn of those that are of another size."""
+        psi = {client: float(own[PSI]) for client, own in norms.items() if PSI in own}
+        self._note(PSI, [norm for norm in psi.values() if norm])
+        usual, self.alarms = self._usual(PSI), []
+        if usual and max(psi.values(), default=0.0) > ALARM * usual:  # else no mean is
+            self.alarms = [*self._alarms(psi, usual)]
+        for alarm in self.alarms:
+            warnings.warn(
+                f"Round {round}: the psi gradients of chunk {alarm['chunk']} are {alarm['times']:.3g} times "
+                f"as long as is usual; look at them.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return total
+
+    def _alarms(self, psi: Mapping[int, float], usual: float) -> Iterable[dict[str, Any]]:
+        if self.run.method.held_out or len(_flat(self._norms[PSI])) < NEEDED:
+            return
+        for chunk in range(1, len(self.run.chunks) + 1):
+            norms = [norm for client, norm in psi.items() if self.run.chunk(client) == chunk]
+            if norms and (times := sum(norms) / len(norms) / usual) > ALARM:
+                yield {"chunk": chunk, "times": times}
+
+    def _note(self, part: int, now: list[float]) -> None:
+        rounds = self._norms[part]
+        rounds += [now] if now else []
+        while sum(map(len, rounds[1:])) >= RECENT:
+            del rounds[0]
+
+    def _usual(self, part: int) -> float:
+        return usual(_flat(self._norms[part]))
+
+    def report(self, round: int) -> dict[str, Any]:
+        return {"clipped": self.clipped, "psi_alarms": self.alarms or None}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"norms": self._norms} if any(self._norms.values()) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        norms = state.get("norms", {})
+        self._norms = {part: [[*one] for one in norms.get(part, [])] for part in self._norms}
+
+
+class UsualBounds(UsualNorms):
+    """Bounds that follow the clients: ``multiple`` times the usual norm of psi's gradient and of each cell.
+
+    A part whose usual norm is not known gets ``UNIT``: all of its updates are brought to the length 1, and
+    their sum is then multiplied by the usual norm of all that have come so far, or by 0 if that is one. So no
+    round waits, and updates are summed as they come. A defence has them all at once, and bounds what it makes
+    of them itself.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run, range(len(run.partition.cells)))
+        self._multiple: float = run.settings.clip.multiple
+
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        return settings.clip is not None and settings.clip.multiple is not None
+
+    def start(self, round: Round) -> Round:
+        """With the bounds to which the server clips."""
+        return replace(round, bounds=self.bounds(), norms=self.few())
+
+    def bounds(self) -> Bounds:
+        """To what the next round's updates are clipped.
+
+        Methods whose clients send scores in the place of psi's gradient have no bound for these.
+        """
+        free = {PSI} if self.run.method.held_out else set()
+        lengths = {part: self._multiple * self._usual(part) for part in self._norms}
+        return [FREE if part in free else Bound(norm) if norm else UNIT for part, norm in lengths.items()]
+
+    def few(self) -> dict[int, list[float]]:
+        """By part the norms that have come while the usual one is not known: none, or one."""
+        return {part: _flat(rounds) for part, rounds in self._norms.items() if not self._usual(part)}
+
+    def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
+        """Note the round's norms, and give what had no bound in the sum its length, in place."""
+        bounds, read = self.bounds(), known(norms)
+        super().total(total, round, read)
+        for part in self._norms:
+            if part != PSI:
+                self._note(part, [own[part] for own in read.values() if own.get(part)])
+            if bounds[part].unit and total is not None and not self.run.settings.defended:
+                tensor = total.psi if part == PSI else total.deltas.get(part)
+                if tensor is not None:  # the weight by which its mean divides stays
+                    tensor.mul_(self._usual(part))
+        longer = (c for c, own in read.items() if any(_longer(bounds[p], n) for p, n in own.items()))
+        self.clipped = sorted(longer)
+        return total
+
+
+def _longer(bound: Bound, norm: float) -> bool:
+    return bound.norm is not None and not bound.unit and norm > bound.norm
+
+
+def _flat(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """The norms of all rounds."""
+    return [norm for norms in rounds for norm in norms]

@@ -11,11 +11,9 @@ from torch import Tensor
 
 from fedpart.randomness.streams import generator
 from fedpart.training.settings import require
-from fedpart.updates.bounds import FREE, MEASURED, PSI, Bound, Bounds, length, usual
 from fedpart.updates.defences import Defence
-from fedpart.updates.round import Round
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import Update
+from fedpart.updates.update import FREE, MEASURED, PSI, SUMMED, Bound, Bounds, Round, Update, length, usual
 
 
 class RobustSum(Stage):
@@ -128,20 +126,14 @@ class Defended:
         """
         if not updates:
             return None
-        found = Update(
-            loss=sum(one.loss for one in updates),
-            examples=sum(one.examples for one in updates),
-            unseen_loss=sum(one.unseen_loss for one in updates),
-            unseen_examples=sum(one.unseen_examples for one in updates),
-            visited=sum(one.visited for one in updates),
-            seconds=sum(one.seconds for one in updates),
-            clients=sum(one.clients for one in updates),
-            total_weight=1.0,
-        )
+        found = Update()
+        for name in SUMMED:
+            setattr(found, name, sum(getattr(one, name) for one in updates))
+        found.total_weight = 1.0
         if self._bucket > 1:
             order = generator(self._seed, "buckets", round).permutation(len(updates)).tolist()
             updates = [updates[place] for place in order]
-        parts = [one.deltas if one.psi is None else {PSI: one.psi, **one.deltas} for one in updates]
+        parts = [one.parts() for one in updates]
         for part in sorted({part for tensors in parts for part in tensors}):
             values = [tensors[part] for tensors in parts if part in tensors]
             bound = FREE if bounds is None else bounds[part]
@@ -171,8 +163,7 @@ class Defended:
 
     def remember(self, total: Update) -> None:
         """Keep what the defence remembers of a round that steps with ``total``, which is not used up yet."""
-        combined = total.deltas if total.psi is None else {**total.deltas, PSI: total.psi}
-        for cell, value in combined.items():
+        for cell, value in total.parts().items():
             memory = self.memory.get(cell)
             memory = self._defence.remembered(value, None if memory is None else memory.to(value.device))
             if memory is not None:

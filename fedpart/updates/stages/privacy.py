@@ -14,12 +14,9 @@ from torch import Tensor
 
 from fedpart.randomness.streams import generator
 from fedpart.training.settings import Settings, documented, require, setting
-from fedpart.updates.accountant import epsilon, renyi
-from fedpart.updates.bounds import PSI, Bound, Bounds, Norms, known
-from fedpart.updates.ledger import Ledger
-from fedpart.updates.round import Round
+from fedpart.updates.ledger import Ledger, epsilon, renyi
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import Update
+from fedpart.updates.update import PSI, Bound, Bounds, Norms, Round, Update, known
 
 COUNTED = 0.05  # of what a round spends, 1 / z^2, what counting clients takes where norms follow a quantile
 RATE = 0.2  # of norms that follow a quantile, a round (Andrew et al. 2021)
@@ -44,11 +41,7 @@ class PrivacySettings(Settings):
 
 
 def refuse_seeded(privacy: PrivacySettings | None) -> None:
-    """Refuse a run with real clients whose noise they could take off again.
-
-    Raises:
-        ValueError: ``privacy.randomness`` is ``seed``.
-    """
+    """Refuse a run with real clients whose noise they could take off again."""
     require(
         privacy is None or privacy.randomness == "system",
         "privacy.randomness is seed, which clients know, and real ones could take the noise off again; "
@@ -227,11 +220,7 @@ class Privacy(Stage):
         return self._settings.randomness == "seed"
 
     def keep_in(self, residuals: Path, releases: Path, run: str) -> None:
-        """Count releases in a file, those included that it has already.
-
-        Raises:
-            ValueError: it is damaged, or of another run than the one that ``run`` describes.
-        """
+        """Count releases in a file, those included that it has already."""
         if not self.repeats:
             self._ledger = Ledger(releases, run)
             self.releases = self._ledger.releases
@@ -251,11 +240,7 @@ class Privacy(Stage):
         self._behind = state["completed"], state.get("releases")
 
     def loaded(self) -> None:
-        """Count what the checkpoint has behind it that has been loaded; releases never become fewer.
-
-        Raises:
-            ValueError: the ledger does not have it.
-        """
+        """Count what the checkpoint has behind it that has been loaded; releases never become fewer."""
         completed, last = self._behind
         if self.repeats:
             self.releases = completed

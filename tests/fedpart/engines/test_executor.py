@@ -23,11 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedpart import Batch, Dataset, Federation, FederationSettings, LocalSettings, Protocol, Task
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
+from fedpart.federated.cohorts import sum_updates
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
 from fedpart.partition.assigned import AssignedPartition
 from fedpart.task.gradients import Job
-from fedpart.updates.round import Round, sum_updates
+from fedpart.updates.update import Round
 
 CLIENT, ROUND = 2, 5
 

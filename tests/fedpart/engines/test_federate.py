@@ -1,12 +1,25 @@
 """federate(): a whole run in one call."""
 
+import tracemalloc
+from functools import partial
+
 import pytest
 import torch
 from problems import CLASSES, SIZE, Lazy, augmentation, chain_net, norm_net, shard, shards
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from fedpart import AdamSettings, Dataset, LocalSettings, Task, federate
+from fedpart import (
+    AdamSettings,
+    Dataset,
+    Federation,
+    FederationSettings,
+    LocalSettings,
+    Protocol,
+    Task,
+    federate,
+)
+from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import upload_numbers
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
@@ -168,3 +181,40 @@ def test_the_default_cohort_fits_few_clients():
     task, local = Task(chain_net(), samples=1), LocalSettings(epochs=2)
     result = federate(task, shards([4, 5, 6]), rounds=1, local=local)
     assert result.metrics[0].cohort == [0, 1, 2]
+
+
+MANY = 100_000
+
+
+def test_only_shards_of_the_cohort_are_read():
+    data = Lazy(partial(shard, 4), MANY)
+    result = federate(Task(chain_net(), transforms=[augmentation()], samples=2), data, rounds=3)
+    assert data.asked == [client for report in result.metrics for client in report.cohort]
+    assert len(set(data.asked)) == 30 and max(data.asked) > MANY // 2
+    chosen = [*result.state.protocol.assignment.first(MANY)]
+    assert [chosen.count(k) / MANY for k in (1, 2, 3)] == [0.7, 0.2, 0.1]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_hardly_depends_on_them(workers):
+    def peak(clients):
+        tracemalloc.start()
+        federation = Federation(Protocol(task, FederationSettings(clients=clients)))
+        with LocalEngine(federation, Lazy(partial(shard, 4), clients), workers) as engine:
+            engine.run(2)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    task = Task(chain_net(), samples=1)
+    peak(100)  # what is imported and cached on first use
+    assert peak(MANY) - peak(100) < 20 * MANY, "bytes per registered client, while chunks are drawn"
+
+
+def test_a_cohort_is_drawn_without_a_list_of_all():
+    protocol = Protocol(Task(torch.nn.Linear(4, 2)), FederationSettings(clients=MANY))
+    tracemalloc.start()
+    cohorts = [protocol.cohort(round) for round in range(1, 6)]
+    assert tracemalloc.get_traced_memory()[1] < MANY
+    tracemalloc.stop()
+    assert all(len(set(cohort)) == 10 for cohort in cohorts)

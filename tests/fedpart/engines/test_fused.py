@@ -86,7 +86,7 @@ def test_passes_come_in_few_shapes(monkeypatch):
 
 
 def test_no_more_batches_are_held_than_a_pass_takes(monkeypatch):
-    living, most, batches = weakref.WeakSet(), [], Executor.batches
+    living, most, batches = weakref.WeakSet(), [], Executor.noisy
 
     def watched(*arguments):
         for batch, noise in batches(*arguments):
@@ -94,7 +94,7 @@ def test_no_more_batches_are_held_than_a_pass_takes(monkeypatch):
             yield batch, noise
         most.append(len(living))
 
-    monkeypatch.setattr(Executor, "batches", watched)
+    monkeypatch.setattr(Executor, "noisy", watched)
     monkeypatch.setitem(pooled.ROWS, "cpu", 40)  # of S = 2: some clients of two examples
     of, kinds = task(samples=2), 5
     for clients in (100, 200):

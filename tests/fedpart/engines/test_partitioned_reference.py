@@ -8,12 +8,23 @@ import reference_fedavg
 import reference_partitioned
 import torch
 from problems import settings
+from reference_fedavg import federated_averaging
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedpart import AdamSettings, Dataset, Federation, HyperModule, LocalSettings, Protocol, Task
+from fedpart import (
+    AdamSettings,
+    AffineAugmentation,
+    Dataset,
+    Federation,
+    HyperModule,
+    LocalSettings,
+    Protocol,
+    Task,
+)
 from fedpart.engines import LocalEngine
+from fedpart.randomness.streams import generator
 
 SIZES, ROUNDS, CHUNKS = (5, 9, 4, 7, 12, 3, 8, 6, 10, 2), 5, (0.5, 0.3, 0.2)
 SERVER, PSI = AdamSettings(3e-2), AdamSettings(5e-2)
@@ -123,3 +134,67 @@ def test_every_round_is_that_of_the_reference(name, execution, caps):
         torch.testing.assert_close(federation.psi, psi, rtol=1e-12, atol=1e-12)
         assert not torch.equal(before, federation.w)
     assert (federation.psi - first).abs().min() > 1e-3, "both hyperparameters were learned"
+
+
+FEDAVG_SIZES = [3, 40, 17, 64, 9, 25, 33, 1, 5, 12, 70, 22]  # 17 and 33 leave a batch of one
+SEED, FEDAVG_ROUNDS = 5, 6
+
+
+def cnn():
+    """Its parameters lie at odd offsets of a flat vector."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 7, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(7, 13, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(13 * 5 * 5, 37),
+        nn.ReLU(),
+        nn.Linear(37, 10),
+    )
+
+
+def fedavg_data():
+    g = torch.Generator().manual_seed(1)
+    return [
+        (torch.rand(n, 1, 14, 14, generator=g), torch.randint(0, 10, (n,), generator=g)) for n in FEDAVG_SIZES
+    ]
+
+
+def batches(client, round, local):
+    """The order in which our engine visits the client's examples."""
+    n, found = FEDAVG_SIZES[client], []
+    for epoch in range(local.epochs):
+        order = torch.arange(n)
+        if n > local.batch_size:
+            order = torch.from_numpy(generator(SEED, "shuffle 1", epoch, client, round).permutation(n))
+        found += order.split(local.batch_size)
+    return found
+
+
+@pytest.mark.parametrize("chunks", [(0.7, 0.2, 0.1), (1.0,)], ids=["fedavg", "partitioned with C = 1"])
+@pytest.mark.parametrize(
+    ("batch_size", "epochs", "sgd"),
+    [(128, 1, {}), (16, 1, {}), (16, 2, {}), (16, 2, {"momentum": 0.9, "weight_decay": 1e-2})],
+)
+def test_every_round_has_the_same_bits(batch_size, epochs, sgd, chunks, monkeypatch):
+    for module in ("fedpart.federated.cohorts", "reference_fedavg"):
+        monkeypatch.setattr(f"{module}.BLOCKS", 4)  # of two or three clients
+    local = LocalSettings(learning_rate=0.05, batch_size=batch_size, epochs=epochs, **sgd)
+    method = "partitioned" if chunks == (1.0,) else "fedavg"
+    transforms = [] if method == "partitioned" else [AffineAugmentation()]  # FedAvg leaves them out
+    chosen = settings(len(FEDAVG_SIZES), method=method, chunks=chunks, cohort=11, seed=SEED, local=local)
+    federation = Federation(Protocol(Task(cnn(), transforms=transforms, samples=1), chosen))
+    engine = LocalEngine(federation, [Dataset(*shard) for shard in fedavg_data()])
+
+    cohorts = [(round, federation.protocol.cohort(round)) for round in range(1, FEDAVG_ROUNDS + 1)]
+    rounds = [[(c, batches(c, round, local)) for c in cohort] for round, cohort in cohorts]
+    rates = {"server_learning_rate": chosen.server.learning_rate, "lr": 0.05}
+    reference = federated_averaging(cnn(), fedavg_data(), rounds, **rates, **sgd)
+    for round, expected in enumerate(reference, start=1):
+        engine.run_round()
+        for name, tensor in federation.tensors().items():
+            assert torch.equal(tensor, expected[name]), f"{name} differs in round {round}"
+    assert not torch.equal(federation.w, Federation(federation.protocol).w), "something was learned"

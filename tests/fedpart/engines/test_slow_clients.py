@@ -20,10 +20,10 @@ from fedpart import (
 from fedpart.engines import local_engine
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
-from fedpart.engines.turns import Turns
-from fedpart.federated.cohorts import download_bytes, upload_bytes
+from fedpart.engines.paced import Turns
+from fedpart.federated.cohorts import CohortSum, download_bytes, sum_updates, upload_bytes
 from fedpart.training.agreement import difference
-from fedpart.updates.round import CohortSum, Round, sum_updates
+from fedpart.updates.update import Round
 
 SIZES = (7, 12, 3, 9, 10, 6, 5, 8)
 SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=5e3, download=2e4)

@@ -83,7 +83,7 @@ def test_the_bits_are_those_of_one_process(workers, method):
 @pytest.mark.parametrize("changes", [{}, {"weighting": "uniform"}])
 def test_blocks_of_several_clients(monkeypatch, count, changes):
     """Eleven clients in few blocks: some are summed in a worker, and not all of them train all partitions."""
-    monkeypatch.setattr("fedpart.updates.round.BLOCKS", count)
+    monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", count)
     assert_same_bits(rounds=3, cohort=11, **changes)
 
 
@@ -166,7 +166,7 @@ def test_a_worker_that_is_killed_between_rounds_is_replaced():
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 256])
 def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
-    monkeypatch.setattr("fedpart.updates.round.BLOCKS", count)  # with 2 it shares a block
+    monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", count)  # with 2 it shares a block
     config = {"dying": victim(), "marker": str(tmp_path / "died"), "always": True}
     reason = f"Client {victim()} failed in round 1: its process died 3 times (killed by SIGKILL)"
     with pytest.raises(ClientError) as caught:

@@ -6,11 +6,11 @@ from problems import chain_net, settings, smooth_net
 from torch import nn
 
 from fedpart import Federation, Protocol, Task
+from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.wire import decode_score
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.round import CohortSum
 
 N = 24
 

@@ -9,20 +9,14 @@ from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
 from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
+from fedpart.federated.cohorts import CohortSum
 from fedpart.nn.hyperparameters.affine import AffineAugmentation
-from fedpart.nn.hyperparameters.images import (
-    ColourJitter,
-    Cutout,
-    GaussianBlur,
-    RandomFlip,
-    TimeMask,
-    TimeShift,
-)
+from fedpart.nn.hyperparameters.images import ColourJitter, Cutout, GaussianBlur, RandomFlip
 from fedpart.nn.hyperparameters.inputs import ConcreteMask, InputNoise
 from fedpart.nn.hyperparameters.lora import LoraGate
+from fedpart.nn.hyperparameters.signals import TimeMask, TimeShift
 from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
 from fedpart.task.psi_bounds import psi_bounds
-from fedpart.updates.round import CohortSum
 from fedpart.updates.update import Update
 
 IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)

@@ -11,7 +11,7 @@ from problems import chain_net, shards
 
 import fedpart
 from fedpart import ClipSettings, PrivacySettings, Task, federate
-from fedpart.updates.accountant import epsilon, renyi
+from fedpart.updates.ledger import epsilon, renyi
 from fedpart.updates.stages import Privacy
 
 RATE, Z, DELTA = 0.5, 1.0, 1e-5

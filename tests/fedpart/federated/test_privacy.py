@@ -10,11 +10,9 @@ from problems import accepted, after, augmentation, chain_net, settings, shards,
 
 from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task
 from fedpart.engines import LocalEngine
-from fedpart.updates.accountant import ORDERS, epsilon, renyi
-from fedpart.updates.bounds import Bound
-from fedpart.updates.round import Round
+from fedpart.updates.ledger import ORDERS, epsilon, renyi
 from fedpart.updates.stages.privacy import Privacy
-from fedpart.updates.update import Update
+from fedpart.updates.update import Bound, Round, Update
 
 CHUNKS = (0.5, 0.25, 0.25)
 NORMS, PSI = (3.0, 2.0, 1.0), 0.5

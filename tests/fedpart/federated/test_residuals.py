@@ -6,7 +6,7 @@ from problems import nothing, settings
 from torch import nn
 
 from fedpart import ClipSettings, Protocol, Task
-from fedpart.updates.residuals import Residuals
+from fedpart.updates.client_state import ClientState
 from fedpart.updates.update import Update
 
 KNOWN = {"chunks": (0.6, 0.4), "error_feedback": True}
@@ -16,7 +16,7 @@ def made(tmp_path, net=None, precision="fp64", **changes):
     torch.manual_seed(0)
     task = Task(net or nn.Linear(6, 5), samples=1, precision=precision)
     protocol = Protocol(task, settings(2, **{**KNOWN, **changes}))
-    return protocol, Residuals(tmp_path, protocol.fingerprint)
+    return protocol, ClientState(tmp_path, protocol.fingerprint)
 
 
 def changes(protocol, seed):
@@ -113,7 +113,7 @@ def test_files_stay_that_a_checkpoint_can_ask_for(tmp_path):
             checkpoints = [*checkpoints[-1:], (round, dict(residuals.versions))]
             residuals.saved()
         for _, versions in checkpoints:
-            again = Residuals(tmp_path, protocol.fingerprint)
+            again = ClientState(tmp_path, protocol.fingerprint)
             again.versions = versions
             assert again.read(0)
         assert len(list((tmp_path / protocol.fingerprint / "0").iterdir())) <= 4
@@ -137,7 +137,7 @@ def test_what_is_gone_ends_the_run_or_where_clients_come_and_go_is_nothing(tmp_p
 def test_runs_of_other_settings_have_other_files(tmp_path):
     for seed in (0, 1):
         protocol, residuals = made(tmp_path, upload="topk", seed=seed)
-        other = Residuals(tmp_path, protocol.fingerprint)
+        other = ClientState(tmp_path, protocol.fingerprint)
         other.take(1, [0])
         with pytest.raises(ValueError, match="cannot be read"):
             other.read(0)

@@ -13,11 +13,10 @@ from tiny import tiny
 
 from fedpart import ClientError, ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
 from fedpart.engines.executor import Executor
+from fedpart.federated.cohorts import sum_updates
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.bounds import Bound, clip
 from fedpart.updates.errors import LONGEST, brief
-from fedpart.updates.round import sum_updates
-from fedpart.updates.update import Update
+from fedpart.updates.update import Bound, Update, clip
 from simulations.building.experiment import build as build_from
 
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)

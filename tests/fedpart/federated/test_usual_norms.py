@@ -10,11 +10,9 @@ from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
 from fedpart.engines.executor import Executor
-from fedpart.updates.bounds import FREE, PSI, UNIT, Bound, clip
-from fedpart.updates.checks import LARGEST, REACH, largest_change
 from fedpart.updates.stages import Clip, stage_of
-from fedpart.updates.stages.usual import ALARM, NEEDED, UsualNorms
-from fedpart.updates.update import Update
+from fedpart.updates.stages.clip import ALARM, NEEDED, UsualBounds, UsualNorms
+from fedpart.updates.update import FREE, LARGEST, PSI, REACH, UNIT, Bound, Update, clip, largest_change
 from simulations.building.experiment import build as build_from
 from simulations.config.load import load_config
 from simulations.config.shipped import shipped
@@ -24,7 +22,8 @@ ROUNDS = 4
 
 def usual(clip="adaptive", **changes):
     task = Task(chain_net(), transforms=[augmentation()], samples=1)
-    return UsualNorms(Protocol(task, settings(20, clip=clip, chunks=(0.5, 0.3, 0.2), **changes)))
+    kind = UsualNorms if clip is None else UsualBounds
+    return kind(Protocol(task, settings(20, clip=clip, chunks=(0.5, 0.3, 0.2), **changes)))
 
 
 def of(part, *norms):
@@ -49,7 +48,7 @@ def test_engines_agree_to_the_bit(more):
     expected = local(ROUNDS, **config)
     federation, reports = in_workers = local(ROUNDS, workers=2, **config)
     assert_equal_runs(in_workers, expected)
-    assert federation.stage(UsualNorms).state_dict() == expected[0].stage(UsualNorms).state_dict()
+    assert federation.stage(UsualBounds).state_dict() == expected[0].stage(UsualBounds).state_dict()
     assert [one.clipped for one in reports] == [one.clipped for one in expected[1]]
     assert any(report.clipped for report in reports[1:])
     plain, _ = local(ROUNDS, **more)
@@ -66,8 +65,8 @@ def test_a_resumed_run_has_the_bits_and_the_bounds_of_an_undisturbed_one(tmp_pat
     experiment = build(config)
     resumed = Federation(experiment.protocol)
     resumed.load(tmp_path / "run.pt")
-    assert resumed.stage(UsualNorms).bounds() == half.stage(UsualNorms).bounds()
-    assert not any(bound.unit for bound in half.stage(UsualNorms).bounds())
+    assert resumed.stage(UsualBounds).bounds() == half.stage(UsualBounds).bounds()
+    assert not any(bound.unit for bound in half.stage(UsualBounds).bounds())
     after(ROUNDS, resumed, experiment.shards)
     assert torch.equal(resumed.w, expected.w) and torch.equal(resumed.psi, expected.psi)
     for other in (None, {"multiple": 2.0}):
@@ -161,7 +160,7 @@ def test_the_only_client_of_a_part_is_not_believed_at_once():
 
 
 def test_the_usual_norm_is_the_lower_median_of_the_fewest_last_rounds(monkeypatch):
-    monkeypatch.setattr("fedpart.updates.stages.usual.RECENT", 4)
+    monkeypatch.setattr("fedpart.updates.stages.clip.RECENT", 4)
     found = usual({"multiple": 2.0})
     found.total(None, 1, of(1, 1.0, 3.0, 2.0))
     assert found.bounds()[1] == Bound(2 * 2.0) and found.bounds()[2] is UNIT
@@ -228,8 +227,8 @@ def test_clients_computed_together_are_clipped_alike():
     expected, _ = local(ROUNDS, **config)
     federation, _ = local(ROUNDS, execution="vectorised", **config)
     torch.testing.assert_close(federation.w, expected.w, atol=1e-4, rtol=1e-3)
-    for part, rounds in federation.stage(UsualNorms).state_dict()["norms"].items():
-        for mine, theirs in zip(rounds, expected.stage(UsualNorms).state_dict()["norms"][part], strict=True):
+    for part, rounds in federation.stage(UsualBounds).state_dict()["norms"].items():
+        for mine, theirs in zip(rounds, expected.stage(UsualBounds).state_dict()["norms"][part], strict=True):
             assert mine == pytest.approx(theirs, rel=1e-2)
 
 

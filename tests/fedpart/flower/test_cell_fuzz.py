@@ -16,14 +16,11 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fedpart import Protocol, Task
-from fedpart.federated.arrays import npy_bytes
-from fedpart.federated.cohorts import weight_bytes
-from fedpart.federated.wire import Header, encode_update, update_scalars
+from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scalars
 from fedpart.flower.messages import read_reply
-from fedpart.updates.checks import LARGEST
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
-from fedpart.updates.update import Update
+from fedpart.updates.update import LARGEST, Update
 
 COUNT = 750 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 6,000, or FUZZ times it
 CLIENTS = 12
@@ -95,7 +92,7 @@ class Server:
         """The client's ``w`` cut at its cells."""
         held = self.protocol.upload_sizes(client, self.protocol.plan(client, 1))[0]
         item = self.arrays[client]["w"].itemsize
-        ends = np.cumsum([weight_bytes(self.protocol, size) // item for size in held.values()])
+        ends = np.cumsum([self.protocol.bytes_of(size) // item for size in held.values()])
         return np.split(self.arrays[client]["w"], ends[:-1])
 
 

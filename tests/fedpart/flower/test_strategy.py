@@ -14,7 +14,7 @@ from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import cause
 from fedpart.flower.nodes import NodesError
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.workarounds.outside import message_bytes
+from fedpart.flower.workarounds.objects import message_bytes
 
 
 def grid_of(config, **options):

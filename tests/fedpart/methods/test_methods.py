@@ -5,12 +5,15 @@ import inspect
 
 import pytest
 import torch
-from problems import chain_net, settings
+from problems import after, chain_net, settings
 from torch import nn
+from torch.nn import functional as F
 
-from fedpart import ParameterSpace, Protocol, Task
-from fedpart.methods import METHODS, Method
+from fedpart import AffineAugmentation, Dataset, Federation, LocalSettings, ParameterSpace, Protocol, Task
+from fedpart.methods import METHODS, CentralMethod, FederatedMethod
+from fedpart.methods.augerino import Augerino
 from fedpart.methods.base import Schedule
+from fedpart.nn.models import digits_cnn
 
 CAN = {  # federated, centralised, with an evidence of its own
     "augerino": (True, True, False),
@@ -44,17 +47,9 @@ DEFAULTS = {  # of published code, or of the paper, where they have them
 }  # fmt: skip
 
 
-def test_what_a_method_can_do_follows_from_what_it_defines():
+def test_what_a_method_can_do():
     methods = {name: METHODS[name] for name in CAN}
     assert {n: (m.federated, m.centralised, m.estimates) for n, m in methods.items()} == CAN
-
-    class Own(METHODS["laplace"]):
-        centralised = False
-
-        def plan(self, client):
-            return []
-
-    assert (Own.federated, Own.centralised, Own.estimates) == (True, False, True)
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
@@ -71,26 +66,27 @@ def test_a_space_of_all_networks_is_the_one_that_is_partitioned(name):
 
 @pytest.mark.parametrize("name", ["plan", "steps", "feedback", "evidence"])
 def test_what_a_method_does_not_define_it_says(name):
-    class Nothing(Method):
+    class Nothing(FederatedMethod, CentralMethod):
         pass
 
-    arguments = [None] * (len(inspect.signature(getattr(Method, name)).parameters) - 1)
+    arguments = [None] * (len(inspect.signature(getattr(Nothing, name)).parameters) - 1)
     with pytest.raises(TypeError, match=rf"^Nothing .*does not define {name}\(\)\.$"):
         getattr(Nothing(), name)(*arguments)
 
 
 def test_plain_federated_learning_is_what_a_method_does_by_itself():
     protocol = Protocol(Task(chain_net()), settings(3))
-    method, view = Method(), protocol.view(0, 1, protocol.task.psi_space.initial())
+    method, view = FederatedMethod(), protocol.view(0, 1, protocol.task.psi_space.initial())
     assert method.local_psi(view) is view.psi and method.local_settings(view) is view.local
     assert method.architectures(view, 3) == [0, 0, 0]
     assert method.trained_psi(view.task) == view.task.psi_names
-    assert method.proportions([0.7, 0.3]) == (0.7, 0.3) and method.stages(9, 8, 7) == {"trained": 9}
-    assert method.psi_slices(view.task) == [slice(None)]
+    assert method.proportions([0.7, 0.3]) == (0.7, 0.3)
+    assert CentralMethod().stages(9, 8, 7) == {"trained": 9}
+    assert CentralMethod().psi_slices(view.task) == [slice(None)]
     assert not method.tells_clients_apart
     for changed in ("local_psi", "local_settings", "objective"):
-        assert type("Changed", (Method,), {changed: lambda *_: None})().tells_clients_apart
-    assert type("Changed", (Method,), {"held_out": 0.1})().tells_clients_apart
+        assert type("Changed", (FederatedMethod,), {changed: lambda *_: None})().tells_clients_apart
+    assert type("Changed", (FederatedMethod,), {"held_out": 0.1})().tells_clients_apart
 
 
 def view(psi=None):
@@ -121,3 +117,92 @@ def test_psi_is_stepped_every_so_many_iterations():
     schedule = Schedule((0.5, 0.5), 10, 3, learns_psi=True)
     assert [i for i in range(1, 11) if schedule.steps_psi(i)] == [3, 6, 9]
     assert not any(Schedule((1.0,), 10, 3, learns_psi=False).steps_psi(i) for i in range(1, 11))
+
+
+def task(*transforms):
+    torch.manual_seed(0)
+    chosen = transforms or [AffineAugmentation(initial=0.1)]
+    return Task(digits_cnn(input_shape=(1, 8, 8)), transforms=chosen, samples=2)
+
+
+def regulariser(method, prepared, raw):
+    """Value and gradient at raw widths."""
+    psi = prepared.psi_space.initial()
+    psi[:6] = torch.tensor(raw)
+    psi.requires_grad_()
+    value = method.regulariser(prepared, psi)
+    return value.item(), torch.autograd.grad(value, psi)[0]
+
+
+def test_value_and_gradient():
+    method = Augerino(weight=0.02)
+    raw = [0.5, -1.0, 2.0, 0.0, 1.0, -3.0]
+    value, gradient = regulariser(method, method.prepare(task()), raw)
+    leaf = torch.tensor(raw, requires_grad=True)
+    expected = -0.02 * F.softplus(leaf).square().sum().sqrt()
+    expected.backward()
+    assert value == pytest.approx(expected.item(), rel=1e-6)
+    torch.testing.assert_close(gradient[:6], leaf.grad)
+    assert (gradient[6:] == 0).all()
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_safe_switch(place):
+    """Any width of 10 or more switches off the whole term: value and gradient, for all six."""
+    raw = [0.5, -1.0, 2.0, 0.0, 1.0, -3.0]
+    raw[place] = 10.0  # softplus(10) > 10
+    prepared = Augerino().prepare(task())
+    value, gradient = regulariser(Augerino(safe=True), prepared, raw)
+    assert value == 0 and (gradient == 0).all()
+    value, gradient = regulariser(Augerino(safe=False), prepared, raw)
+    assert value < -0.09 and (gradient[:6] < 0).all()
+    raw[place] = 9.99  # softplus(9.99) < 10
+    value, gradient = regulariser(Augerino(safe=True), prepared, raw)
+    assert value < -0.09 and (gradient[:6] < 0).all()
+    assert regulariser(Augerino(limit=9.0), prepared, raw)[0] == 0
+
+
+def test_its_own_family_takes_the_place():
+    original = task(AffineAugmentation("minmax", initial=0.1, align_corners=False, padding="border"))
+    prepared = Augerino(initial=-2.0).prepare(original)
+    transform = prepared.transforms["affine"]
+    assert (transform.family, transform.align_corners, transform.padding) == ("augerino", False, "border")
+    assert transform.range.tolist() == [-2.0] * 6
+    assert original.transforms["affine"].family == "minmax"
+    assert Augerino(family=None).prepare(original).transforms["affine"].family == "minmax"
+    assert Augerino().prepare(original).transforms["affine"].range.tolist() == [0.0] * 6
+
+
+def test_a_start_of_the_tasks_own_is_kept():
+    prepared = Augerino().prepare(task(AffineAugmentation("augerino", initial=-5.0)))
+    assert prepared.transforms["affine"].range.tolist() == [-5.0] * 6
+    prepared = Augerino(initial=1.0).prepare(task(AffineAugmentation("augerino", initial=-5.0)))
+    assert prepared.transforms["affine"].range.tolist() == [1.0] * 6
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_dropout_rates_stay_frozen_and_widths_learn(safe):
+    method = {"method": "augerino", "method_options": {"safe": safe}}
+    federation = Federation(Protocol(task(), settings(3, cohort=2, **method)))
+    assert federation.protocol.partition.chunks == 1
+    before = {name: value.clone() for name, value in federation.psi_tensors().items()}
+    shards = [Dataset(torch.rand(5, 1, 8, 8), torch.arange(5)) for _ in range(3)]
+    after(2, federation, shards)
+    learned = federation.psi_tensors()
+    assert list(before) == ["affine.range", "dropout1.logit", "dropout2.logit", "dropout3.logit"]
+    assert (learned["affine.range"] != before["affine.range"]).all()
+    assert all(torch.equal(learned[f"dropout{i}.logit"], before[f"dropout{i}.logit"]) for i in (1, 2, 3))
+
+
+@pytest.mark.parametrize(("place", "same"), [("server", True), ("training", False)])
+def test_where_a_client_takes_the_gradient_of_psi(place, same):
+    """At the server's weights, however far local training goes; or along its way."""
+    shards = [Dataset(torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6))]
+    method, found = {"method": "augerino", "method_options": {"psi_gradient": place}}, []
+    for rate in (0.01, 1.0):
+        local = LocalSettings(learning_rate=rate, batch_size=2)
+        federation = Federation(Protocol(task(), settings(1, local=local, **method)))
+        after(1, federation, shards)
+        found.append(federation.optimiser_psi.state_dict())
+    assert federation.psi_tensors()["affine.range"].ne(0).all()
+    assert (str(found[0]) == str(found[1])) == same

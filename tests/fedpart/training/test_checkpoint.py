@@ -18,7 +18,7 @@ from places import importing
 from problems import augmentation, chain_net, shards
 
 from fedpart import Federation, LocalSettings, Protocol, Task, federate
-from fedpart.updates.round import CohortSum
+from fedpart.federated.cohorts import CohortSum
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 ROUNDS = 5

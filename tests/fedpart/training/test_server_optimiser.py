@@ -1,15 +1,16 @@
 """The server's Adam: per partition, torch's own, stepped only in rounds with a contributor."""
 
 import copy
+import math
 
 import pytest
 import torch
-from problems import Recorder, chain_net, settings, shards
+from problems import Recorder, chain_net, settings, shards, smooth_net
 
-from fedpart import AdamSettings, Federation, Protocol, Task
+from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
+from fedpart.federated.cohorts import CohortSum
 from fedpart.training.optimisers import SlicedOptimiser
-from fedpart.updates.round import CohortSum
 
 SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
 
@@ -97,3 +98,79 @@ def test_a_round_without_answers_changes_nothing_but_its_number():
     assert federation.round == 3
     assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi)
     assert [int(s["step"]) for s in federation.optimiser.state_dict()] == steps
+
+
+SIZES = [4, 7, 3, 9, 5, 6]
+RATE, LOCAL, BETA = 0.03, 0.5, 0.2
+
+
+def two_rounds(local=LOCAL, **changes):
+    """A federation whose clients all take one step along the gradient of their whole shard, twice."""
+    changes = {"chunks": (0.5, 0.3, 0.2), "server": AdamSettings(RATE), **changes}
+    task = Task(smooth_net(), precision="fp64")
+    federation = Recorder(Protocol(task, settings(len(SIZES), local=LocalSettings(local), **changes)))
+    engine = LocalEngine(federation, shards(SIZES))
+    first = engine.run_round()
+    state = copy.deepcopy([*federation.optimiser.state_dict(), *federation.optimiser_psi.state_dict()])
+    return federation, state, [first, engine.run_round()]
+
+
+@pytest.mark.parametrize("name", ["server", "server_psi"])
+def test_it_is_the_derivative_of_the_second_rounds_loss(name):
+    """By central differences of a run; psi's loss is minus L_ML, by subnetworks that it alone changes."""
+    method = {"server": "fedavg", "server_psi": "partitioned"}[name]
+
+    def loss(rate):
+        _, _, reports = two_rounds(method=method, **{name: AdamSettings(rate)})
+        return reports[1].train_loss if name == "server" else -reports[1].lml
+
+    adam, step = AdamSettings(RATE, hypergradient=BETA), 1e-6
+    federation, state, reports = two_rounds(method=method, **{name: adam})
+    total, place = federation.totals[1], 0 if name == "server" else -1
+    change = -total["deltas"][1] / total["weights"][1] / LOCAL
+    gradient = total["psi"] / total["psi_weight"] if place else change
+    u = adam.direction(state[place])
+    found, numeric = -torch.dot(gradient, u).item(), (loss(RATE + step) - loss(RATE - step)) / (2 * step)
+    assert abs(numeric) > 1e-3 and found == pytest.approx(numeric, rel=1e-6)
+    cosine = -found / (gradient.norm() * u.norm()).item()
+    rates = [RATE, RATE * math.exp(BETA * cosine)]
+    assert [report.server_rates[place] for report in reports] == pytest.approx(rates, rel=1e-6)
+
+
+def test_slices_have_rates_of_their_own_which_the_unit_of_gradients_does_not_change():
+    gradients = torch.randn(4, 2, 7, generator=torch.Generator().manual_seed(0)).double()
+    found = []
+    for scale in (1.0, 1e-20):
+        slices = [slice(0, 7), slice(7, 14)]
+        adam = AdamSettings(0.1, 1e-60, hypergradient=BETA)
+        sliced = SlicedOptimiser(torch.zeros(14).double(), slices, adam)
+        for one, other in gradients:
+            sliced.step(0, one * scale)
+            sliced.step(1, torch.full_like(other, scale))  # always the same: cosines are 1
+        found.append([sliced.rate(0), sliced.rate(1)])
+    assert found[0] == pytest.approx(found[1]) and found[0][0] != pytest.approx(0.1, rel=0.01)
+    assert found[0][1] == pytest.approx(0.1 * 2.718281828459045 ** (3 * BETA))
+    sliced.step(0, torch.zeros(7).double())  # a gradient of zeros says nothing
+    assert sliced.rate(0) == found[1][0]
+
+
+def test_a_run_that_is_resumed_goes_on_with_the_learned_rates(tmp_path):
+    def run(rounds, hypergradient=BETA, **keywords):
+        server, local = AdamSettings(RATE, hypergradient=hypergradient), LocalSettings(batch_size=4)
+        fixed = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "server": server, "local": local}
+        return federate(Task(chain_net()), shards(SIZES), rounds=rounds, **fixed, **keywords)
+
+    whole, off, path = run(4), run(4, 0.0), tmp_path / "run.pt"
+    run(2, checkpoint=path)
+    resumed = run(4, checkpoint=path, resume=True)
+    assert torch.equal(resumed.state.w, whole.state.w) and not torch.equal(off.state.w, whole.state.w)
+    assert [one.server_rates for one in resumed.metrics] == [one.server_rates for one in whole.metrics[2:]]
+    assert off.metrics[3].server_rates is None and "log_rate" not in off.state.optimiser.state_dict()[0]
+
+
+def test_two_rounds_cannot_tell_the_clients_rate():
+    """Adam undoes a factor on all changes, so where clients take one step their rate changes nothing."""
+    adam = AdamSettings(RATE, eps=1e-300, hypergradient=BETA)
+    one, ten = (two_rounds(local, server=adam)[0] for local in (LOCAL, 10 * LOCAL))
+    torch.testing.assert_close(one.w, ten.w, rtol=0, atol=1e-13)
+    assert (one.totals[1]["deltas"][3] * 10).allclose(ten.totals[1]["deltas"][3])

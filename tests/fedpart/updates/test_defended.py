@@ -7,13 +7,12 @@ import torch
 from problems import after, augmentation, chain_net, settings, shards
 
 from fedpart import Federation, Protocol, Task
+from fedpart.federated.cohorts import CohortSum
 from fedpart.randomness.streams import generator
-from fedpart.updates.bounds import UNIT, Bound
 from fedpart.updates.defences import DEFENCES
-from fedpart.updates.round import CohortSum
-from fedpart.updates.stages import RobustSum, UsualNorms
+from fedpart.updates.stages import RobustSum, UsualBounds
 from fedpart.updates.stages.defence import Defended
-from fedpart.updates.update import Update
+from fedpart.updates.update import UNIT, Bound, Update
 
 
 def made(name, bucket=1, seed=0, **options):
@@ -157,9 +156,9 @@ def test_usual_norms_that_are_never_reached_change_no_bit_of_a_defended_run():
     plain.load_state_dict(bound.state_dict())
     run(5, plain), run(5, bound)
     assert torch.equal(plain.w, bound.w) and torch.equal(plain.psi, bound.psi)
-    assert bound.stage(UsualNorms).bounds()[1].norm > 0 and bound.stage(UsualNorms).clipped == []
+    assert bound.stage(UsualBounds).bounds()[1].norm > 0 and bound.stage(UsualBounds).clipped == []
     tight = run(4, clip={"multiple": 0.1})
-    assert tight.stage(UsualNorms).clipped == tight.protocol.cohort(4)
+    assert tight.stage(UsualBounds).clipped == tight.protocol.cohort(4)
 
 
 def test_trim_is_short_for_the_defence_of_that_name():

@@ -6,9 +6,10 @@ from problems import chain_net, nothing, settings
 
 from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
+from fedpart.federated.cohorts import BLOCKS, CohortSum, aggregate, blocks, sum_updates, tally
 from fedpart.federated.wire import encode_update
-from fedpart.updates import checks
-from fedpart.updates.round import BLOCKS, CohortSum, aggregate, blocks, sum_updates
+from fedpart.updates import update as updates
+from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped
 from fedpart.updates.update import Update
 
 SIZES = (4, 3, 2)
@@ -24,7 +25,7 @@ def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale
 
 
 def validate(answer, asked=ASKED, psi=2, dtype=torch.float32):
-    checks.validate(answer, asked, psi, dtype, max_examples=100)
+    updates.validate(answer, asked, psi, dtype, max_examples=100)
 
 
 def test_a_good_update_is_accepted():
@@ -71,7 +72,7 @@ def borrowed(updates):
 )
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 11])
 def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, monkeypatch):
-    monkeypatch.setattr("fedpart.updates.round.BLOCKS", 8)
+    monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", 8)
     cohort = 23
     own = terms(cohort, missing)
     expected = aggregate(range(cohort), own.__getitem__)
@@ -116,7 +117,7 @@ def test_averages_by_hand(weighting):
         deltas = {j: torch.full((sizes[j - 1],), 10.0 * k) for j in range(k, 4)}
         psi = torch.full((p,), float(k)) if k > 1 else None
         clients.append(Update(deltas, psi, examples=examples, loss=float(k)))
-    terms = [federation.protocol.term(c, one, nothing())[0] for c, one in enumerate(clients)]
+    terms = [federation.protocol.term(one, nothing())[0] for c, one in enumerate(clients)]
     total = sum_updates(terms)
     federation.step(CohortSum(total=total))
 
@@ -135,3 +136,37 @@ def test_an_upload_is_one_vector():
     answer = update()
     sent = torch.from_numpy(encode_update(answer)["w"])
     assert torch.equal(sent, torch.cat([answer.deltas[2], answer.deltas[3]]))
+
+
+def test_what_reports_list_of_a_client_that_is_left_out():
+    refused = ClientError.refused(3, 2, Refusal("size", "w_1 is too long"))
+    says = "The update of client 3 in round 2 was refused: w_1 is too long."
+    assert skipped(3, refused) == {"client": 3, "category": "size", "reason": says}
+    failed = {"client": 1, "category": "client_error", "reason": "no labels"}
+    assert skipped(1, ValueError("no\nlabels")) == failed
+    silent = skipped(4, ClientError.silent(4, 5))
+    assert silent["category"] == "no_answer" and "Client 4 did not answer in round 5" in silent["reason"]
+    assert ClientError("x").category == "client_error"
+
+
+@pytest.mark.parametrize(("round", "when"), [(None, ""), (7, " in round 7")])
+def test_a_failure_names_client_round_and_cause(round, when):
+    error = ClientError.of(2, round, ValueError("a\n  b"))
+    assert str(error) == f"Client 2 failed{when}: ValueError: a b"
+
+
+def test_a_sentence_is_cut_at_its_longest():
+    assert brief("a" * LONGEST) == "a" * LONGEST
+    assert brief("a" * (LONGEST + 1)) == "a" * (LONGEST - 3) + "..."
+    assert brief(" a\tb\x00c\n") == "a b c"
+    hidden = brief(" " * 2 * LONGEST + "b")
+    assert hidden == "", "what lies far behind is not looked at"
+    assert brief(" " * (2 * LONGEST - 1) + "bc") == "b"
+
+
+def test_who_is_taken_and_how_often_each_category_occurs():
+    skips = [{"client": c, "category": kind} for c, kind in ((4, "size"), (1, "late"), (9, "size"))]
+    assert CohortSum([1, 2, 4, 7], skipped=skips).taken == [2, 7]
+    counts = tally(skips, ["dtype", "late"])
+    assert list(counts.items()) == [("dtype", 1), ("late", 2), ("size", 2)]
+    assert tally([]) == {}

@@ -8,9 +8,9 @@ import torch
 from problems import chain_net, settings
 
 from fedpart import Federation, Protocol, Task
-from fedpart.updates.checks import validate
+from fedpart.updates.defences import DEFENCES
 from fedpart.updates.errors import LONGEST, ClientError, Refusal
-from fedpart.updates.update import Update
+from fedpart.updates.update import Update, validate
 
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
 
@@ -94,3 +94,19 @@ def test_what_a_refusal_quotes_of_an_upload_is_cut():
     assert len(str(refusal)) == LONGEST and str(refusal).startswith("its examples are [1099511627776, ")
     for error in (ClientError.refused(3, 1, refusal), ClientError.of(3, 1, ValueError("9" * 10**5))):
         assert len(str(error)) < LONGEST + 100 and "\n" not in str(error)
+
+
+BAD = [
+    ("trim", {"share": 0.0}, "above 0 and below 0.5, got 0.0"),
+    ("krum", {"share": 0.5}, "above 0 and below 0.5, got 0.5"),
+    ("geometric", {"smoothing": 0.0}, "smoothing of the defence 'geometric' is above 0"),
+    ("centred", {"radius": 0.0}, "radius of the defence 'centred' is above 0, or null"),
+    ("centred", {"reach": 0.5}, "reach of the defence 'centred' is at least 1, or null"),
+    ("centred", {"momentum": 1.0}, "momentum of the defence 'centred' is from 0 to below 1"),
+]
+
+
+def test_options_that_make_no_sense():
+    refusals.check(
+        (f"{name} {options}", partial(DEFENCES.make, name, options), says) for name, options, says in BAD
+    )

@@ -8,7 +8,7 @@ from tiny import tiny, tiny_file, tiny_training
 from torch import nn
 
 import fedpart
-from fedpart.training import saved
+from fedpart.training import result as saved
 from simulations.building.data import load_data
 from simulations.building.experiment import build
 from simulations.building.task import build_task

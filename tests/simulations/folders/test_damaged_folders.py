@@ -156,7 +156,7 @@ def resumed() -> Any:
 
 
 def least_epsilon() -> float:
-    from fedpart.updates.accountant import epsilon, renyi
+    from fedpart.updates.ledger import epsilon, renyi
 
     return epsilon(renyi(0.5, 1.0), 4, 1e-3)
 

@@ -17,7 +17,7 @@ from fedpart import ClientError, Federation
 from fedpart.engines import LocalEngine, local_engine
 from fedpart.flower.messages import instruction, state_record
 from fedpart.flower.strategy import FedPart
-from fedpart.flower.workarounds.outside import claim_identity, message_bytes
+from fedpart.flower.workarounds.objects import claim_identity, message_bytes
 from simulations.building.experiment import build as build_experiment
 from simulations.config.load import ExperimentConfig
 from simulations.ray.actor import FIRST_NODE, pack, unpack

@@ -18,7 +18,7 @@ from rich.console import Console
 from tiny import same_run, tiny, tiny_file
 from typer.testing import CliRunner
 
-from fedpart.methods.fedavg import FedAvg
+from fedpart.methods.plain import FedAvg
 from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.errors import DiskFull

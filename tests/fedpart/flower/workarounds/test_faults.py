@@ -40,8 +40,7 @@ from uvicorn.server import ServerState
 from benchmarks.checks.hostile_node import broad
 from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.door import SERVER
-from fedpart.flower.workarounds.objects import RECORD_BYTES
-from fedpart.flower.workarounds.outside import RUN_ID, claim_identity
+from fedpart.flower.workarounds.objects import RECORD_BYTES, RUN_ID, claim_identity
 from fedpart.flower.workarounds.superlink import admit_operator
 
 PATIENCE = 300  # seconds, for what takes a few where nothing else runs

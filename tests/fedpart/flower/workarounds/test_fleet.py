@@ -14,8 +14,7 @@ from superlink_state import SuperLink
 
 from benchmarks.checks.hostile_node import broad, deep
 from fedpart.flower.workarounds.fleet import DEPTH, MOST, PUSHES, Pushes, guard_pushes
-from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE
-from fedpart.flower.workarounds.outside import claim_identity
+from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE, claim_identity
 
 NODE, ROOT = 7, "ab" * 32
 

@@ -4,10 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import psutil
 import pytest
+
+from fedpart.flower.workarounds.protocol import ApiCalls
 
 PATIENCE = 120.0
 FORWARDING = "superlink", "supernode", "executor", "workers"
@@ -53,3 +57,63 @@ def test_flowers_executor_ends_when_ours_is_killed():
         ours.wait()
     gone, _ = psutil.wait_procs(children, timeout=PATIENCE)
     assert gone == children
+
+
+PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+NO_PROXIES = ("NO_PROXY", "no_proxy")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A port that answers every call with an empty message, and the paths that it was asked for."""
+    asked = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    for name in (*PROXIES, *NO_PROXIES):
+        monkeypatch.delenv(name, raising=False)
+    with HTTPServer(("127.0.0.1", 0), Answer) as here:
+        threading.Thread(target=here.serve_forever, daemon=True).start()
+        yield here.server_port, asked
+        here.shutdown()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST"])
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+def test_no_proxy_is_asked_for_this_machine(host, proxy, server, monkeypatch):
+    for name in PROXIES:
+        monkeypatch.setenv(name, proxy)
+    address = f"{host}:{server[0]}"
+    ApiCalls("control", address, None, dict, insecure=True)("ListNodes")
+    assert server[1] == ["/v1/control/list-nodes"]
+
+
+def test_a_proxy_is_asked_for_another_machine(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server[0]}")
+    ApiCalls("control", "link.example:9093", None, dict, insecure=True)("ListNodes")
+    assert server[1] == ["http://link.example:9093/v1/control/list-nodes"]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, "127.0.0.1,localhost,::1"),
+        ({"NO_PROXY": "my.example"}, "my.example,127.0.0.1,localhost,::1"),
+        ({"no_proxy": "localhost,b.example", "NO_PROXY": "a.example"}, "localhost,b.example,127.0.0.1,::1"),
+        ({"NO_PROXY": "*", "no_proxy": "*"}, "*"),
+    ],
+)
+def test_processes_that_are_started_ask_no_proxy_either(given, found):
+    plain = {name: value for name, value in os.environ.items() if name not in NO_PROXIES}
+    code = "import os, fedpart.flower.environment; print(os.environ['NO_PROXY'], os.environ['no_proxy'])"
+    printed = subprocess.run([sys.executable, "-c", code], env=plain | given, capture_output=True, text=True)
+    assert printed.stdout.split() == [found, found]

@@ -12,7 +12,7 @@ from flwr.supernode import start_client_internal
 from one_message import REQUEST, OneMessage, receive_until_the_run_ends
 
 from fedpart.flower.workarounds import supernode
-from fedpart.flower.workarounds.outside import RUN_ID
+from fedpart.flower.workarounds.objects import RUN_ID
 from fedpart.flower.workarounds.protocol import SHARE, SHORTEST, pause
 from fedpart.flower.workarounds.supernode import State, acquire_task, look_more_often, tell_refusal
 

@@ -9,8 +9,8 @@ from problems import Gain, Shift, augmentation, chain_net, shard
 from torch import nn
 
 from fedpart import Batch, Task
-from fedpart.methods.evidence.kfac import Kfac
-from fedpart.methods.evidence.layers import parts_of
+from fedpart.methods.evidence.estimate import parts_of
+from fedpart.methods.evidence.estimates import Kfac
 from fedpart.nn.likelihoods import Gaussian
 from fedpart.randomness.noise import Noise
 

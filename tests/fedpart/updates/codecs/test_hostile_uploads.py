@@ -11,8 +11,7 @@ from problems import Gain, nothing, settings
 from torch import nn
 
 from fedpart import Protocol, Task
-from fedpart.federated.arrays import npy_bytes
-from fedpart.federated.wire import Header, encode_update, update_scalars
+from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scalars
 from fedpart.flower.messages import read_reply
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal

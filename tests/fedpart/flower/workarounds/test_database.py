@@ -1,13 +1,52 @@
-"""The parts of an object are those that its own head says, whoever has announced others."""
+"""What is put right in the SuperLink's database: parts of objects, messages that got lost, tokens."""
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+import sqlalchemy
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.corestate import sql_corestate
 from flwr.supercore.inflatable.inflatable_object import get_object_tree, iterate_object_tree
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.supercore.state.schema.linkstate_models import LinkStateBase
+from flwr.supercore.state.schema.objectstore_models import ObjectStoreBase
+from sqlalchemy import create_engine
+from superlink_state import SuperLink
 
-from fedpart.flower.workarounds.parts import check_children, correct
+from fedpart.flower.workarounds.database import check_children, correct, hide_from_database, redeliver
+from fedpart.flower.workarounds.objects import claim_identity
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def test_what_was_on_its_way_is_sent_again(tmp_path):
+    """Unconfirmed and delivered before the start; not what is answered, confirmed, waiting or newer."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'state.db'}")
+    for base in (LinkStateBase, ObjectStoreBase):
+        base.metadata.create_all(engine)
+    early, late = ((START + timedelta(seconds=s)).isoformat() for s in (-1, 1))
+    messages = {"lost": early, "answered": early, "confirmed": early, "waiting": "", "new": late}
+    replies = {"to lost reply": early, "to answered": "", "to confirmed": early}
+    tables = {**LinkStateBase.metadata.tables, **ObjectStoreBase.metadata.tables}
+    with engine.begin() as connection:
+        for name, times in (("message_ins", messages), ("message_res", replies)):
+            for id, delivered in times.items():
+                answered = id.partition(" ")[2]
+                row = {"message_id": id, "delivered_at": delivered, "reply_to_message_id": answered}
+                connection.execute(sqlalchemy.insert(tables[name]).values(row))
+        for id in ("lost", "answered", "waiting", "new", "to lost reply", "to answered"):
+            connection.execute(sqlalchemy.insert(tables["objects"]).values(object_id=id))
+    assert redeliver(tmp_path / "state.db", START) == 2
+    with closing(engine.connect()) as connection:
+        for name, times in (("message_ins", messages), ("message_res", replies)):
+            wanted = sqlalchemy.select(tables[name].c.message_id, tables[name].c.delivered_at)
+            found = dict(connection.execute(wanted).all())
+            assert found == {**times, **{id: "" for id in times if id in ("lost", "to lost reply")}}
+    assert redeliver(tmp_path / "state.db", START) == 0
 
 
 @pytest.fixture
@@ -85,3 +124,20 @@ def test_an_object_whose_head_nobody_believes_is_refused(store):
     with pytest.raises(ValueError, match="not the one of that name"):
         check_children(PushObjectRequest(object_id=record.object_id, object_content=other), store, 10)
     assert store.get_object_tree(record.object_id) == get_object_tree(record)
+
+
+def test_a_database_has_digests_of_tokens(tmp_path, monkeypatch):
+    state = sql_corestate.SqlCoreState
+    for name in ("claim_task", "get_task_by_token"):
+        monkeypatch.setattr(state, name, getattr(state, name))
+    monkeypatch.setattr(sql_corestate, "secrets", sql_corestate.secrets)
+    hide_from_database()
+    link = SuperLink(tmp_path)
+    claim_identity()
+    task = link.state.create_task(TaskType.CLIENT_APP, link.run, "hash")
+    token = link.state.claim_task(task)
+    assert token and link.state.claim_task(task) is None
+    assert link.state.get_task_by_token(token).task_id == task
+    assert link.state.get_task_by_token("another") is None
+    files = list(tmp_path.glob("state.db*"))
+    assert files and not any(token.encode() in file.read_bytes() for file in files)

@@ -1,4 +1,4 @@
-"""fp16: numbers of 16 bits, 11 of them significant, up to 65,504."""
+"""Narrower numbers: fp16 and bf16."""
 
 import torch
 
@@ -11,3 +11,11 @@ class HalfPrecision(Narrow):
 
     def __init__(self) -> None:
         super().__init__(torch.float16)
+
+
+@CODECS.register("bf16")
+class BrainFloat(Narrow):
+    """An error of 2^-8 of a number, small or large."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.bfloat16)

@@ -1,11 +1,25 @@
-"""The trimmed mean (Yin et al. 2018): each coordinate without its largest and smallest values."""
+"""Coordinate by coordinate: the median and the trimmed mean (Yin et al. 2018)."""
 
 import math
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from fedpart.updates.defences.base import DEFENCES, Defence, check_share, without_extremes
+from fedpart.updates.defences.base import DEFENCES, Defence, check_share, median, without_extremes
+
+
+@DEFENCES.register("median")
+class Median(Defence):
+    """The value in the middle; of an even number of clients the mean of the two in the middle."""
+
+    by_coordinate = True
+
+    def bears(self, clients: int) -> int:
+        """See :meth:`.Defence.bears`: less than half."""
+        return (clients - 1) // 2
+
+    def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
+        return median(values)
 
 
 @DEFENCES.register("trim")

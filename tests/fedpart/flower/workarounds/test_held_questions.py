@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from flwr.proto.message_pb2 import ObjectTree
 
-from fedpart.flower.workarounds import holding
-from fedpart.flower.workarounds.holding import Arrivals, announcing, for_servers, whose
+from fedpart.flower.workarounds import superlink
+from fedpart.flower.workarounds.superlink import Arrivals, announcing, for_servers, whose
 
 NODE, SERVER = (7, 0), (1, 99)
 
@@ -22,7 +22,7 @@ def tree(id, *parts):
 
 @pytest.fixture
 def arrivals(monkeypatch):
-    monkeypatch.setattr(holding, "HOLD_SECONDS", 0.01)
+    monkeypatch.setattr(superlink, "HOLD_SECONDS", 0.01)
     return Arrivals()
 
 
@@ -54,7 +54,7 @@ def test_a_node_is_not_answered_while_a_part_of_its_message_is_on_its_way(arriva
     arrivals.came("part")
     assert arrivals.wait(NODE)
     assert not arrivals.wait((8, 0))
-    monkeypatch.setattr(holding, "PARTS_SECONDS", 0.0)  # its sender has gone
+    monkeypatch.setattr(superlink, "PARTS_SECONDS", 0.0)  # its sender has gone
     assert arrivals.wait((8, 0))
 
 
@@ -66,7 +66,7 @@ def test_a_part_of_two_messages_comes_once(arrivals):
 
 
 def test_what_comes_ends_the_waiting(arrivals, monkeypatch):
-    monkeypatch.setattr(holding, "HOLD_SECONDS", 600.0)
+    monkeypatch.setattr(superlink, "HOLD_SECONDS", 600.0)
     found = []
     arrivals.announced([(message("a", 7), tree("a")), (message("b", 1), tree("b"))])
     for who in (NODE, SERVER):
@@ -81,8 +81,8 @@ def test_what_comes_ends_the_waiting(arrivals, monkeypatch):
 
 
 def test_beyond_some_questions_nobody_waits_and_a_node_waits_once(arrivals, monkeypatch):
-    monkeypatch.setattr(holding, "HOLD_SECONDS", 600.0)
-    monkeypatch.setattr(holding, "MOST_HELD", 2)
+    monkeypatch.setattr(superlink, "HOLD_SECONDS", 600.0)
+    monkeypatch.setattr(superlink, "MOST_HELD", 2)
 
     def asks(who):
         thread = threading.Thread(target=arrivals.wait, args=(who,), daemon=True)

@@ -1,4 +1,4 @@
-"""Residuals: what an upload codec has lost of clients' changes, kept for their next ones (error feedback)."""
+"""ClientState: what a client keeps from one round for its next ones, by client and round, on every engine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from fedpart.training.files import read_tensors, replace
 NONE = (0, 0, 0)  # versions of a client of which nothing has been taken
 
 
-class Residuals:
-    """Files of clients, one for each round that has left one, for whoever computes the client.
+class ClientState:
+    """Files of tensors, one for each client and round that has left one, for whoever computes the client.
 
+    Today what an upload codec loses of a client's changes is kept so (error feedback).
     A client writes what its round leaves before anybody knows whether its update will be taken. So the server
     says from which round's file it begins: of the last round in which it has taken the client's update. After
     a reply that was not taken that is an older one, and so it is in a run that was killed and goes on from a
@@ -35,9 +36,9 @@ class Residuals:
         self.folder, self.run = folder, run
         self.versions: dict[int, tuple[int, ...]] = {}
 
-    def of(self, clients: Iterable[int]) -> Residuals:
+    def of(self, clients: Iterable[int]) -> ClientState:
         """For these clients alone, to be sent to whoever computes them."""
-        found = Residuals(self.folder, self.run)
+        found = ClientState(self.folder, self.run)
         found.versions = {client: self.versions.get(client, NONE) for client in clients}
         return found
 
@@ -51,11 +52,7 @@ class Residuals:
         self.versions = {client: (now, now, last) for client, (now, last, _) in self.versions.items()}
 
     def read(self, client: int) -> dict[int, Tensor]:
-        """What the client begins from: per partition j ``[size_j]``; empty: nothing has been left.
-
-        Raises:
-            ValueError: it is not there, damaged, or of another client or round.
-        """
+        """What the client begins from, tensors by whole numbers (cells); empty: nothing has been left."""
         round = self.versions.get(client, NONE)[0]
         if round == 0:
             return {}
@@ -73,11 +70,7 @@ class Residuals:
         return found
 
     def write(self, client: int, round: int, left: dict[int, Tensor]) -> None:
-        """Keep what ``round`` leaves, in the form of :meth:`read`.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Keep what ``round`` leaves, in the form of :meth:`read`."""
         file = self._file(client, round)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, file.parent.parent, file.parent):

@@ -1,18 +1,24 @@
-"""HeteroFL (Diao et al. 2021): clients with networks of nested widths, and a loss of their own classes."""
+"""Clients with networks of nested widths: HeteroFL, FedRolex and FjORD."""
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedpart.methods.base import METHODS, ClientView, check_logits
-from fedpart.methods.fedavg import FedAvg
+from fedpart.methods.plain import FedAvg
+from fedpart.partition.nodes import rolled
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
+from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
+from fedpart.training.optimisers import SGDSettings
 from fedpart.training.settings import RunSettings
+from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 from fedpart.updates.update import Update
 
@@ -122,3 +128,112 @@ def _rows(space: ParameterSpace) -> Tensor:
             rows = torch.arange(1, entry.shape[0] + 1).repeat_interleave(entry.size // entry.shape[0])
             found[entry.offset : entry.offset + entry.size] = rows
     return found
+
+
+@METHODS.register("fedrolex")
+class FedRolex(FedAvg):
+    """FedAvg over ``architectures`` whose windows begin at unit t after t steps, and wrap around.
+
+    Here the units move, and not the window: after each round the server rolls every layer's units by one,
+    which changes nothing about the network but which of them come first. So the round is HeteroFL's. Adam's
+    state belongs to cells, whose units change, so the server steps by SGD.
+
+    Raises:
+        ValueError: the server has another optimiser, answers of earlier rounds count, or the order of the
+            network's layers is not known.
+    """
+
+    _moved: Tensor
+
+    def partition(
+        self,
+        task: Task,
+        chunks: tuple[float, ...],
+        settings: RunSettings,
+        space: ParameterSpace | None = None,
+    ) -> Partition:
+        server = getattr(settings, "server", None)
+        if not isinstance(server, SGDSettings) or server.momentum:
+            raise ValueError(
+                "fedrolex moves units between rounds, which Adam's state and momentum cannot follow; set "
+                "server: {name: sgd, learning_rate: 1.0}, in Python SGDSettings(1.0)."
+            )
+        if getattr(settings, "aggregation", "") == "buffered" or getattr(settings, "error_feedback", False):
+            raise ValueError(
+                "fedrolex moves units between rounds, which what clients found in earlier ones cannot "
+                "follow; leave aggregation: buffered and error_feedback out."
+            )
+        if space is not None:
+            raise ValueError(
+                "fedrolex moves the units of plain layers, which networks with numbers of their own cannot "
+                "follow; leave sharing and private parameters out."
+            )
+        found = super().partition(task, chunks, settings)
+        self._moved = rolled(found.space, task.module, settings.chain)
+        return found
+
+    def combine(self, state: ModelState, total: Update) -> None:
+        super().combine(state, total)
+        own = state.partition.subnetwork(state.w, 1)
+        state.w.copy_(state.partition.take(own[self._moved.to(own.device)], 1, 1))
+
+
+@METHODS.register("fjord")
+class FjORD(FedAvg):
+    """FedAvg over ``architectures``: each local step trains one of those that are parts of the client's.
+
+    Every size that the client's device can compute is drawn equally often, its own included.
+
+    Args:
+        distil: each local step trains the client's whole network on the labels, and the part that is drawn,
+            if it is another, on the whole one's probabilities at the step's beginning, which are constants
+            there (the paper's self-distillation). The step goes along the sum of both gradients, and the
+            loss that clients tell is the sum of both losses.
+        augment: see :class:`.Plain`.
+
+    Raises:
+        ValueError: ``distil`` for targets that are no classes.
+    """
+
+    def __init__(self, distil: bool = False, augment: bool = False) -> None:
+        super().__init__(augment)
+        self.distil = distil
+
+    def prepare(self, task: Task) -> Task:
+        if self.distil:
+            check_logits(task, "distil trains on probabilities")
+        return super().prepare(task)
+
+    def architectures(self, client: ClientView, steps: int) -> list[int]:
+        if self.distil:
+            return [client.parts[0]] * steps
+        return [client.parts[drawn] for drawn in _rng(client).integers(len(client.parts), size=steps)]
+
+    def objective(self, client: ClientView, targets: Callable[[], Tree]) -> Objective:
+        return _Distilled(client) if self.distil and len(client.parts) > 1 else self.loss
+
+
+class _Distilled:
+    """The loss of the whole network, and of a part that is drawn anew every time it is called."""
+
+    def __init__(self, client: ClientView) -> None:
+        self._client, self._rng = client, _rng(client)
+
+    def __call__(
+        self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+    ) -> Tensor:
+        predicted = task.predict(w, psi, batch, noise, True)
+        loss = predicted.nll.mean()
+        size = self._client.parts[int(self._rng.integers(len(self._client.parts)))]
+        if size == self._client.parts[0]:
+            return loss
+        part = self._client.tasks[size]
+        shapes = {name: parameter.shape for name, parameter in part.module.named_parameters()}
+        corners = {name: w[name][tuple(map(slice, shape))] for name, shape in shapes.items() if name in w}
+        learned = part.outputs(corners, psi, batch.inputs, noise)
+        return loss + F.cross_entropy(learned, predicted.outputs.detach().softmax(1))
+
+
+def _rng(client: ClientView) -> np.random.Generator:
+    """Of the sizes that are drawn in a round."""
+    return generator(client.seed, "fjord", client.number, client.round)
