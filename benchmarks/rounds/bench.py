@@ -117,10 +117,6 @@ def run(
     """Time a round of each workload on each engine: names separated by commas, None for the usual ones.
 
     The usual workload is W1, and D1 for engines that run no other.
-
-    Raises:
-        ConfigError: an unknown name, or what cannot be timed or written.
-        RunError: an engine failed.
     """
     names = list(USUAL) if engines is None else _names(engines, ENGINES, "engine")
     usual = "D1" if all(ENGINES[name].deployed for name in names) else "W1"

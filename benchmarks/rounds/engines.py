@@ -77,11 +77,7 @@ def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> s
 
 
 def check_any(engines: Sequence[str], workloads: Sequence[Workload], pfl_python: Path | None) -> None:
-    """Refuse engines and workloads of which no pair can run.
-
-    Raises:
-        ConfigError: one sentence, which says what each engine that does not run everything runs.
-    """
+    """Refuse engines and workloads of which no pair can run."""
     if any(
         left_out(ENGINES[name], workload, pfl_python) is None for name in engines for workload in workloads
     ):

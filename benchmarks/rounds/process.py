@@ -27,11 +27,7 @@ class EngineProcess:
         self._process, self._errors = process, errors
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request.
-
-        Raises:
-            RunError: the process has ended; quotes the last line that it wrote.
-        """
+        """The answer to one request."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")

@@ -77,11 +77,7 @@ def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
 
 
 def check_file(file: Path) -> None:
-    """Refuse what :func:`write` could not write.
-
-    Raises:
-        ConfigError: one sentence.
-    """
+    """Refuse what :func:`write` could not write."""
     with _writing(file):
         if file.exists() and not file.is_file():
             raise OSError(errno.EINVAL, "it is no regular file")
@@ -89,11 +85,7 @@ def check_file(file: Path) -> None:
 
 
 def write(found: Sequence[Row], file: Path) -> None:
-    """A line of JSON for each row, in place of what was in the file.
-
-    Raises:
-        ConfigError: it cannot be written, and is as it was; one sentence.
-    """
+    """A line of JSON for each row, in place of what was in the file."""
     lines = "".join(json.dumps(row) + "\n" for row in found)
     with _writing(file):
         replace(file.resolve(), lambda opened: opened.write(lines.encode()))

@@ -8,11 +8,7 @@ from simulations.attacks.base import ATTACKS, Attack
 
 @ATTACKS.register("labels")
 class Labels(Attack):
-    """Class y is called K - 1 - y, in training and for psi.
-
-    Raises:
-        ValueError: the targets are not labels.
-    """
+    """Class y is called K - 1 - y, in training and for psi."""
 
     def shard(self, shard: Dataset, classes: int) -> Dataset:
         """See :meth:`.Attack.shard`."""

@@ -13,18 +13,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def built(builder: Callable[..., Any], options: Mapping[str, Any], what: str, key: str, **given: Any) -> Any:
-    """What ``builder(**given, **options)`` returns.
-
-    Args:
-        builder: a class or a function.
-        options: from the configuration; held to the types that ``builder`` declares, as far as it does.
-        what: the builder in messages, as in "the model 'mlp'".
-        key: of the configuration, the section that ``options`` is.
-        given: further arguments.
-
-    Raises:
-        ValueError: an option is unknown, missing, of a wrong type, or not one that the builder can use.
-    """
+    """What ``builder(**given, **options)`` returns."""
     check_options(builder, {**given, **options}, what)
     check_types(builder, options, what, key)
     for name, parameter in _parameters(builder).items():
@@ -44,9 +33,6 @@ def check_types(
 
     Args:
         names: whether a number or a truth value may stand where a text is declared, as names in YAML do.
-
-    Raises:
-        ValueError: names the option, and what it should be.
     """
     for name, parameter in _parameters(builder).items():
         value = options.get(name, parameter.default)
@@ -57,11 +43,7 @@ def check_types(
 
 
 def check_shape(builder: Callable[..., Any], shape: Any, what: str) -> None:
-    """Refuse inputs of another kind than ``builder`` declares to take as its ``input_shape``.
-
-    Raises:
-        ValueError: says what it takes.
-    """
+    """Refuse inputs of another kind than ``builder`` declares to take as its ``input_shape``."""
     parameter = _parameters(builder).get("input_shape")
     if parameter is not None and misfit(parameter, shape):
         raise ValueError(

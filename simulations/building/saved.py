@@ -14,12 +14,7 @@ from simulations.folders.contents import STATE, read_state, read_summary
 
 
 def saved_psi(folder: str | Path, task: Task) -> Tensor:
-    """The hyperparameters that a finished run found, ``[P]`` as ``task`` orders them.
-
-    Raises:
-        ValueError: the folder holds no finished run, its file is damaged, or its hyperparameters are not
-            those of ``task``.
-    """
+    """The hyperparameters that a finished run found, ``[P]`` as ``task`` orders them."""
     return _psi(task, folder, _saved(folder, "psi"))
 
 
@@ -27,9 +22,6 @@ def load_saved(state: ModelState, folder: str | Path) -> None:
     """Give a state the weights of the full network and the psi of a finished run.
 
     It can be evaluated, and its :meth:`module` taken; it cannot go on, for it has no optimisers' moments.
-
-    Raises:
-        ValueError: as :func:`saved_psi`, of the weights as well.
     """
     partition = state.partition
     space, chunks = partition.space, partition.chunks

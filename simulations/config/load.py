@@ -26,9 +26,6 @@ def load_config(
 
     The values of settings are YAML. A relative ``data_dir``, ``code_dir``, ``psi_from`` or ``devices.trace``
     is taken from the current folder and made absolute. ``kind`` is what the file must describe.
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, or a key or value does not fit; one sentence.
     """
     data, files = read_extended(Path(path))
     return with_overrides(data, overrides, told(files), kind, files)
@@ -67,11 +64,7 @@ def with_overrides(
 
 
 def with_values(config: AnyConfig, values: Mapping[str, Any], source: str) -> AnyConfig:
-    """``config`` with other values of some keys, such as ``local.epochs``; ``source`` is for messages.
-
-    Raises:
-        ConfigError: see :meth:`.Config.from_dict`.
-    """
+    """``config`` with other values of some keys, such as ``local.epochs``; ``source`` is for messages."""
     data = config.resolved()
     for key, value in values.items():
         apply_override(data, f"{key}={json.dumps(value)}")

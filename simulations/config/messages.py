@@ -25,11 +25,7 @@ def named(known: Mapping[str, Any], kind: str = "name") -> Any:
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
-    """Refuse keyword arguments that ``function`` does not take.
-
-    Raises:
-        ValueError: names the nearest one.
-    """
+    """Refuse keyword arguments that ``function`` does not take."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

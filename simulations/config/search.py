@@ -41,15 +41,7 @@ class Domain:
 
 
 def domain_of(key: str, given: Any) -> Domain:
-    """What a key may be.
-
-    Args:
-        key: named in messages.
-        given: ``[low, high]``, ``{log: [low, high]}`` or ``{choice: [..]}``.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """What a key may be."""
     if isinstance(given, Mapping) and len(given) == 1:
         ((kind, inside),) = given.items()
         if kind == "choice" and isinstance(inside, list) and inside:

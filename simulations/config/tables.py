@@ -46,16 +46,6 @@ class TableFile(Section):
         """The configuration of a run.
 
         What is said later wins: the configuration's own file, ``set``, the scale, the row, ``overrides``.
-
-        Args:
-            label, seed: which run.
-            file: the table's.
-            out: the folder of all runs, ``{out}`` in a row's texts, as ``{seed}`` is the seed.
-            scale: a name in ``scales``; None: as the table is.
-            overrides: ``key=value``.
-
-        Raises:
-            ConfigError: a file, a key or a value does not fit, or there is no such scale; one sentence.
         """
         row = self.rows[label]
         if scale is not None and scale not in self.scales:
@@ -81,11 +71,7 @@ class TableFile(Section):
 
 
 def table_file(name: str) -> Path:
-    """The file of that path, or the shipped one of that name.
-
-    Raises:
-        ConfigError: there is neither.
-    """
+    """The file of that path, or the shipped one of that name."""
     for path in (Path(name), SHIPPED / f"{name}.yaml", Path(file_of(name))):
         if path.is_file():
             return path
@@ -94,11 +80,7 @@ def table_file(name: str) -> Path:
 
 
 def read_table(file: Path) -> TableFile:
-    """What a table's file says.
-
-    Raises:
-        ConfigError: it cannot be read, or a key or value does not fit; one sentence.
-    """
+    """What a table's file says."""
     data, files = read_extended(file)
     try:
         return TableFile.model_validate(data)

@@ -91,22 +91,12 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 
 
 def as_yaml(data: Any, width: int = 80, flow: bool | None = False) -> str:
-    """Plain data as YAML that :func:`read_yaml` reads as they are.
-
-    Args:
-        data: mappings, lists, texts, numbers and so on.
-        width: of a line.
-        flow: whether all is in brackets; None: the innermost mappings and lists.
-    """
+    """Plain data as YAML that :func:`read_yaml` reads as they are."""
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=width, default_flow_style=flow))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an empty file is an empty mapping.
-
-    Raises:
-        ConfigError: missing, unreadable, not YAML, or not a mapping.
-    """
+    """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -135,9 +125,6 @@ def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
 
     Returns:
         The mapping without ``extends``, and the files, that of ``path`` first.
-
-    Raises:
-        ConfigError: see :func:`read_yaml`; or files that extend each other in a circle.
     """
     paths, data = [path], read_yaml(path)
     while (name := data.pop("extends", None)) is not None:
@@ -177,11 +164,7 @@ def key_of(override: str) -> str:
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set ``a.b=value`` in nested ``data``, in place; the value is parsed as YAML.
-
-    Raises:
-        ConfigError: not of that form, not YAML, or ``a`` is no section.
-    """
+    """Set ``a.b=value`` in nested ``data``, in place; the value is parsed as YAML."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):

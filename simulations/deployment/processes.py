@@ -22,13 +22,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Processes(AbstractContextManager["Processes"]):
-    """Long-lived processes, each in a session of its own; a context that ends them all.
-
-    Args:
-        logs: folder for what they print, a file each.
-        homes: folder for what Flower keeps for each (``FLWR_HOME``); two in one may disturb each other.
-        environment: added to that of this process.
-    """
+    """Long-lived processes, each in a session of its own; a context that ends them all."""
 
     def __init__(self, logs: Path, homes: Path, environment: Mapping[str, str]) -> None:
         self.logs, self._homes, self._environment = logs, homes, {**os.environ, **environment}

@@ -50,9 +50,6 @@ class ClientExperiment:
     Attributes:
         protocol: as server and clients share it.
         shards: ``shards[i]`` is what client i holds.
-
-    Raises:
-        ValueError, TypeError, FileNotFoundError, ImportError: see :func:`.build`.
     """
 
     def __init__(self, config: ExperimentConfig, folder: Path) -> None:

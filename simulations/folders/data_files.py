@@ -18,11 +18,7 @@ files hold}`` by part of a table and of LEAF's files."""
 
 
 def listed_data(config: Config) -> Listed | None:
-    """The files that a configuration names, now; None: its data have a name that says what they are.
-
-    Raises:
-        FileNotFoundError, ValueError: they cannot be listed.
-    """
+    """The files that a configuration names, now; None: its data have a name that says what they are."""
     if config.data == "image_folder" and config.data_dir is not None:
         return {
             label: {"images": len(files), "digest": listing_digest(files)}
@@ -63,9 +59,6 @@ def changed_data(folder: Path, now: Listed | None) -> list[str]:
     """How the data differ from those that a run started with: ``owl: 15 images there, 5 here``.
 
     Empty if they do not, or if it is not known: a run of an earlier version has not written it.
-
-    Raises:
-        ConfigError: the file that says so is damaged.
     """
     file = next((folder / name for name in (LISTED, _EARLIER) if (folder / name).is_file()), None)
     if now is None or file is None:

@@ -9,11 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, until the end or until this process dies.
-
-    Raises:
-        FileExistsError: another one is in it.
-    """
+    """Keep other processes out of a folder, until the end or until this process dies."""
     descriptor = lock(path)
     try:
         yield

@@ -35,12 +35,7 @@ def write_config(folder: Path, config: Config, name: str | None, own: bool) -> N
 
 
 def saved_config(path: str | Path) -> Config:
-    """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`.
-
-    Raises:
-        ConfigError: no run is there, its configuration names code that is not trusted, is damaged or does not
-            fit this version.
-    """
+    """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`."""
     file = Path(path) / CONFIG
     if not file.is_file():
         raise ConfigError(

@@ -74,11 +74,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | Path, config: Config, listed: Listed | None = None) -> RunDirectory:
-        """Start a run in a folder that is new, or has no run in it; ``listed`` are the user's files.
-
-        Raises:
-            FileExistsError: a run is there already.
-        """
+        """Start a run in a folder that is new, or has no run in it; ``listed`` are the user's files."""
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise FileExistsError(f"{path} is a file; choose a folder with --out.")
@@ -97,14 +93,7 @@ class RunDirectory:
 
     @classmethod
     def reopen(cls, path: str | Path, config: Config, patience: float = 0.0) -> RunDirectory:
-        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer.
-
-        Args:
-            patience: seconds to wait for a process that is in it.
-
-        Raises:
-            FileExistsError: one still is.
-        """
+        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer."""
         saved_config(path)  # refuses what is no run
         deadline = time.monotonic() + patience
         while True:
@@ -121,11 +110,7 @@ class RunDirectory:
         return bool(kept(self.checkpoint))
 
     def bind(self, state: ModelState) -> None:
-        """Say of which run a state is, and where it keeps what is not in its checkpoint; then that is loaded.
-
-        Raises:
-            ValueError: see :meth:`.Federation.keep_in`.
-        """
+        """Say of which run a state is, and where it keeps what is not in its checkpoint."""
         if self._name is not None:
             state.agreement["run"] = self._name
         if isinstance(state, Federation):
@@ -135,9 +120,6 @@ class RunDirectory:
         """Drop the metrics of what comes after a state, for it will be run again; the lines that stay.
 
         What ``config.yaml`` says is what is run from here on. Of metrics that were deleted no line stays.
-
-        Raises:
-            ValueError: lines are missing, or tell of releases that are not counted.
         """
         clock, federated = self.config.clock, isinstance(self.config, ExperimentConfig)
         until, every = state.completed, 1 if federated else self.config.evaluate_every
@@ -263,12 +245,7 @@ def holds_run(path: str | Path) -> bool:
 
 
 def refuse_existing(path: str | Path) -> None:
-    """Never write into a folder that holds a run.
-
-    Raises:
-        FileExistsError: it does.
-        ConfigError: no folder can have that name.
-    """
+    """Never write into a folder that holds a run."""
     if "\0" in str(path):
         raise ConfigError(f"No folder can be called {str(path)!r}; leave the NUL character out of --out.")
     if holds_run(path):

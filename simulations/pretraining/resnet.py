@@ -29,14 +29,6 @@ def pretrain_resnet(
 
     Adam's learning rate falls linearly to 0. The result is a function of data and arguments, on one kind of
     CPU.
-
-    Args:
-        splits: images [n, 1 or 3, height, width]; grey ones are repeated to three channels.
-        epochs, batch_size, learning_rate: of Adam; an incomplete last batch is left out.
-        seed: of initial values and order.
-
-    Raises:
-        ValueError: no images, fewer of them than one batch, or no epoch.
     """
     from torchvision.models import resnet18
 

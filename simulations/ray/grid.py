@@ -104,9 +104,6 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
 
     Attributes:
         until: the moment, of ``time.monotonic``, from which on no reply is waited for; looked at each second.
-
-    Raises:
-        OSError: there is no cluster at ``address``.
     """
 
     def __init__(
@@ -251,11 +248,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         return True
 
     def _comes(self, replies: Any, deadline: float | None) -> bool:
-        """Whether the next of an actor's replies is there before ``deadline``.
-
-        Raises:
-            RunError: it is not, and this is the moment ``until`` which replies are waited for.
-        """
+        """Whether the next of an actor's replies is there before ``deadline``."""
         while True:
             now = time.monotonic()
             if now >= self.until:

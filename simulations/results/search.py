@@ -86,11 +86,7 @@ class Found:
 
     @classmethod
     def load(cls, folder: Path) -> Found:
-        """What :meth:`write` has left in a folder, read back; of a summary only the scores on test data.
-
-        Raises:
-            ConfigError: its ``search.json`` is that of an earlier version or damaged.
-        """
+        """What :meth:`write` has left in a folder, read back; of a summary only the scores on test data."""
         config, rows = saved_config(folder), []
         with _readable(folder):
             content = _read(folder)
@@ -239,9 +235,6 @@ def points(folder: Path) -> list[Point]:
 
     Of a search a point after each trial, see :attr:`Found.curve`. Of a run a point at each evaluation, with
     its accuracy on validation data, by which nothing was chosen; the last one has that on test data.
-
-    Raises:
-        ConfigError: there is no such search or run, or it has no accuracy on test data.
     """
     if (folder / SEARCH).is_file():
         with _readable(folder):

@@ -194,11 +194,7 @@ class Selection:
 
     @classmethod
     def load(cls, folder: Path) -> Selection:
-        """What :meth:`write` has left in a folder, read back.
-
-        Raises:
-            ConfigError: its ``summary.json`` is that of an earlier version or damaged.
-        """
+        """What :meth:`write` has left in a folder, read back."""
         try:
             content = parsed((folder / SUMMARY).read_bytes())
             config = TrainingConfig.from_dict(content["config"])

@@ -12,11 +12,7 @@ from simulations.running.run import draw_pictures, run_experiment
 
 
 def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
-    """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself.
-
-    Raises:
-        ConfigError: its method cannot have these settings; one sentence.
-    """
+    """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself."""
     if config.beside in (None, config.method):
         return None
     here = {"engine": "local", "workers": None, "ray_address": None, "loggers": [], "beside": None}
@@ -28,11 +24,7 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
 
 
 def missing_beside(config: Config, folder: Path) -> ExperimentConfig | None:
-    """That run, if it is asked for and the folder of the first one does not have it to its end.
-
-    Raises:
-        ConfigError: as :func:`beside_config`.
-    """
+    """That run, if it is asked for and the folder of the first one does not have it to its end."""
     other = beside_config(config) if isinstance(config, ExperimentConfig) else None
     return None if other is None or read_summary(folder / BESIDE, other) is not None else other
 
@@ -43,9 +35,6 @@ def run_beside(
     """Make the run ``other`` in the folder of the first one, or go on with it, and draw both.
 
     ``given`` as :func:`continued_config`; where the precision is ``auto``, it is that of the first run.
-
-    Raises:
-        ConfigError, ClientError, RunError, Interrupted: as :func:`.run_experiment`.
     """
     other, own = choose_precision(other, folder), folder / BESIDE
     begun = (own / CONFIG).exists()

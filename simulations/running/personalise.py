@@ -58,19 +58,6 @@ def personalise_run(
 
     SGD has the run's batch size, momentum and weight decay (that of the last partition). The scores average
     as many samples as the run's evaluations.
-
-    Args:
-        run: folder of a finished federated run.
-        tuning: what is done.
-        overrides: keys of the configuration that decide no numbers, for instance ``data_dir=FOLDER``.
-        save: folder for the networks, ``client-<number>.safetensors``, which
-            ``safetensors.torch.load_model`` reads; None keeps none.
-        progress: shows which client is under way; None shows nothing.
-
-    Raises:
-        ConfigError: the run is not there, not finished or not federated, its data are not here, or a setting
-            does not fit.
-        ClientError: the loss of a client is not finite.
     """
     config = _configuration(run, overrides)
     numbers = _numbers(tuning.clients, config.clients)
@@ -127,11 +114,7 @@ def personalise_run(
 
 
 def _holdout(config: ExperimentConfig, asked: float | None) -> float | None:
-    """The share of each shard that is scored; None: the examples that the run has kept for evaluations are.
-
-    Raises:
-        ConfigError: a share that is none, or one besides these examples.
-    """
+    """The share of each shard that is scored; None: the examples that the run has kept for evaluations."""
     if config.evaluation == "clients":
         if asked is not None:
             raise ConfigError(

@@ -18,9 +18,8 @@ from simulations.running.signals import Interrupted, caught_signals
 class Recorder:
     """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues.
 
-    Args:
-        safe: a checkpoint is also written at the beginning, and after a round that has taken longer than the
-            last checkpoint to write.
+    If ``safe`` it also writes a checkpoint at the beginning, and after a round that has taken longer than the
+    last checkpoint to write.
     """
 
     def __init__(
@@ -61,11 +60,7 @@ class Recorder:
         self._unseen = report
 
     def completed(self, last: bool) -> None:
-        """After every step of the clock: the checkpoint that is due, and the end if a signal came.
-
-        Raises:
-            Interrupted: one did.
-        """
+        """After every step of the clock: the checkpoint that is due, and the end if a signal came."""
         count, seen = self.state.completed, False
         quick = self._safe and self.lines[-1]["seconds"] > self._writing
         if count % self.config.checkpoint_every == 0 or last or quick:

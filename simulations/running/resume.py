@@ -14,12 +14,7 @@ from simulations.running.precision import choose_precision
 def resumed_config(
     folder: str | Path, file: str | None, overrides: list[str], kind: type[AnyConfig] = ExperimentConfig
 ) -> AnyConfig:
-    """The configuration to continue the run in ``folder`` with: its own, or ``file``, with settings.
-
-    Raises:
-        ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
-            of rounds or iterations and what does not decide the numbers; names a difference.
-    """
+    """The configuration to continue the run in ``folder`` with: its own, or ``file``, with settings."""
     wanted: AnyConfig = _saved(folder, kind)  # refuses what is no run of that kind before the file is read
     if file is not None:
         wanted = load_config(file, overrides, kind)
@@ -32,13 +27,7 @@ def resumed_config(
 def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[str] = ()) -> AnyConfig:
     """The configuration with which the run in ``folder`` goes on if ``wanted`` is asked for.
 
-    Args:
-        folder: of the run.
-        wanted: with a choice in place of ``precision: auto``.
-        given: keys that the user has named, which may change where they do not decide the numbers.
-
-    Raises:
-        ConfigError: as :func:`resumed_config`.
+    The user has named the keys ``given``, which may change where they do not decide the numbers.
     """
     saved = _saved(folder, type(wanted))
     total, decisive = saved.clock.total, saved.deciding("numbers")

@@ -16,9 +16,6 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
     """The configuration that trains a plain network on a run's data with the run's final psi, fixed.
 
     Of a federated run, data, model and seeds are taken over.
-
-    Raises:
-        ConfigError: the run is not there, not finished or has found no psi, or a setting does not fit.
     """
     saved = saved_config(run)
     if not (run / STATE).is_file():

@@ -8,12 +8,7 @@ from types import FrameType
 
 
 class Interrupted(Exception):
-    """SIGINT or SIGTERM stopped the run; a checkpoint is saved.
-
-    Attributes:
-        signal_number: which signal.
-        after: the last completed step, e.g. ``round 3``.
-    """
+    """SIGINT or SIGTERM stopped the run; a checkpoint is saved."""
 
     def __init__(self, signal_number: int, after: str) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name} after {after}")
@@ -22,12 +17,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def caught_signals(came: list[int], then: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Note SIGINT and SIGTERM instead of ending by them; only the main thread can, in others nothing changes.
-
-    Args:
-        came: receives the number of every signal that comes.
-        then: called after each of them.
-    """
+    """Note SIGINT and SIGTERM instead of ending by them; in other threads than the main one do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

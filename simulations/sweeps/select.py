@@ -26,10 +26,6 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     """The cells of a selection: all values of a repetition before the next one.
 
     Repetition i has seed and data_seed + i: the values of a repetition see the same data.
-
-    Raises:
-        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit, or a key whose
-            values cannot be compared.
     """
     section = config.select
     if section is None:
@@ -62,12 +58,6 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     ``out`` gets ``<value>/seed<k>/`` (run folders), ``summary.json``, ``select.csv`` and ``select.png``; with
     ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
     started ones continued.
-
-    Raises:
-        SweepIncomplete: some runs failed, and ``found`` is the selection among the others; raised at the end,
-            when everything else is written.
-        ConfigError: see :func:`plan`; or a value's runs could not be set up.
-        Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
     """
     out, runner = Path(out), runner or CellRunner()
     config = choose_precision(config, out, runner.progress)

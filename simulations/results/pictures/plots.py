@@ -22,11 +22,6 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
 
     The run need not be finished; there are no files without a line of metrics. Unless ``download``, data that
     are not here are not fetched.
-
-    Raises:
-        FileNotFoundError: the folder holds no run.
-        ValueError, TypeError, OSError, ImportError, RuntimeError: the data for ``transforms.png`` cannot be
-            read; the other pictures are there.
     """
     run = Run.load(folder)
     if not run.metrics:

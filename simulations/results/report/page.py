@@ -29,11 +29,6 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     ``fedpart compare``, ``run`` or ``train`` may still be writing there: what is missing, or cannot be read
     here, is a sentence on the page. ``select`` and ``search`` must have ended. Without ``out`` it is
     ``report.html`` in the folder.
-
-    Raises:
-        ConfigError: there is nothing in the folder that a page shows; one sentence.
-        MissingExtra: jinja2 or matplotlib are not installed.
-        OSError: the file cannot be written.
     """
     jinja2 = need("jinja2", "fedpart report", "pictures")
     need("matplotlib", "fedpart report", "pictures")

@@ -42,17 +42,6 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     ``search.csv`` and ``search.json``. What is there is continued: with one run at a time, a search that was
     killed ends with the trials of an undisturbed one. With several, what a trial tries and whether it is
     stopped follows from the order in which the others get on.
-
-    Args:
-        config: with a ``search`` section, federated or centralised.
-        out: the folder.
-        runner: how many runs at a time, and how they are shown.
-
-    Raises:
-        ConfigError: no section, keys or values that do not fit, or another search in the folder.
-        RunError: no trial has an objective.
-        FileExistsError: another process is searching in the folder.
-        Interrupted, OSError: it stopped; the same command continues it.
     """
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)

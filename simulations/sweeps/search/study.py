@@ -38,11 +38,6 @@ class Study:
 
     With one run at a time a search that is continued has the trials of an undisturbed one: a trial's
     values follow from those before it, the seed and its number alone. One process at a time may open it.
-
-    Args:
-        folder: of the search.
-        config: what is searched, and how.
-        first: values of the first trial by key; None: they are drawn as those of all others.
     """
 
     def __init__(self, folder: Path, config: Config, first: dict[str, Any] | None = None) -> None:
@@ -161,11 +156,7 @@ class Attempt(Cell):
         return self.study.trials[self.trial.number]
 
     def check(self, data: KnownData) -> None:
-        """Hold what the study has of the trial against the run in its folder.
-
-        Raises:
-            ConfigError: it has other values, or another objective.
-        """
+        """Hold what the study has of the trial against the run in its folder."""
         self.state(data)
         told, clock = self.known.intermediate_values, self.config.clock.name
         lines = {line[clock]: line.get(self.study.section.objective) for line in read_metrics(self.folder)}
@@ -197,11 +188,7 @@ class Attempt(Cell):
         return max(told, default=round) <= round < self.config.length and self.trial.should_prune()
 
     def ended(self, error: Exception | None) -> None:
-        """Tell the study how the run has ended: on its own, by :class:`.Pruned`, or by another error.
-
-        Raises:
-            Exception: the error, where other trials would fare no better.
-        """
+        """Tell the study how the run has ended: on its own, by :class:`.Pruned`, or by another error."""
         tell, values = self.study.study.tell, self.known.intermediate_values
         objective = self.study.section.objective
         if error is None and read_metrics(self.folder)[-1].get(objective) is not None:
