@@ -93,13 +93,6 @@ class SearchSection(Section):
     min_rounds: int | None = entry(
         None, "rounds or iterations before which no run is stopped; null: evaluate_every", ge=1
     )
-    reduction: int = entry(3, "one of so many runs goes on, with asha and hyperband", ge=2)
-    epsilon: float | None = entry(
-        None,
-        "the clients' accuracy is known with Laplace noise of scale 1 / (epsilon clients), drawn anew in "
-        "every evaluation; null: without",
-        gt=0,
-    )
 
     @field_validator("space")
     @classmethod

@@ -121,11 +121,6 @@ def _section(config: Config) -> SearchSection:
             f"Nobody evaluates {section.objective}, which search.objective names; set evaluation: "
             f"{'clients' if by_clients else 'central'}, or another objective."
         )
-    if section.epsilon is not None and section.objective != "client_accuracy":
-        raise ConfigError(
-            f"search.epsilon is for the clients' accuracy; set search.objective: client_accuracy, or leave "
-            f"it out with {section.objective}."
-        )
     for key, domain in section.domains().items():
         runs = {_with(config, {key: value}).hash() for value in domain.ends}
         if len(runs) < min(2, len(domain.ends)):

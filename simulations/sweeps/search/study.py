@@ -19,8 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from fedpart import ClientError, TrainingError
-from fedpart.randomness.streams import generator
-from simulations.config.load import Config, ExperimentConfig
+from simulations.config.load import Config
 from simulations.config.search import OBJECTIVES, Domain, SearchSection
 from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.cell import Cell
@@ -29,6 +28,7 @@ from simulations.folders.run_directory import holds_run, read_metrics
 from simulations.sweeps.parallel import Pruned
 
 JOURNAL = "study.log"
+REDUCTION = 3  # one of so many runs goes on, with asha and hyperband
 _ATTEMPTS = 20  # at values that were not tried yet
 _NAME = "search"  # Hyperband deals trials to its brackets by this name
 
@@ -159,10 +159,9 @@ class Attempt(Cell):
         """Hold what the study has of the trial against the run in its folder."""
         self.state(data)
         told, clock = self.known.intermediate_values, self.config.clock.name
-        lines = {line[clock]: line.get(self.study.section.objective) for line in read_metrics(self.folder)}
-        true = {round: self._noisy(value, round) for round, value in lines.items() if value is not None}
+        true = {line[clock]: line.get(self.study.section.objective) for line in read_metrics(self.folder)}
         value = self.known.value
-        if any(true.get(round, value) != value for round, value in told.items()) or (
+        if any(true.get(round) not in (None, value) for round, value in told.items()) or (
             self.known.state == TrialState.COMPLETE and value != told.get(max(told, default=0))
         ):
             raise ConfigError(
@@ -184,7 +183,7 @@ class Attempt(Cell):
         if value is None:
             return False
         if round not in (told := self.known.intermediate_values):
-            self.trial.report(self._noisy(value, round), round)
+            self.trial.report(value, round)
         return max(told, default=round) <= round < self.config.length and self.trial.should_prune()
 
     def ended(self, error: Exception | None) -> None:
@@ -205,14 +204,6 @@ class Attempt(Cell):
             self.trial.set_user_attr("error", str(error))
             tell(self.trial, state=TrialState.FAIL)
 
-    def _noisy(self, value: float, round: int) -> float:
-        epsilon, config = self.study.section.epsilon, self.config
-        if epsilon is None or not isinstance(config, ExperimentConfig):
-            return value
-        clients = min(config.clients, config.evaluation_clients)
-        rng = generator(config.seed, "search noise", self.trial.number, round)
-        return value + float(rng.laplace(scale=1 / (epsilon * clients)))
-
 
 def _distribution(domain: Domain) -> BaseDistribution:
     if domain.kind == "choice":  # as text, for Optuna's categories are plain
@@ -229,7 +220,7 @@ def _sampler(name: str, seed: int) -> BaseSampler:
 
 def _pruner(section: SearchSection, least: int, rounds: int) -> BasePruner:
     if section.pruner == "asha":
-        return SuccessiveHalvingPruner(least, section.reduction)
+        return SuccessiveHalvingPruner(least, REDUCTION)
     if section.pruner == "hyperband":
-        return HyperbandPruner(least, rounds, section.reduction)
+        return HyperbandPruner(least, rounds, REDUCTION)
     return MedianPruner(n_warmup_steps=least) if section.pruner == "median" else NopPruner()

@@ -14,14 +14,14 @@ def test_optimisers_in_the_librarys_terms() -> None:
     config = TrainingConfig.from_dict(
         {
             "optimiser": {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
-            "optimiser_psi": {"name": "adamw", "betas": [0.5, 0.9]},
+            "optimiser_psi": {"name": "adamw", "eps": 1e-7},
             "schedule": {"shape": "cosine", "final_rate": 0.5, "iterations": 7},
             "method_options": {"augerino": {"safe": False}, "partitioned": {}},
         }
     )
     settings = config.settings()
     assert settings.optimiser == SGDSettings(0.1, 0.9)
-    assert settings.optimiser_psi == AdamWSettings(1e-3, 1e-8, (0.5, 0.9))
+    assert settings.optimiser_psi == AdamWSettings(1e-3, 1e-7)
     assert (settings.weight_decay, settings.decay_scaling) == (1e-4, "reciprocal")
     assert (settings.schedule, settings.final_rate, settings.schedule_iterations) == ("cosine", 0.5, 7)
     assert settings.method_options == {}  # those of the method that runs
