@@ -19,7 +19,7 @@ from rich.text import Text
 from benchmarks.rounds.workloads import Workload
 from fedpart.training.files import replace
 from simulations.config.load import ConfigError
-from simulations.folders.versions import git_commit
+from simulations.folders.data_files import git_commit
 from simulations.results.tables import terminal_table
 from simulations.results.words import DASH
 

@@ -22,8 +22,8 @@ from fedpart.data import (
     rotated,
 )
 from fedpart.nn.likelihoods import LIKELIHOODS
-from simulations.building.builders import check_types
 from simulations.config.load import Config, ExperimentConfig
+from simulations.config.messages import check_types
 
 
 def load_data(config: Config, *, download: bool = True) -> Splits:

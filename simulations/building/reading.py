@@ -10,8 +10,7 @@ from fedpart.training.saved import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
 from simulations.building.data import load_data
-from simulations.building.saved import load_saved
-from simulations.building.task import build_task
+from simulations.building.task import build_task, load_saved
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.errors import as_written, one_sentence
 from simulations.folders.run_directory import read_summary, saved_config

@@ -23,22 +23,19 @@ from simulations.config.load import (
     TrainingConfig,
     kind_of,
     load_config,
+    table_file,
     with_overrides,
 )
-from simulations.config.shipped import purpose, shipped
-from simulations.config.tables import table_file
-from simulations.config.yaml_files import key_of, read_extended
+from simulations.config.yaml_files import key_of, purpose, read_extended, shipped
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
 from simulations.results.pictures.sweep_figures import plot_personal
 from simulations.results.report.page import write_report
 from simulations.results.terminal.panel import show_end
 from simulations.results.terminal.progress import Progress
-from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
-from simulations.running.resume import resumed_config
-from simulations.running.retrain import retraining_config
+from simulations.running.resume import missing_beside, resumed_config, retraining_config, run_beside
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons

@@ -20,7 +20,7 @@ OUTPUTS = {1: "stdout", 2: "stderr"}  # of a process, by descriptor
 def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     """SIGINT and SIGTERM become a sentence that says how to go on, and the customary exit status."""
     from simulations.folders.run_directory import CONFIG
-    from simulations.running.signals import Interrupted
+    from simulations.running.recorder import Interrupted
 
     try:
         yield

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli.guards import BAD_INPUT, fail
-from simulations.config.shipped import file_of
-from simulations.config.yaml_files import read_yaml
+from simulations.config.yaml_files import file_of, read_yaml
 from simulations.errors import ConfigError
 
 

@@ -185,7 +185,8 @@ class HyperparameterSection(Section):
 
 
 class OptimiserSection(
-    section_of(AdamSettings, leave_out=("hypergradient", "betas")), section_of(SGDSettings, momentum="momentum")
+    section_of(AdamSettings, leave_out=("hypergradient", "betas")),
+    section_of(SGDSettings, momentum="momentum"),
 ):
     """An optimiser."""
 

@@ -1,4 +1,4 @@
-"""Reading a YAML file and those it extends, and settings given as ``key=value``."""
+"""Reading a YAML file, a shipped one by its name, and those it extends; settings given as ``key=value``."""
 
 import math
 import re
@@ -201,3 +201,27 @@ def _parse(text: str, source: str) -> Any:
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ConfigError(f"{source} is not valid YAML{place}: {problem}.") from None
+
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+def shipped() -> dict[str, Path]:
+    """The files by name, which is their place in the folder without `.yaml`; parts of others are left out."""
+    files = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "shared")
+    return {path.relative_to(CONFIGS).with_suffix("").as_posix(): path for path in files}
+
+
+def file_of(text: str) -> str:
+    """The path of a file that is there; of a shipped one, if ``text`` is its name; else ``text`` itself."""
+    return text if Path(text).is_file() else str(shipped().get(text, text))
+
+
+def purpose(file: Path) -> str:
+    """The first sentence of the comment that a shipped file begins with."""
+    lines = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# "))
+    return re.split(r"(?<!App\.)(?<=\.) ", " ".join(lines), maxsplit=1)[0]

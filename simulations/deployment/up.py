@@ -19,12 +19,11 @@ from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys
-from simulations.deployment.processes import Processes, free_ports
-from simulations.deployment.programs import executor, superlink, supernode
+from simulations.deployment.processes import Processes, executor, free_ports, superlink, supernode
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import make_folder, read_metrics
-from simulations.running.signals import Interrupted, caught_signals
+from simulations.running.recorder import Interrupted, caught_signals
 
 POLL_SECONDS = 0.5
 _DRAFT, _PRIVATE = ".fedpart-", "fedpart-up-"  # begin the names of folders for keys

@@ -32,8 +32,7 @@ from simulations.folders.contents import keeps_weights, new_name, run_name
 from simulations.folders.contents import read_metrics as read_metrics
 from simulations.folders.contents import read_summary as read_summary
 from simulations.folders.data_files import LISTED, Listed
-from simulations.folders.locks import lock
-from simulations.folders.resolved import is_own, write_config
+from simulations.folders.resolved import is_own, lock, write_config
 from simulations.folders.resolved import saved_config as saved_config
 
 Report = RoundReport | TrainingReport

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from fedpart.data import Dataset, Splits, load_splits
 from fedpart.nn.models.frozen import three_channels
-from simulations.pretraining.descent import descend
-from simulations.pretraining.refusals import refusals
+from simulations.pretraining.descent import descend, refusals
 
 OUT = Path("pretrained/digits_resnet18.pt")
 CLASSES = (0, 1, 2, 3, 4)

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from simulations.config.federated import Published
 from simulations.config.load import ExperimentConfig
-from simulations.config.published import Published
 from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload

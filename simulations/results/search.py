@@ -16,8 +16,8 @@ from fedpart.training.files import read_object, sealed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
 from simulations.folders.contents import run_name
+from simulations.folders.data_files import git_commit, versions
 from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
-from simulations.folders.versions import git_commit, versions
 from simulations.results.scores import BYTES, TIME
 from simulations.results.tables import LF, terminal_table, write_csv, write_json
 from simulations.results.words import counted

@@ -15,8 +15,8 @@ from rich.text import Text
 from fedpart.loggers.lines import finite
 from fedpart.training.files import parsed
 from simulations.config.load import ConfigError, TrainingConfig
+from simulations.folders.data_files import git_commit, versions
 from simulations.folders.run_directory import SUMMARY
-from simulations.folders.versions import git_commit, versions
 from simulations.results.scores import EVIDENCES, Estimate, Score, score_of
 from simulations.results.tables import CAPTION, LF, number_columns, terminal_table, write_csv, write_json
 from simulations.results.words import counted

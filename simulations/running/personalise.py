@@ -11,8 +11,7 @@ import torch
 from fedpart import Dataset, Personal, SGDSettings, personalise
 from fedpart.engines.batches import divided, evaluated
 from simulations.building.experiment import Experiment, build
-from simulations.building.saved import load_saved
-from simulations.building.task import torch_threads
+from simulations.building.task import load_saved, torch_threads
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
 from simulations.config.yaml_files import key_of
 from simulations.errors import one_sentence

@@ -21,8 +21,7 @@ from simulations.results.pictures.plots import plot_run
 from simulations.results.terminal.progress import Progress
 from simulations.running.hostile import attacked
 from simulations.running.precision import choose_precision
-from simulations.running.recorder import Recorder
-from simulations.running.signals import Interrupted
+from simulations.running.recorder import Interrupted, Recorder
 from simulations.running.summary import summarise
 
 LEAVING_SECONDS = 60.0  # that a ServerApp which Flower has given up may take to end

@@ -21,10 +21,9 @@ from fedpart.training.result import remarks_on
 from fedpart.updates.stages import Privacy
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
-from simulations.folders.versions import git_commit, versions
+from simulations.folders.data_files import git_commit, versions
 from simulations.results.curves import recent, seconds_to_accuracy
-from simulations.running.limits import limits
-from simulations.running.scores import flat, measured, more_of_test, scores_of, tested
+from simulations.running.scores import flat, limits, measured, more_of_test, scores_of, tested
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 

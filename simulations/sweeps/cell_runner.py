@@ -15,8 +15,8 @@ from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, read_summary
 from simulations.results.scores import EVIDENCES, first_of, score_of, words_of
 from simulations.results.terminal.progress import Progress
+from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
-from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import Ended, Pruned, Take, Watch, in_words, run_in_processes
 
 Failed = tuple[Cell, str, str]

@@ -19,8 +19,8 @@ from simulations.config.search import OBJECTIVES
 from simulations.errors import RunError
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import holds_run
+from simulations.running.recorder import Interrupted, caught_signals
 from simulations.running.run import run_experiment
-from simulations.running.signals import Interrupted, caught_signals
 
 WATCH = "watch over the main process"
 """Name of a thread in every other process."""

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from simulations.config.tables import TableFile, read_table
+from simulations.config.load import TableFile, read_table
 from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name

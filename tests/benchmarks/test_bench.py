@@ -25,7 +25,7 @@ from benchmarks.rounds.rows import Timings, rows
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Federation
 from fedpart.engines import LocalEngine
-from simulations.deployment import programs
+from simulations.deployment import processes
 from simulations.errors import RunError
 
 pytestmark = pytest.mark.slow
@@ -188,9 +188,9 @@ def test_federations_of_real_processes_run_the_quick_start_unless_asked_otherwis
 def test_stock_flower_is_told_what_our_processes_are(tmp_path):
     keys = tmp_path
     for command, theirs in (
-        (programs.superlink(keys, 9000, keys / "state"), "flower-superlink"),
-        (programs.supernode("link:1", keys, keys / "ca.crt", 9000, 0, 2), "flower-supernode"),
-        (programs.executor("link:1", keys), "flower-superexec"),
+        (processes.superlink(keys, 9000, keys / "state"), "flower-superlink"),
+        (processes.supernode("link:1", keys, keys / "ca.crt", 9000, 0, 2), "flower-supernode"),
+        (processes.executor("link:1", keys), "flower-superexec"),
     ):
         program, *given = stock(command)
         assert Path(program).name == theirs and Path(program).exists()

@@ -13,8 +13,7 @@ from command_line import app, fedpart
 from documents import DOCS, Block, blocks, run_python
 from places import CONFIGS, ROOT
 
-from simulations.config.load import ExperimentConfig
-from simulations.config.tables import SHIPPED, TableFile
+from simulations.config.load import SHIPPED, ExperimentConfig, TableFile
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "tutorial.md"]
 PAGES += sorted((DOCS / "guides").glob("*.md"))

@@ -12,8 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from simulations.config.shipped import shipped
-from simulations.config.yaml_files import key_of
+from simulations.config.yaml_files import key_of, shipped
 from simulations.folders.run_directory import BESIDE, read_summary
 from simulations.results.terminal.rows import rows
 

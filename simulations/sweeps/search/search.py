@@ -14,8 +14,7 @@ from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.contents import new_name, run_name
 from simulations.folders.data_files import KnownData
-from simulations.folders.locks import held
-from simulations.folders.resolved import is_own, write_config
+from simulations.folders.resolved import held, is_own, write_config
 from simulations.folders.run_directory import (
     CONFIG,
     METRICS,
@@ -27,7 +26,7 @@ from simulations.folders.run_directory import (
 from simulations.results.pictures.sweep_figures import plot_search
 from simulations.results.search import Cost, Found, TrialRow
 from simulations.results.words import counted
-from simulations.running.signals import Interrupted
+from simulations.running.recorder import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.parallel import Pruned
 from simulations.sweeps.search.study import JOURNAL, Attempt, Study

@@ -17,7 +17,7 @@ from fedpart.updates.stages.usual import ALARM, NEEDED, UsualNorms
 from fedpart.updates.update import Update
 from simulations.building.experiment import build as build_from
 from simulations.config.load import load_config
-from simulations.config.shipped import shipped
+from simulations.config.yaml_files import shipped
 
 ROUNDS = 4
 

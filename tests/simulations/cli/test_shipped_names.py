@@ -8,7 +8,7 @@ from command_line import fedpart, refused
 from places import EXPERIMENTS
 from tiny import tiny_file
 
-from simulations.config.shipped import file_of, purpose, shipped
+from simulations.config.yaml_files import file_of, purpose, shipped
 from simulations.folders.run_directory import saved_config
 
 

@@ -8,8 +8,7 @@ import pytest
 from places import ROOT
 
 from simulations.deployment.keys import CA
-from simulations.deployment.processes import free_ports
-from simulations.deployment.programs import supernode
+from simulations.deployment.processes import free_ports, supernode
 from simulations.deployment.up import Deployment
 
 SHIFTED = """

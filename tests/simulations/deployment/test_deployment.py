@@ -23,8 +23,7 @@ from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.keys import CA, TOKEN, make_keys
-from simulations.deployment.processes import free_ports
-from simulations.deployment.programs import supernode
+from simulations.deployment.processes import free_ports, supernode
 from simulations.deployment.up import Deployment, watch
 from simulations.errors import RunError
 from simulations.flower.client_data import FILE

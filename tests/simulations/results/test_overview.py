@@ -11,8 +11,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from simulations.cli.main import app
+from simulations.config.federated import Published
 from simulations.config.load import ConfigError, ExperimentConfig
-from simulations.config.published import Published
 from simulations.errors import RunError
 from simulations.results.scores import Estimate
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete

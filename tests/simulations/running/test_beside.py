@@ -9,7 +9,7 @@ from command_line import fedpart, refused
 from tiny import tiny
 
 from simulations.config.load import ConfigError
-from simulations.running import beside
+from simulations.running import resume
 from simulations.running.run import run_experiment
 
 
@@ -45,13 +45,13 @@ def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path: Path) -> N
 
 
 def test_its_configuration_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, make = [], beside.beside_config
+    made, make = [], resume.beside_config
 
     def count(config):
         made.append(config)
         return make(config)
 
-    monkeypatch.setattr(beside, "beside_config", count)
+    monkeypatch.setattr(resume, "beside_config", count)
     done = fedpart("run", written(tmp_path, rounds=1, beside="fedavg"), "--out", tmp_path / "run")
     assert done.exit_code == 0 and len(made) == 1
     assert json.loads((tmp_path / "run" / "beside" / "summary.json").read_text())["method"] == "fedavg"

@@ -24,8 +24,8 @@ from simulations.config.load import ConfigError
 from simulations.errors import DiskFull
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import RunDirectory, holds_run, read_metrics
+from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
-from simulations.running.signals import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.parallel import WATCH
 

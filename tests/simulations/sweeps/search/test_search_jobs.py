@@ -9,7 +9,7 @@ from rich.console import Console
 from test_search import begun, run, searched, trials_of
 
 from simulations.folders.run_directory import read_metrics
-from simulations.running.signals import Interrupted
+from simulations.running.recorder import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.search.search import run_search
 

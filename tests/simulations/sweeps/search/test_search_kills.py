@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_search import run, searched
 
-from simulations.folders.locks import held
+from simulations.folders.resolved import held
 from simulations.sweeps.parallel import Pruned
 from simulations.sweeps.search.study import JOURNAL, Attempt, Study
 
