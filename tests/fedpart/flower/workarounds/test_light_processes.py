@@ -21,7 +21,7 @@ def printed(code, **environment):
 
 def test_a_process_that_only_forwards_messages_loads_no_torch():
     imports = "\n".join(f"import fedpart.flower.workarounds.{name}" for name in FORWARDING)
-    imports += "\nimport simulations.deployment.processes"
+    imports += "\nimport simulations.deployment.health"
     assert printed(f"{imports}\nimport sys; print('torch' in sys.modules)") == "False"
 
 
