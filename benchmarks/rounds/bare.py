@@ -4,7 +4,7 @@ One module, written in place; subnetworks built once per round; one job at a tim
 fp32. Images are channels-last, which is faster in fp32 on a CPU too: a step of the MNIST CNN takes two thirds
 of the time, one of the ResNet-9 the same.
 
-``fedpart bench`` runs it in a process of its own, ``python -m benchmarks.rounds.bare``.
+``bench`` runs it in a process of its own, ``python -m benchmarks.rounds.bare``.
 """
 
 import argparse

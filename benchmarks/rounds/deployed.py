@@ -1,4 +1,4 @@
-"""Federations of real processes in ``fedpart bench``: ours, or stock Flower's, on the same experiment.
+"""Federations of real processes in ``bench``: ours, or stock Flower's, on the same experiment.
 
 ``python -m benchmarks.rounds.deployed PROCESSES``: ``ours`` or ``flower``
 """

@@ -1,4 +1,4 @@
-"""The engines that ``fedpart bench`` compares, and which workloads each can run."""
+"""The engines that ``bench`` compares, and which workloads each can run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

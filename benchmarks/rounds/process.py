@@ -1,4 +1,4 @@
-"""The processes that ``fedpart bench`` runs engines in, seen from outside."""
+"""The processes that ``bench`` runs engines in, seen from outside."""
 
 import json
 import os

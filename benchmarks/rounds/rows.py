@@ -1,4 +1,4 @@
-"""What ``fedpart bench`` reports of an engine: a row of numbers, for JSON and for people."""
+"""What ``bench`` reports of an engine: a row of numbers, for JSON and for people."""
 
 import errno
 import json

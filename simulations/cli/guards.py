@@ -35,16 +35,6 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     raise typer.Exit(128 + number)
 
 
-def resumable(work: Callable[[], Any], out: Path | None, resume: Path | None, trust: bool) -> None:
-    """As :func:`guarded`; ``resume`` is a folder that is continued, or None.
-
-    Who has written its configuration need not say that its code is trusted.
-    """
-    from simulations.folders.resolved import is_own
-
-    guarded(work, out or resume, trust or is_own(resume) if resume else None)
-
-
 def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None) -> None:
     """Expected errors become a sentence and an exit status; a bug keeps its traceback.
 
