@@ -19,9 +19,8 @@ import typer
 from rich.console import Console
 
 from benchmarks.memory import PeakMemory
-from benchmarks.rounds.engines import ENGINES, USUAL, check_any, left_out
+from benchmarks.rounds.engines import ENGINES, USUAL, EngineProcess, check_any, engine_process, left_out
 from benchmarks.rounds.ours import make_protocol
-from benchmarks.rounds.process import EngineProcess, engine_process
 from benchmarks.rounds.rows import Row, Timings, check_file, rows, table, write
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart.registry import nearest

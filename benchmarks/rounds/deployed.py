@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fedpart.flower.strategy
-from benchmarks.rounds.process import ROOT
+from benchmarks.rounds.engines import ROOT
 from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
 from fedpart.flower.workarounds.executor import tool

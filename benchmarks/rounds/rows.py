@@ -20,8 +20,8 @@ from benchmarks.rounds.workloads import Workload
 from fedpart.training.files import replace
 from simulations.config.load import ConfigError
 from simulations.folders.data_files import git_commit
+from simulations.results.scores import DASH
 from simulations.results.tables import terminal_table
-from simulations.results.words import DASH
 
 
 @dataclass

@@ -30,7 +30,7 @@ from simulations.folders.run_directory import (
     refuse_existing,
     saved_config,
 )
-from simulations.results.pictures.plots import plot_run
+from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.panel import show_end
 from simulations.running.resume import continued_config, resumed_config
 

@@ -14,9 +14,8 @@ from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload
 from simulations.results.psi_parts import in_words, single
-from simulations.results.scores import BYTES, SCORES, SHARE, Estimate, Score, score_of
+from simulations.results.scores import BYTES, DASH, SCORES, SHARE, Estimate, Score, counted, score_of
 from simulations.results.tables import CAPTION, LF, without
-from simulations.results.words import DASH, counted
 
 DIFFERENCE = "difference\n[std. err.]"
 COSTS = {"upload", "download", "seconds"}

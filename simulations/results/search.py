@@ -18,9 +18,8 @@ from simulations.config.search import OBJECTIVES, SearchSection
 from simulations.folders.contents import run_name
 from simulations.folders.data_files import git_commit, versions
 from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
-from simulations.results.scores import BYTES, TIME
+from simulations.results.scores import BYTES, TIME, counted
 from simulations.results.tables import LF, terminal_table, write_csv, write_json
-from simulations.results.words import counted
 
 SEARCH = "search.json"  # what a search's folder has once it has ended
 _SHOWN = 10  # of the best trials

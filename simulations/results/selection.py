@@ -17,9 +17,8 @@ from fedpart.training.files import parsed
 from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.data_files import git_commit, versions
 from simulations.folders.run_directory import SUMMARY
-from simulations.results.scores import EVIDENCES, Estimate, Score, score_of
+from simulations.results.scores import EVIDENCES, Estimate, Score, counted, score_of
 from simulations.results.tables import CAPTION, LF, number_columns, terminal_table, write_csv, write_json
-from simulations.results.words import counted
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
 _MEASURES = {

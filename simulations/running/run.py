@@ -17,7 +17,7 @@ from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.contents import HASH, read_summary
 from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, refuse_existing
-from simulations.results.pictures.plots import plot_run
+from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.progress import Progress
 from simulations.running.hostile import attacked
 from simulations.running.precision import choose_precision

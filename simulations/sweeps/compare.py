@@ -17,7 +17,7 @@ from simulations.folders.run_directory import CONFIG, make_folder, read_summary
 from simulations.results.comparison import Comparison, Failure, collect
 from simulations.results.curves import Run
 from simulations.results.overview import Overview
-from simulations.results.pictures.plots import plot_comparison
+from simulations.results.pictures.run_figures import plot_comparison
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, gathered
 

@@ -14,6 +14,7 @@ from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder
+from simulations.results.scores import DASH, counted
 from simulations.results.tables import (
     CAPTION,
     LF,
@@ -24,7 +25,6 @@ from simulations.results.tables import (
     text_of,
     write_csv,
 )
-from simulations.results.words import DASH, counted
 from simulations.running.precision import choose_together
 from simulations.sweeps.cell_runner import CellRunner, summaries
 

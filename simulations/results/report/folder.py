@@ -14,7 +14,7 @@ from simulations.folders.data_files import in_short
 from simulations.folders.run_directory import CONFIG
 from simulations.results.comparison import Comparison, collect
 from simulations.results.curves import Run
-from simulations.results.words import counted, privacy_text
+from simulations.results.scores import counted, privacy_text
 
 Settings = dict[str, Any]
 

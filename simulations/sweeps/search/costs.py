@@ -11,10 +11,9 @@ from rich.text import Text
 from simulations.errors import ConfigError
 from simulations.results.curves import Band, band
 from simulations.results.pictures.sweep_figures import plot_costs
-from simulations.results.scores import BYTES, COUNT, SCORES, SHARE, Estimate
+from simulations.results.scores import BYTES, COUNT, DASH, SCORES, SHARE, Estimate
 from simulations.results.search import Point, points
 from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
-from simulations.results.words import DASH
 
 _TOTALS = ("bytes", "rounds", "client_seconds", "examples")
 

@@ -24,8 +24,8 @@ from simulations.folders.run_directory import (
     saved_config,
 )
 from simulations.results.pictures.sweep_figures import plot_search
+from simulations.results.scores import counted
 from simulations.results.search import Cost, Found, TrialRow
-from simulations.results.words import counted
 from simulations.running.recorder import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.parallel import Pruned

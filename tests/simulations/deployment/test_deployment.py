@@ -17,8 +17,7 @@ from sizes import TWO
 from typer.testing import CliRunner
 
 import simulations.running.server_app
-from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import kill, survived
+from benchmarks.checks.crash_deployed import EXPERIMENT, kill, survived
 from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control

@@ -12,9 +12,8 @@ from simulations.results.pictures.comparison_figures import metric_figure
 from simulations.results.pictures.run_figures import run_figure
 from simulations.results.psi_parts import all_words, compact, in_words
 from simulations.results.report.page import write_report
-from simulations.results.scores import BYTES, SCORES, Score, score_of, told, words_of
-from simulations.results.terminal.rows import rows
-from simulations.results.words import span
+from simulations.results.scores import BYTES, SCORES, Score, score_of, span, told, words_of
+from simulations.results.terminal.panel import rows
 
 
 @pytest.mark.parametrize(

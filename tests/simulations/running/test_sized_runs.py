@@ -13,8 +13,8 @@ from simulations.results.curves import Run
 from simulations.results.pictures.comparison_figures import by_size, sizes_figure
 from simulations.results.report.page import write_report
 from simulations.results.report.sections import caps_section, sizes_section
+from simulations.results.scores import byte_text
 from simulations.results.terminal.panel import panel
-from simulations.results.words import byte_text
 from simulations.running.run import run_experiment
 
 
