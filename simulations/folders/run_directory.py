@@ -43,24 +43,12 @@ BESIDE = "beside"  # of a run of another method on the same clients: a folder of
 
 
 class RunDirectory:
-    """The files of one run.
+    """The files of one run, as the guide to a run's folder names them; other processes are kept out of it.
 
-    - ``config.yaml``: the resolved configuration, under a line that names the run; ``data.json``: which files
-      of the user's it is made of;
-    - ``metrics.jsonl``: a line per round, or per report of centralised training, see :func:`.metrics_line`;
-    - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
-      as ``checkpoint.previous.pt``; with error feedback ``residuals/``, what clients keep, belongs to them;
-    - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done;
-    - ``releases.jsonl`` of a private run: what it has released, see :class:`.Ledger`.
-
+    A checkpoint is replaced atomically, and the one before it stays. The summary comes last.
     The summary and each line of the metrics have a ``seal``, which follows from their content and the run's
     name, so that a changed file, or one of another run, is known when it is read. Runs of versions without
-    names go on without.
-
-    While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.
-
-    Raises (all methods that write):
-        DiskFull: what was saved before is whole.
+    names go on without. A full disk is a :class:`.DiskFull`: what was saved before is whole.
     """
 
     def __init__(self, path: Path, config: Config) -> None:

@@ -59,12 +59,8 @@ def run_comparisons(
     (run folders), ``comparison.md``, ``.csv``, ``.json``, and pictures (:func:`.plot_comparison`). Finished
     cells are not run again, started ones continued.
 
-    Args:
-        configs: what the methods have in common, by name; their own ``method`` plays no part. A comparison
-            has the folder of its name in ``out``, which gets the table of all (:class:`.Overview`); a single
-            one called "" has ``out`` to itself.
-        methods, seeds: names, or ``package.module:Class``; how many seeds, from a configuration's on.
-        runner: how cells are run and shown; one after another if not given.
+    A comparison has the folder of its name in ``out``, which gets the table of all (:class:`.Overview`); a
+    single one called "" has ``out`` to itself.
     """
     out, runner = Path(out), runner or CellRunner()
     _check_layout(out, several="" not in configs)
