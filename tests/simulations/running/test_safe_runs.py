@@ -1,16 +1,20 @@
-"""Runs over Flower: a checkpoint is there from the beginning, and after every round that is worth it."""
+"""Runs that are killed go on: over Flower with a checkpoint from the beginning; with what clients keep."""
 
+import multiprocessing
+import signal
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from interruptions import DiesAfter, kill
+from sizes import TWO
 from tiny import same_run, tiny
 
 from fedpart.engines import LocalEngine
 from simulations.building.experiment import build
 from simulations.folders import run_directory
-from simulations.folders.run_directory import CHECKPOINT, RunDirectory
+from simulations.folders.run_directory import CHECKPOINT, RESIDUALS, RunDirectory, saved_config
 from simulations.running import recorder
 from simulations.running.run import run_experiment
 
@@ -88,3 +92,23 @@ def test_who_goes_on_waits_for_who_is_leaving(tmp_path, monkeypatch):
     with pytest.raises(FileExistsError, match="Another process"):
         RunDirectory.reopen(tmp_path, CONFIG)
     RunDirectory.reopen(tmp_path, CONFIG, patience=60.0).close()
+
+
+PLAIN = {"upload": "int4", "error_feedback": True, "download": "bf16"}
+CLOCK = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "available": 0.9}, "overselect": 1.5}
+ALL = {**PLAIN, **CLOCK, "upload": "topk", "architectures": TWO, "clip": "adaptive"}
+
+
+@pytest.mark.parametrize("changes", [PLAIN, ALL], ids=["int4", "sizes, topk and a clock"])
+def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path, changes):
+    config = tiny(**changes)
+    calm, out = tmp_path / "calm", tmp_path / "killed"
+    run_experiment(config, calm)
+    killed = multiprocessing.get_context("fork").Process(
+        target=run_experiment, args=(config, out), kwargs={"progress": DiesAfter(3, kill)}
+    )
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL and any((out / RESIDUALS).glob("*/*/*.pt"))
+    run_experiment(saved_config(out), out, resume=True)
+    same_run(calm, out)
