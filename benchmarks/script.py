@@ -46,11 +46,7 @@ def in_turn(ways: Mapping[Way, Callable[[], object]], repeats: int) -> dict[Way,
 
 @contextmanager
 def child(module: str, *arguments: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """``python -m`` a module in a process of its own; its output can be read.
-
-    Raises:
-        SystemExit: it has failed.
-    """
+    """``python -m`` a module in a process of its own; its output can be read."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     settings = {**os.environ, "PYTHONPATH": path, **environment}

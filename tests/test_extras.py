@@ -62,7 +62,7 @@ def test_every_extra_is_asked_for_in_one_sentence(tmp_path, monkeypatch):
     write_run(tmp_path / "run", small_config(rounds=1), [0.5])
     p, labels = torch.rand(4, 3), torch.tensor([0, 1, 2, 0])
     rows = [
-        ("deployment", deployment._federations, "psutil"),
+        ("deployment", lambda: need(*deployment._EXTRA), "psutil"),
         ("hf", lambda: load_splits("hf:csv", tmp_path), "datasets"),
         ("laplace", lambda: diagonal_laplace(nn.Linear(2, 2), data, 1.0), "laplace"),
         ("measures", measured("classification", p, labels), "torchmetrics"),

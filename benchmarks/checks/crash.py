@@ -20,8 +20,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.checks.crash_case import Case, fedpart, go_on
-from benchmarks.checks.crash_deployed import VICTIMS, kill_deployed, nodes
+from benchmarks.checks.crash_deployed import VICTIMS, Case, fedpart, go_on, kill_deployed, nodes
 from simulations.folders.run_directory import CHECKPOINT, read_metrics
 
 ROOT = Path(__file__).parents[2]

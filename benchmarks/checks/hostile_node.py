@@ -49,17 +49,9 @@ def deep(parts: int) -> Any:
 class Hostile(threading.Thread):
     """A registered SuperNode that abuses its SuperLink until it is told to stop.
 
-    Args:
-        abuses: what it does, by kind.
-        address: of the SuperLink.
-        authority: certificate of its authority.
-        keys: folder of the node's.
-        pause: seconds before the first turn of each abuse, for its requests to be taken for what they are: a
-            node that has been refused a lot is refused everything for a while.
-
-    Attributes:
-        answers: how often a status came, by the kind of abuse; 0: the connection was cut, or took too long.
-        failed: what has ended it before it was told to stop.
+    Before the first turn of each abuse it pauses, for its requests to be taken for what they are: a node that
+    has been refused a lot is refused everything for a while. ``answers`` counts statuses by kind;
+    0: the connection was cut, or took too long. ``failed`` has ended it before it was told to stop.
     """
 
     def __init__(

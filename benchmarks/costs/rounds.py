@@ -140,11 +140,7 @@ def widths(workload: str = "W5", rounds: int = 10) -> None:
 
 
 def engine_on(workload: Workload, execution: str, device: str, precision: str = "fp32") -> LocalEngine:
-    """At the start of a run.
-
-    Raises:
-        ValueError: the execution cannot compute this workload.
-    """
+    """At the start of a run."""
     made = make_protocol(workload, precision=precision, **WAYS[execution])
     protocol = Protocol(made.task, replace(made.settings, device=device))
     return LocalEngine(Federation(protocol), make_shards(workload), execution=execution)

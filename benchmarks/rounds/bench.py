@@ -1,4 +1,6 @@
-"""``fedpart bench``: what a round costs, per workload and engine, in one run, against a bare PyTorch loop.
+"""What a round costs, per workload and engine, in one run, against a bare PyTorch loop.
+
+``python -m benchmarks.rounds.bench --workload W1,W2 --rounds 20``
 
 Every engine has a process of its own, with one thread. All are set up and warmed up; then their rounds are
 interleaved: one engine runs while the others wait. Flower cannot wait, so it runs all its rounds halfway.
@@ -10,22 +12,26 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from rich.console import Console
 
 from benchmarks.memory import PeakMemory
-from benchmarks.rounds.engines import ENGINES, USUAL, check_any, left_out
+from benchmarks.rounds.engines import ENGINES, USUAL, EngineProcess, check_any, engine_process, left_out
 from benchmarks.rounds.ours import make_protocol
-from benchmarks.rounds.process import EngineProcess, engine_process
 from benchmarks.rounds.rows import Row, Timings, check_file, rows, table, write
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart.registry import nearest
+from simulations.cli.guards import guarded
 from simulations.config.load import ConfigError
 
 WARM_UP = 2  # rounds; memory is watched in the second, when the optimisers have their state
 PASSES = 3  # rounds whose forward and backward passes are timed once more, alone
+
+
+app = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
 
 
 def _names(text: str, known: Collection[str], what: str) -> list[str]:
@@ -111,16 +117,33 @@ class _Contender:
         self.timings.passes = [self.process.ask({"passes": True})["seconds"] for _ in range(PASSES)]
 
 
+@app.command()
+def main(
+    workload: Annotated[
+        str | None,
+        typer.Option(help="W1 to W5 and D1, separated by commas (W1); see docs/guides/benchmarks.md."),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Names, separated by commas; the usual ones if not given.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of each engine.")] = 20,
+    json: Annotated[
+        Path | None, typer.Option(help="File for the rows, a line of JSON each; it is replaced.")
+    ] = None,
+    pfl_python: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Python of an environment with apple's pfl.")
+    ] = None,
+) -> None:
+    """Time a round on every engine, against a bare PyTorch loop, stock Flower and pfl."""
+    guarded(lambda: run(workload, engine, rounds, json, pfl_python), json)
+
+
 def run(
     workloads: str | None, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
 ) -> None:
     """Time a round of each workload on each engine: names separated by commas, None for the usual ones.
 
     The usual workload is W1, and D1 for engines that run no other.
-
-    Raises:
-        ConfigError: an unknown name, or what cannot be timed or written.
-        RunError: an engine failed.
     """
     names = list(USUAL) if engines is None else _names(engines, ENGINES, "engine")
     usual = "D1" if all(ENGINES[name].deployed for name in names) else "W1"
@@ -140,3 +163,7 @@ def run(
                 write(kept, file)  # now: a later workload may fail
     if not kept:
         raise ConfigError("Nothing was timed: none of these engines is available here.")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,4 +1,4 @@
-"""Federations of real processes in ``fedpart bench``: ours, or stock Flower's, on the same experiment.
+"""Federations of real processes in ``bench``: ours, or stock Flower's, on the same experiment.
 
 ``python -m benchmarks.rounds.deployed PROCESSES``: ``ours`` or ``flower``
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fedpart.flower.strategy
-from benchmarks.rounds.process import ROOT
+from benchmarks.rounds.engines import ROOT
 from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
 from fedpart.flower.workarounds.executor import tool

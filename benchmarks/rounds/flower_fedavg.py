@@ -1,6 +1,6 @@
 """Stock Flower: a plain app as in Flower's PyTorch quickstart, for Flower's own simulation on Ray.
 
-Flower's own FedAvg; a clock is all that is added. ``fedpart bench`` runs it in a process of its own:
+Flower's own FedAvg; a clock is all that is added. ``bench`` runs it in a process of its own:
 ``python -m benchmarks.rounds.flower_fedavg``.
 """
 

@@ -1,4 +1,4 @@
-"""The engines of this project in ``fedpart bench``, each in a process of its own.
+"""The engines of this project in ``bench``, each in a process of its own.
 
 ``python -m benchmarks.rounds.ours NAME``
 """

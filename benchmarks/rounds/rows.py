@@ -1,4 +1,4 @@
-"""What ``fedpart bench`` reports of an engine: a row of numbers, for JSON and for people."""
+"""What ``bench`` reports of an engine: a row of numbers, for JSON and for people."""
 
 import errno
 import json
@@ -19,9 +19,9 @@ from rich.text import Text
 from benchmarks.rounds.workloads import Workload
 from fedpart.training.files import replace
 from simulations.config.load import ConfigError
-from simulations.folders.versions import git_commit
+from simulations.folders.data_files import git_commit
+from simulations.results.scores import DASH
 from simulations.results.tables import terminal_table
-from simulations.results.words import DASH
 
 
 @dataclass
@@ -77,11 +77,7 @@ def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
 
 
 def check_file(file: Path) -> None:
-    """Refuse what :func:`write` could not write.
-
-    Raises:
-        ConfigError: one sentence.
-    """
+    """Refuse what :func:`write` could not write."""
     with _writing(file):
         if file.exists() and not file.is_file():
             raise OSError(errno.EINVAL, "it is no regular file")
@@ -89,11 +85,7 @@ def check_file(file: Path) -> None:
 
 
 def write(found: Sequence[Row], file: Path) -> None:
-    """A line of JSON for each row, in place of what was in the file.
-
-    Raises:
-        ConfigError: it cannot be written, and is as it was; one sentence.
-    """
+    """A line of JSON for each row, in place of what was in the file."""
     lines = "".join(json.dumps(row) + "\n" for row in found)
     with _writing(file):
         replace(file.resolve(), lambda opened: opened.write(lines.encode()))

@@ -1,4 +1,4 @@
-"""The process of one engine in ``fedpart bench``: a line of JSON asks for rounds, a line answers with times.
+"""The process of one engine in ``bench``: a line of JSON asks for rounds, a line answers with times.
 
 The standard library is all it needs, for baselines run in environments of their own.
 """

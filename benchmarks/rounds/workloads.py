@@ -1,4 +1,4 @@
-"""Workloads of ``fedpart bench``: what a round consists of, as plain data, with synthetic clients.
+"""Workloads of ``bench``: what a round consists of, as plain data, with synthetic clients.
 
 It imports torch alone, for the baselines in ``benchmarks/`` read it too, one of them where fedpart is not
 installed.

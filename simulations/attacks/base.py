@@ -27,12 +27,9 @@ class Attack:
         return shard
 
     def upload(self, own: Update, honest: Sequence[Update]) -> None:
-        """Change what a hostile client sends.
+        """Change what a hostile client sends, in place: ``own``, which it has computed as it was asked to.
 
-        Args:
-            own: what it has computed as it was asked to; changed in place.
-            honest: what the honest clients of its cohort send, which the strongest of attackers know; they
-                stay as they are.
+        ``honest`` is what the honest clients of its cohort send, which the strongest of attackers know.
         """
 
 

@@ -22,8 +22,8 @@ from fedpart.data import (
     rotated,
 )
 from fedpart.nn.likelihoods import LIKELIHOODS
-from simulations.building.builders import check_types
 from simulations.config.load import Config, ExperimentConfig
+from simulations.config.messages import check_types
 
 
 def load_data(config: Config, *, download: bool = True) -> Splits:
@@ -82,11 +82,7 @@ def _turned(config: Config, number: int, dataset: Dataset, points: int | None) -
 
 
 def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
-    """What each client holds: training points, and validation points where it evaluates on its own.
-
-    Raises:
-        ValueError: see :func:`split_among_clients`.
-    """
+    """What each client holds: training points, and validation points where it evaluates on its own."""
     shards = split_among_clients(config, splits.train)
     if config.evaluation != "clients" or config.evaluation_share is not None:
         return shards
@@ -101,12 +97,7 @@ def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
 
 
 def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
-    """One shard per client, by label or by angle bin, or as the data set says.
-
-    Raises:
-        ValueError: the targets are not labels, the data set does not know its clients, or see
-            ``check_shards``.
-    """
+    """One shard per client, by label or by angle bin, or as the data set says."""
     split = config.split
     if split.recipe == "natural":
         groups = clients_of(train)

@@ -71,13 +71,7 @@ class TrainingExperiment:
         return [*self.task.notes]
 
     def start(self) -> Training:
-        """The state before the first iteration.
-
-        Raises:
-            ValueError: chunks, method or evidence do not fit the data or the task, psi would never be
-                stepped, or the inputs are no images that could be corrupted.
-            ImportError: laplace-torch is wanted and not installed.
-        """
+        """The state before the first iteration."""
         evidence = laplace_evidence if self.config.evidence == "laplace" else None
         settings = self.config.settings()
         training = Training(self.task, self.train, settings, self.config.identity(), evidence)
@@ -90,11 +84,7 @@ class TrainingExperiment:
 
 
 def check_network(state: ModelState, data: Dataset, num_classes: int) -> None:
-    """Compute two examples, so that a network that does not fit the data is refused before the first round.
-
-    Raises:
-        ValueError: it does not take the inputs, or its outputs do not fit the targets.
-    """
+    """Compute two examples: a network that does not fit the data is refused before the first round."""
     largest = int(data.targets.argmax()) if has_labels(data) else len(data) - 1
     few = data.subset([0, largest])
     taken = ", ".join(str([*leaf.shape]) for _, leaf in leaves(few.inputs))
@@ -118,10 +108,6 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     """Load the data, build the model, and split or partition as the kind of run needs it.
 
     Leaves torch's random state as it was.
-
-    Raises:
-        ValueError, TypeError, FileNotFoundError, ImportError: the data, the model or the settings do not fit;
-            the message is one sentence for the user.
     """
     check_device(config.device)
     splits = load_data(config)

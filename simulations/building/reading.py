@@ -10,19 +10,14 @@ from fedpart.training.result import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
 from simulations.building.data import load_data
-from simulations.building.saved import load_saved
-from simulations.building.task import build_task
+from simulations.building.task import build_task, load_saved
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.errors import as_written, one_sentence
 from simulations.folders.run_directory import read_summary, saved_config
 
 
 def read_run(folder: Path) -> Loaded:
-    """See :func:`fedpart.load`.
-
-    Raises:
-        ConfigError: the folder holds no finished run, or not what its configuration says.
-    """
+    """See :func:`fedpart.load`."""
     config, summary = _finished(folder)
     built = config.model_copy(update={"device": "cpu", "psi_from": None})  # the psi found is in the folder
     with as_written(folder), one_sentence():
@@ -36,11 +31,7 @@ def read_run(folder: Path) -> Loaded:
 
 
 def example_inputs(folder: Path, rows: int) -> Tree:
-    """Inputs ``[rows, ...]`` as those of a finished run: random numbers in [0, 1], and 1 for whole ones.
-
-    Raises:
-        ConfigError: see :func:`read_run`.
-    """
+    """Inputs ``[rows, ...]`` as those of a finished run: random numbers in [0, 1], and 1 for whole ones."""
     with as_written(folder), one_sentence():
         return _seen(*_finished(folder), rows)[1]
 

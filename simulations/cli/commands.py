@@ -1,11 +1,9 @@
 """What the commands do, from what was typed to what is shown at the end."""
 
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpart.extras import need
-from fedpart.registry import FOLDERS
 from simulations.cli.guards import interruptible
+from simulations.cli.options import single
 from simulations.config.load import (
     Config,
     ConfigError,
@@ -23,22 +21,19 @@ from simulations.config.load import (
     TrainingConfig,
     kind_of,
     load_config,
+    table_file,
     with_overrides,
 )
-from simulations.config.shipped import purpose, shipped
-from simulations.config.tables import table_file
-from simulations.config.yaml_files import key_of, read_extended
+from simulations.config.yaml_files import key_of, purpose, read_extended, shipped
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
 from simulations.results.pictures.sweep_figures import plot_personal
 from simulations.results.report.page import write_report
 from simulations.results.terminal.panel import show_end
 from simulations.results.terminal.progress import Progress
-from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
-from simulations.running.resume import resumed_config
-from simulations.running.retrain import retraining_config
+from simulations.running.resume import missing_beside, resumed_config, retraining_config, run_beside
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
@@ -49,10 +44,11 @@ from simulations.sweeps.table import run_table
 _EXAMPLES = {"train": "input_mask", "select": "input_selection", "search": "search_quickstart"}
 
 
-def run(
-    kind: type[Config], file: str | None, overrides: list[str], out: Path | None, resume: Path | None
+def _run(
+    kind: type[Config], *, files: list[str], overrides: list[str], out: Path | None, resume: Path | None
 ) -> None:
     """Run one experiment of a kind, or continue one."""
+    file = single(files)
     if resume is not None:
         _refuse_another(out, resume)
         config, folder = resumed_config(resume, file, overrides, kind), resume
@@ -71,17 +67,17 @@ def run(
     _show(config, folder, file, overrides, resume is not None, other)
 
 
-run_federated = partial(run, ExperimentConfig)
-train = partial(run, TrainingConfig)
+run = partial(_run, ExperimentConfig)
+train = partial(_run, TrainingConfig)
 
 
-def show(folder: Path) -> None:
+def show(run: Path) -> None:
     """Show the panel of a finished run."""
-    summary = read_summary(folder)
+    summary = read_summary(run)
     if summary is None or "method" not in summary:
-        raise ConfigError(f"{folder} holds no finished run; give the folder of one.")
-    with as_written(folder):
-        show_end(Console(), summary, folder)
+        raise ConfigError(f"{run} holds no finished run; give the folder of one.")
+    with as_written(run):
+        show_end(Console(), summary, run)
 
 
 def export(run: Path, kind: str, out: Path | None) -> None:
@@ -107,9 +103,19 @@ def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
 
 
 def personalise(
-    run: Path, tuning: Mapping[str, Any], overrides: list[str], save: Path | None, out: Path | None
+    run: Path,
+    clients: int | None,
+    client: list[int] | None,
+    layers: list[str] | None,
+    overrides: list[str],
+    save: Path | None,
+    out: Path | None,
+    **tuning: Any,
 ) -> None:
     """Fine-tune the network of a finished run on each client's examples; what it has gained."""
+    if client and clients:
+        raise ConfigError("Give --clients or --client, not both.")
+    tuning |= {"clients": client or clients, "layers": layers or ["*"]}
     console = Console()
     folder = out or run
     gains = personalise_run(run, Tuning(**tuning), overrides, save, Progress(console))
@@ -121,9 +127,10 @@ def personalise(
 
 
 def compare(
-    files: list[str], overrides: list[str], names: list[str], seeds: int, jobs: int, out: Path | None
+    files: list[str], overrides: list[str], methods: str, seeds: int, jobs: int, out: Path | None
 ) -> None:
     """Run several methods, with one configuration or several."""
+    names = [name.strip() for name in methods.split(",") if name.strip()]
     stems = [Path(_named(file, "compare")).stem for file in files or [None]]
     twice = [stem for stem in stems if stems.count(stem) > 1]
     if twice:
@@ -141,7 +148,7 @@ def table(
     name: str,
     overrides: list[str],
     scale: str | None,
-    rows: list[str],
+    rows: list[str] | None,
     finished: bool,
     jobs: int,
     out: Path | None,
@@ -150,7 +157,7 @@ def table(
     file = table_file(name)
     folder = out or Path("runs") / "-".join(filter(None, ("table", file.stem, scale)))
     with _sweeping(jobs, folder, f"the same command continues the table in {folder}") as runner:
-        run_table(file, overrides, folder, runner, scale=scale, labels=rows, read_only=finished)
+        run_table(file, overrides, folder, runner, scale=scale, labels=rows or [], read_only=finished)
 
 
 @contextmanager
@@ -167,19 +174,26 @@ def report(folder: Path, out: Path | None) -> None:
 
 
 def select(
-    file: str | None, overrides: list[str], values: str | None, seeds: int | None, jobs: int, out: Path | None
+    files: list[str],
+    overrides: list[str],
+    values: str | None,
+    seeds: int | None,
+    jobs: int,
+    out: Path | None,
 ) -> None:
     """Train with several values of a key."""
-    folder = out or Path("runs") / f"select-{Path(_named(file, 'select')).stem}"
+    file = _named(single(files), "select")
+    folder = out or Path("runs") / f"select-{Path(file).stem}"
     given = {"values": None if values is None else f"[{values}]", "seeds": seeds}
     chosen = [f"select.{key}={value}" for key, value in given.items() if value is not None]
-    config = load_config(_named(file, "select"), [*overrides, *chosen], TrainingConfig)
+    config = load_config(file, [*overrides, *chosen], TrainingConfig)
     with _sweeping(jobs, folder, f"the same command continues the selection in {folder}") as runner:
         run_selection(config, folder, runner)
 
 
-def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
+def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
     """Try other values of some keys, a run for each."""
+    file = single(files)
     need("optuna", "fedpart search", "search")
     from simulations.sweeps.search.search import run_search
 
@@ -197,10 +211,10 @@ def search(file: str | None, overrides: list[str], jobs: int, out: Path | None, 
         run_search(config, folder, runner)
 
 
-def costs(named: list[str], accuracy: float | None, out: Path) -> None:
+def costs(folders: list[str], accuracy: float | None, out: Path) -> None:
     """Set searches and runs against each other, by what they have cost."""
-    folders: dict[str, list[Path]] = {}
-    for text in named:
+    labelled: dict[str, list[Path]] = {}
+    for text in folders:
         label, given, several = text.partition("=")
         own = [Path(part) for part in (several if given else text).split(",") if part]
         if Path(text).exists():  # whatever its name has in it
@@ -208,26 +222,13 @@ def costs(named: list[str], accuracy: float | None, out: Path) -> None:
         label = label if given else own[0].resolve().name if own else ""
         if not label or not own:
             raise ConfigError(f"{text!r} names no folder; write FOLDER, or LABEL=FOLDER,FOLDER.")
-        if label in folders:
+        if label in labelled:
             raise ConfigError(f"Two arguments are called {label}; write LABEL=FOLDER with other labels.")
-        folders[label] = own
-    found, console = read_costs(folders, accuracy), Console()
+        labelled[label] = own
+    found, console = read_costs(labelled, accuracy), Console()
     console.print(found.table())
     files = ", ".join(path.name for path in found.write(out))
     console.print(f"{out}/: {files}", soft_wrap=True, markup=False, highlight=False)
-
-
-def bench(*asked: Any) -> None:
-    """Time a round of each workload on each engine: a door to programs that a checkout alone has.
-
-    It loads them when it is called; nothing else here may know benchmarks, which stand on simulations.
-    """
-    sys.path[:0] = FOLDERS
-    try:
-        timing = import_module("benchmarks.rounds.bench")
-    except ModuleNotFoundError:
-        raise ConfigError("fedpart bench compares with programs of a checkout; run it in one.") from None
-    timing.run(*asked)
 
 
 def _show(

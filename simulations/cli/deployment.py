@@ -1,16 +1,15 @@
 """Commands about a federation of processes: ``fedpart up``, ``keys``, ``submit``, ``status``, and others."""
 
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from fedpart.extras import need
-from simulations.cli.guards import guarded, resumable
-from simulations.cli.options import Configs, Out, Resume, Sets, Trust, arguments
+from simulations.cli.options import Configs, Out, Resume, Sets, Trust, commands_of
 
 app = typer.Typer()
+_EXTRA = ("psutil", "A federation of processes", "deployment")
+command = commands_of(app, "simulations.cli.federations", *_EXTRA)
 
 _Address = Annotated[
     str, typer.Option("--link", metavar="HOST:PORT", envvar="FEDPART_LINK", help="The SuperLink.")
@@ -20,15 +19,7 @@ _Keys = Annotated[
 ]
 
 
-def _federations() -> ModuleType:
-    """What the commands do; torch and rich take seconds to import, and ``fedpart --help`` must not."""
-    need("psutil", "A federation of processes", "deployment")
-    from simulations.cli import federations
-
-    return federations
-
-
-@app.command()
+@command
 def up(
     config: Configs = None,
     nodes: Annotated[
@@ -43,12 +34,9 @@ def up(
     trust_code: Trust = False,
 ) -> None:
     """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
-    resumable(
-        lambda: _federations().up(*arguments(config, settings), nodes, out, resume), out, resume, trust_code
-    )
 
 
-@app.command()
+@command
 def keys(
     folder: Annotated[Path, typer.Argument(help="Private folder for them; outside of any repository.")],
     nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, one for each client.")],
@@ -58,16 +46,14 @@ def keys(
     owner: Annotated[int | None, typer.Option(help="uid of the processes, if it is not yours.")] = None,
 ) -> None:
     """Make the certificates, keys and secrets of a federation; what is there already stays."""
-    guarded(lambda: _federations().keys(folder, nodes, host or (), owner), None)
 
 
-@app.command()
+@command
 def register(link: _Address, keys: _Keys) -> None:
     """Register the SuperNodes' public keys with the SuperLink, each for its client, and no other keys."""
-    guarded(lambda: _federations().register(link, keys), None)
 
 
-@app.command()
+@command
 def submit(
     link: _Address,
     keys: _Keys,
@@ -82,21 +68,14 @@ def submit(
     trust_code: Trust = False,
 ) -> None:
     """Submit a run to a federation that is up, and print its number."""
-    resumable(
-        lambda: _federations().submit(link, keys, *arguments(config, settings), out, resume),
-        None,
-        resume,
-        trust_code,
-    )
 
 
-@app.command()
+@command
 def status(link: _Address, keys: _Keys) -> None:
     """Show the SuperNodes and the runs of a federation."""
-    guarded(lambda: _federations().status(link, keys), None)
 
 
-@app.command()
+@command
 def results(
     link: _Address,
     keys: _Keys,
@@ -108,4 +87,3 @@ def results(
     trust_code: Trust = False,
 ) -> None:
     """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
-    guarded(lambda: _federations().results(link, keys, run, to), to, trust_code)

@@ -15,6 +15,7 @@ from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.training.files import kept
 from simulations.cli.commands import new_folder
 from simulations.cli.guards import interruptible
+from simulations.cli.options import single
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
 from simulations.config.yaml_files import read_extended, told
 from simulations.deployment.control import Control
@@ -29,7 +30,7 @@ from simulations.folders.run_directory import (
     refuse_existing,
     saved_config,
 )
-from simulations.results.pictures.plots import plot_run
+from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.panel import show_end
 from simulations.running.resume import continued_config, resumed_config
 
@@ -38,9 +39,10 @@ _show = partial(typer.echo, nl=False)
 
 
 def up(
-    file: str | None, overrides: list[str], nodes: int | None, out: Path | None, resume: Path | None
+    files: list[str], overrides: list[str], nodes: int | None, out: Path | None, resume: Path | None
 ) -> None:
     """Run one experiment on processes of this machine, or continue one."""
+    file = single(files)
     if nodes is not None:
         overrides = [*overrides, f"clients={nodes}"]
     config = _config(file, overrides, resume)
@@ -62,10 +64,10 @@ def _show_ours(text: str) -> None:
     _show("".join(line for line in lines if _FLOWERS.match(line) is None))
 
 
-def keys(folder: Path, nodes: int, hosts: Sequence[str], owner: int | None) -> None:
+def keys(folder: Path, nodes: int, host: Sequence[str] | None, owner: int | None) -> None:
     """Make what the processes of a federation know each other by."""
     try:
-        make_keys(folder, nodes, hosts, owner)
+        make_keys(folder, nodes, host or (), owner)
     except OSError as error:
         raise ConfigError(f"The keys cannot be written to {folder}: {error.strerror or error}.") from error
     typer.echo(f"Keys of {nodes} SuperNodes are in {folder}; each process gets its own folder of it.")
@@ -80,9 +82,10 @@ def register(link: str, keys: Path) -> None:
 
 
 def submit(
-    link: str, keys: Path, file: str | None, overrides: list[str], out: Path | None, resume: Path | None
+    link: str, keys: Path, files: list[str], overrides: list[str], out: Path | None, resume: Path | None
 ) -> None:
     """Start a run on a federation."""
+    file = single(files)
     folder = resume or out
     if folder is None or not folder.is_absolute():
         raise ConfigError("Give --out, the absolute path of a folder on the machine of the ServerApp.")
@@ -106,30 +109,30 @@ def status(link: str, keys: Path) -> None:
         typer.echo(f"run {run.id}: {run.status}{', ' + run.details if run.details else ''}; {run.out}")
 
 
-def results(link: str, keys: Path, id: int | None, to: Path | None) -> None:
+def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:
     """Follow a run to its end, copy what it has left, and say what has become of it.
 
     If its ServerApp dies meanwhile, it is started again; see :meth:`.Control.again`.
     """
     control = Control(link, keys)
-    if id is None:
+    if (id := run) is None:
         latest = control.runs()[:1]
         if not latest:
             raise ConfigError("There is no run yet; submit one with fedpart submit.")
         id = latest[0].id
-    ended, run = control.run(id).finished, control.follow(id, _show)
-    while not ended and (id := control.again(run)) is not None:
-        typer.echo(f"The ServerApp of run {run.id} has died; run {id} goes on from its checkpoint.")
-        run = control.follow(id, _show)
-    failure, source = "", Path(run.out)
-    if not run.completed:
+    ended, followed = control.run(id).finished, control.follow(id, _show)
+    while not ended and (id := control.again(followed)) is not None:
+        typer.echo(f"The ServerApp of run {followed.id} has died; run {id} goes on from its checkpoint.")
+        followed = control.follow(id, _show)
+    failure, source = "", Path(followed.out)
+    if not followed.completed:
         remedy = f"continue it with fedpart submit --resume {source}"
         if _readable(source) and not kept(source / CHECKPOINT):
             remedy = "it has no checkpoint: submit it anew, with another --out"
-        failure = f"Run {run.id} has {run.outcome.rstrip('.')}; {remedy}."
+        failure = f"Run {followed.id} has {followed.outcome.rstrip('.')}; {remedy}."
     if to is not None:
         try:
-            copy = _fetch(run, to)
+            copy = _fetch(followed, to)
             typer.echo(f"What there is of it is in {copy}." if failure else f"Results are in {copy}.")
         except (ConfigError, RunError, OSError) as error:
             if not failure:

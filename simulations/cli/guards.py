@@ -20,7 +20,7 @@ OUTPUTS = {1: "stdout", 2: "stderr"}  # of a process, by descriptor
 def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     """SIGINT and SIGTERM become a sentence that says how to go on, and the customary exit status."""
     from simulations.folders.run_directory import CONFIG
-    from simulations.running.signals import Interrupted
+    from simulations.running.recorder import Interrupted
 
     try:
         yield
@@ -33,16 +33,6 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
     begun = any(folder.glob(f"**/{CONFIG}"))  # what is there to continue
     say(f"Stopped{after}; {remedy}" if begun else "Stopped before anything was run.", "yellow")
     raise typer.Exit(128 + number)
-
-
-def resumable(work: Callable[[], Any], out: Path | None, resume: Path | None, trust: bool) -> None:
-    """As :func:`guarded`; ``resume`` is a folder that is continued, or None.
-
-    Who has written its configuration need not say that its code is trusted.
-    """
-    from simulations.folders.resolved import is_own
-
-    guarded(work, out or resume, trust or is_own(resume) if resume else None)
 
 
 def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None) -> None:

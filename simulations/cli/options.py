@@ -1,13 +1,16 @@
-"""Options and arguments that several commands take, and what they mean."""
+"""How commands are declared: the options and arguments that several take, and who does what they say."""
 
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from simulations.cli.guards import BAD_INPUT, fail
-from simulations.config.shipped import file_of
-from simulations.config.yaml_files import read_yaml
+from fedpart.extras import need
+from simulations.cli.guards import BAD_INPUT, fail, guarded
+from simulations.config.yaml_files import file_of, read_yaml
 from simulations.errors import ConfigError
 
 
@@ -44,14 +47,61 @@ Trust = Annotated[
 Resume = Annotated[Path | None, typer.Option("--resume", help="Folder of a run to continue.")]
 
 
-def arguments(
-    config: list[str] | None, settings: list[str] | None, engine: str | None = None
-) -> tuple[str | None, list[str]]:
-    """As :func:`several`, where there is one configuration or none."""
-    files, overrides = several(config, settings, engine)
+Result = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+More = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="As with --set.")]
+
+
+def commands_of(
+    app: typer.Typer, module: str, *extra: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that registers a command from its arguments and its help.
+
+    What it does is the function of its name in ``module``, which is imported when the command is called:
+    torch and rich take seconds to import, and ``fedpart --help`` must not. The function gets what was typed,
+    with ``files`` and ``overrides`` in place of configurations and settings. ``extra`` goes to :func:`.need`.
+    """
+
+    def command(declared: Callable[..., None]) -> Callable[..., None]:
+        @app.command()
+        @wraps(declared)
+        def typed(**given: Any) -> None:
+            trust, resume = given.pop("trust_code", None), given.get("resume")
+            places = [given.get(name) for name in ("out", "resume", "run", "folder", "to", "json")]
+            place = next((path for path in places if isinstance(path, Path)), None)
+
+            def work() -> None:
+                if extra:
+                    need(*extra)
+                getattr(import_module(module), declared.__name__)(**_with_overrides(given))
+
+            if "resume" not in given:
+                guarded(work, place, trust)
+            elif resume is None:
+                guarded(work, place)
+            else:  # who has written its configuration need not say that its code is trusted
+                from simulations.folders.resolved import is_own
+
+                guarded(work, place, trust or is_own(resume))
+
+        return typed
+
+    return command
+
+
+def _with_overrides(given: dict[str, Any]) -> dict[str, Any]:
+    if "settings" not in given:
+        return given
+    plain = {key: given[key] for key in given if key not in ("config", "settings", "engine", "more")}
+    files, overrides = several(given.get("config"), given["settings"], given.get("engine"))
+    plain |= {"files": files} if "config" in given else {}
+    return {**plain, "overrides": [*overrides, *(given.get("more") or [])]}
+
+
+def single(files: list[str]) -> str | None:
+    """The configuration of a command that takes one; None: there is none."""
     if len(files) > 1:
         fail(f"One configuration at a time, please: {', '.join(files)}.", BAD_INPUT)
-    return (files[0] if files else None), overrides
+    return files[0] if files else None
 
 
 def several(

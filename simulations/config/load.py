@@ -1,4 +1,4 @@
-"""Configurations of experiments, read from YAML and ``key=value`` settings."""
+"""Configurations of experiments, and files of tables, read from YAML and ``key=value`` settings."""
 
 import json
 import re
@@ -7,12 +7,16 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from fedpart.registry import foreign
 from simulations.config.centralised import EVIDENCE_NAMES as EVIDENCE_NAMES
 from simulations.config.centralised import TrainingConfig
 from simulations.config.federated import ExperimentConfig
+from simulations.config.keys import Section, entry
+from simulations.config.messages import sentence
 from simulations.config.shared import Config
-from simulations.config.yaml_files import apply_override, key_of, read_extended, told
+from simulations.config.yaml_files import CONFIGS, apply_override, file_of, key_of, read_extended, told
 from simulations.errors import ConfigError as ConfigError
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -26,9 +30,6 @@ def load_config(
 
     The values of settings are YAML. A relative ``data_dir``, ``code_dir``, ``psi_from`` or ``devices.trace``
     is taken from the current folder and made absolute. ``kind`` is what the file must describe.
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, or a key or value does not fit; one sentence.
     """
     data, files = read_extended(Path(path))
     return with_overrides(data, overrides, told(files), kind, files)
@@ -67,11 +68,7 @@ def with_overrides(
 
 
 def with_values(config: AnyConfig, values: Mapping[str, Any], source: str) -> AnyConfig:
-    """``config`` with other values of some keys, such as ``local.epochs``; ``source`` is for messages.
-
-    Raises:
-        ConfigError: see :meth:`.Config.from_dict`.
-    """
+    """``config`` with other values of some keys, such as ``local.epochs``; ``source`` is for messages."""
     data = config.resolved()
     for key, value in values.items():
         apply_override(data, f"{key}={json.dumps(value)}")
@@ -85,3 +82,78 @@ def _beside(data: dict[str, Any], files: Sequence[Path]) -> Path | None:
         if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
             return folder
     return None
+
+
+SHIPPED = CONFIGS / "tables"
+
+
+class RowSection(Section):
+    """A row: what distinguishes its runs, and what is put beside them."""
+
+    config: str | None = entry(None, "another configuration than the table's, relative to the table's file")
+    set: dict[str, Any] = entry(
+        {}, "keys of the configuration and their values, as with --set; {out} and {seed} are filled in"
+    )
+    scales: dict[str, dict[str, Any]] = entry({}, "what a scale of the table means for this row besides")
+    given: dict[str, str] = entry({}, "texts by column that come from elsewhere, e.g. a paper's numbers")
+
+
+class TableFile(Section):
+    """The rows, seeds and columns of a table."""
+
+    title: str = entry(..., "what the table shows, a sentence")
+    config: str = entry(..., "the configuration that rows begin with, relative to this file")
+    seeds: tuple[int, ...] = entry(..., "a run of every row for each of them", min_length=1)
+    set: dict[str, Any] = entry({}, "keys of the configuration and their values, for all rows")
+    scales: dict[str, dict[str, Any]] = entry({}, "more of them by name, which --scale chooses")
+    columns: dict[str, str] = entry(
+        ..., "by heading, where summary.json has it: test_accuracy, ensemble.nll, by_architecture.accuracy"
+    )
+    rows: dict[str, RowSection] = entry(..., "by label", min_length=1)
+
+    def configured(
+        self, label: str, seed: int, file: Path, out: Path, scale: str | None, overrides: list[str]
+    ) -> Config:
+        """The configuration of a run.
+
+        What is said later wins: the configuration's own file, ``set``, the scale, the row, ``overrides``.
+        """
+        row = self.rows[label]
+        if scale is not None and scale not in self.scales:
+            known = ", ".join(self.scales) or "none"
+            raise ConfigError(f"{file} has no scale {scale!r}; it has {known}.")
+        data, files = read_extended(file.parent / (row.config or self.config))
+        scaled = (self.scales[scale], row.scales.get(scale, {})) if scale else ({}, {})
+        layers = (self.set, scaled[0], row.set, scaled[1])
+        try:
+            lines = [f"{key}={json.dumps(value)}" for layer in layers for key, value in layer.items()]
+        except TypeError as error:  # YAML has dates
+            raise ConfigError(
+                f"{file}, row {label!r}: a value is of no kind that keys have ({error})."
+            ) from None
+        lines = [line.replace("{out}", str(out)).replace("{seed}", str(seed)) for line in lines]
+        return with_overrides(
+            data,
+            [*lines, *overrides, f"seed={seed}"],
+            f"{file}, row {label!r}",
+            kind_of(data),
+            [*files, file],
+        )
+
+
+def table_file(name: str) -> Path:
+    """The file of that path, or the shipped one of that name."""
+    for path in (Path(name), SHIPPED / f"{name}.yaml", Path(file_of(name))):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+    raise ConfigError(f"There is no table {name}; give a file, or one of {known}.")
+
+
+def read_table(file: Path) -> TableFile:
+    """What a table's file says."""
+    data, files = read_extended(file)
+    try:
+        return TableFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{told(files)}: {sentence(error, TableFile)}") from None

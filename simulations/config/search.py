@@ -41,15 +41,7 @@ class Domain:
 
 
 def domain_of(key: str, given: Any) -> Domain:
-    """What a key may be.
-
-    Args:
-        key: named in messages.
-        given: ``[low, high]``, ``{log: [low, high]}`` or ``{choice: [..]}``.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """What a key may be."""
     if isinstance(given, Mapping) and len(given) == 1:
         ((kind, inside),) = given.items()
         if kind == "choice" and isinstance(inside, list) and inside:
@@ -100,13 +92,6 @@ class SearchSection(Section):
     )
     min_rounds: int | None = entry(
         None, "rounds or iterations before which no run is stopped; null: evaluate_every", ge=1
-    )
-    reduction: int = entry(3, "one of so many runs goes on, with asha and hyperband", ge=2)
-    epsilon: float | None = entry(
-        None,
-        "the clients' accuracy is known with Laplace noise of scale 1 / (epsilon clients), drawn anew in "
-        "every evaluation; null: without",
-        gt=0,
     )
 
     @field_validator("space")

@@ -185,7 +185,8 @@ class HyperparameterSection(Section):
 
 
 class OptimiserSection(
-    section_of(AdamSettings, leave_out=("hypergradient",)), section_of(SGDSettings, momentum="momentum")
+    section_of(AdamSettings, leave_out=("hypergradient", "betas")),
+    section_of(SGDSettings, momentum="momentum"),
 ):
     """An optimiser."""
 
@@ -193,7 +194,7 @@ class OptimiserSection(
 
     @model_validator(mode="after")
     def _no_idle_key(self) -> Self:
-        for name in ("betas", "eps") if self.name == "sgd" else ("momentum",):
+        for name in ("eps",) if self.name == "sgd" else ("momentum",):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{self.name} has no {name}; leave it out, or choose another optimiser")
         self.settings()
@@ -204,7 +205,7 @@ class OptimiserSection(
         if self.name == "sgd":
             return SGDSettings(self.learning_rate, self.momentum)
         kind = AdamWSettings if self.name == "adamw" else AdamSettings
-        return kind(self.learning_rate, self.eps, self.betas)
+        return kind(self.learning_rate, self.eps)
 
 
 class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), OptimiserSection):
@@ -256,4 +257,3 @@ class SelectSection(Section):
     laplace: bool = entry(
         False, "also train plain networks, judged (with keep_best: stopped early) by diagonal Laplace"
     )
-    laplace_every: int = entry(150, "iterations between a plain network's reports; each costs seconds", ge=1)

@@ -239,12 +239,7 @@ class Config(section_of(RunSettings)):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], source: str = "the configuration") -> Self:
-        """Check plain data that ``source`` names in messages; what is not given keeps its default.
-
-        Raises:
-            ConfigError: one sentence that names the key and what would fit, or the command that the
-                configuration is for.
-        """
+        """Check plain data that ``source`` names in messages; what is not given keeps its default."""
         try:
             config = cls.model_validate(data)
         except ValidationError as error:

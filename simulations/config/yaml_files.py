@@ -1,4 +1,4 @@
-"""Reading a YAML file and those it extends, and settings given as ``key=value``."""
+"""Reading a YAML file, a shipped one by its name, and those it extends; settings given as ``key=value``."""
 
 import math
 import re
@@ -91,22 +91,12 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 
 
 def as_yaml(data: Any, width: int = 80, flow: bool | None = False) -> str:
-    """Plain data as YAML that :func:`read_yaml` reads as they are.
-
-    Args:
-        data: mappings, lists, texts, numbers and so on.
-        width: of a line.
-        flow: whether all is in brackets; None: the innermost mappings and lists.
-    """
+    """Plain data as YAML that :func:`read_yaml` reads as they are."""
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=width, default_flow_style=flow))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an empty file is an empty mapping.
-
-    Raises:
-        ConfigError: missing, unreadable, not YAML, or not a mapping.
-    """
+    """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -135,9 +125,6 @@ def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
 
     Returns:
         The mapping without ``extends``, and the files, that of ``path`` first.
-
-    Raises:
-        ConfigError: see :func:`read_yaml`; or files that extend each other in a circle.
     """
     paths, data = [path], read_yaml(path)
     while (name := data.pop("extends", None)) is not None:
@@ -177,11 +164,7 @@ def key_of(override: str) -> str:
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set ``a.b=value`` in nested ``data``, in place; the value is parsed as YAML.
-
-    Raises:
-        ConfigError: not of that form, not YAML, or ``a`` is no section.
-    """
+    """Set ``a.b=value`` in nested ``data``, in place; the value is parsed as YAML."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
@@ -218,3 +201,27 @@ def _parse(text: str, source: str) -> Any:
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ConfigError(f"{source} is not valid YAML{place}: {problem}.") from None
+
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+def shipped() -> dict[str, Path]:
+    """The files by name, which is their place in the folder without `.yaml`; parts of others are left out."""
+    files = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "shared")
+    return {path.relative_to(CONFIGS).with_suffix("").as_posix(): path for path in files}
+
+
+def file_of(text: str) -> str:
+    """The path of a file that is there; of a shipped one, if ``text`` is its name; else ``text`` itself."""
+    return text if Path(text).is_file() else str(shipped().get(text, text))
+
+
+def purpose(file: Path) -> str:
+    """The first sentence of the comment that a shipped file begins with."""
+    lines = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# "))
+    return re.split(r"(?<!App\.)(?<=\.) ", " ".join(lines), maxsplit=1)[0]

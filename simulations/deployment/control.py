@@ -37,15 +37,7 @@ RESTARTS = 3  # of a run whose ServerApp dies
 
 
 class Control:
-    """The operator's connection to a SuperLink.
-
-    Args:
-        address: ``host:port``.
-        keys: the ``operator`` folder of the federation's keys.
-
-    Raises (all methods):
-        RunError: the SuperLink cannot be reached or refuses; one sentence.
-    """
+    """The operator's connection to a SuperLink."""
 
     def __init__(self, address: str, keys: Path) -> None:
         self.address, self.keys = address, keys

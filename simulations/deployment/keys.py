@@ -30,12 +30,6 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | 
     - ``operator``: the operator's token and the nodes' public keys, ``node-<k>.pub``;
     - ``supernode-<k>``: the private key that makes it client k, a certificate, the secret of its executor;
     - ``clientapp-<k>``: that secret.
-
-    Args:
-        folder: of the federation; it and all in it is readable by its owner alone.
-        nodes: how many SuperNodes, for clients 0 to nodes - 1.
-        hosts: names and addresses of the SuperLink besides ``superlink``, ``localhost`` and ``127.0.0.1``.
-        owner: uid that the processes have, where that is not the uid of this one.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = _Authority(folder / "ca")

@@ -1,4 +1,4 @@
-"""Processes: those of a federation on this machine, restarted when they end, ended with this one."""
+"""The processes of a federation: the commands of Flower's programs, and who starts and ends them."""
 
 import os
 import signal
@@ -9,7 +9,47 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
-from fedpart.flower.workarounds.executor import tied
+from fedpart.flower.workarounds.executor import tied, tool
+from simulations.deployment.keys import CA, CERTIFICATE, CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN
+
+
+def superlink(keys: Path, port: int, database: Path) -> list[str]:
+    """The command of the SuperLink, with its folder of keys, the port of its APIs, the file of its state."""
+    return [
+        *(tool("python"), "-m", "fedpart.flower.workarounds.superlink"),
+        *("--operator-token-file", str(keys / TOKEN), "--isolation", "process", "--enable-supernode-auth"),
+        *("--host", "127.0.0.1", "--port", str(port), *_server(keys), "--database", str(database)),
+    ]
+
+
+def supernode(address: str, keys: Path, authority: Path, port: int, client: int, clients: int) -> list[str]:
+    """The command of a SuperNode that says it is ``client`` of ``clients``, with the folder of its keys.
+
+    It knows the SuperLink at ``address`` by the ``authority``'s certificate; ``port`` is for its executor.
+    """
+    return [
+        *(tool("python"), "-m", "fedpart.flower.workarounds.supernode", "--superlink", address),
+        *("--root-certificates", str(authority)),
+        *("--auth-supernode-private-key", str(keys / NODE_KEY), "--isolation", "process"),
+        *("--host", "127.0.0.1", "--port", str(port), *_server(keys)),
+        *("--node-config", f"partition-id={client} num-partitions={clients}"),
+    ]
+
+
+def executor(address: str, keys: Path) -> list[str]:
+    """The command of the executor with the keys of a folder, for the apps of the server at an address."""
+    return [
+        *(tool("python"), "-m", "fedpart.flower.workarounds.executor", "--runtime-api-address", address),
+        *("--root-certificates", str(keys / CA), "--superexec-auth-secret-file", str(keys / SECRET)),
+    ]
+
+
+def _server(keys: Path) -> list[str]:
+    """How a server of Flower is told its certificate and the secret of its executor."""
+    files = {"ca-certfile": CA, "certfile": CERTIFICATE, "keyfile": CERTIFICATE_KEY}
+    options = [part for option, name in files.items() for part in (f"--ssl-{option}", str(keys / name))]
+    return [*options, "--superexec-auth-secret-file", str(keys / SECRET)]
+
 
 RESTART_SECONDS, GRACE_SECONDS = 5.0, 5.0
 
@@ -22,13 +62,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Processes(AbstractContextManager["Processes"]):
-    """Long-lived processes, each in a session of its own; a context that ends them all.
-
-    Args:
-        logs: folder for what they print, a file each.
-        homes: folder for what Flower keeps for each (``FLWR_HOME``); two in one may disturb each other.
-        environment: added to that of this process.
-    """
+    """Long-lived processes, each in a session of its own; a context that ends them all."""
 
     def __init__(self, logs: Path, homes: Path, environment: Mapping[str, str]) -> None:
         self.logs, self._homes, self._environment = logs, homes, {**os.environ, **environment}

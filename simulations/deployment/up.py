@@ -19,12 +19,11 @@ from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys
-from simulations.deployment.processes import Processes, free_ports
-from simulations.deployment.programs import executor, superlink, supernode
+from simulations.deployment.processes import Processes, executor, free_ports, superlink, supernode
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import make_folder, read_metrics
-from simulations.running.signals import Interrupted, caught_signals
+from simulations.running.recorder import Interrupted, caught_signals
 
 POLL_SECONDS = 0.5
 _DRAFT, _PRIVATE = ".fedpart-", "fedpart-up-"  # begin the names of folders for keys
@@ -38,15 +37,9 @@ ENVIRONMENT = {
 class Deployment:
     """SuperLink, executors and as many SuperNodes as there are clients; a context that ends them all.
 
-    Args:
-        nodes: SuperNodes, for clients 0 to nodes - 1.
-        private: folder for keys and state, on a disk; empty.
-        logs: folder for what the processes print.
-        check: called again and again while they start; what it raises ends them.
-
-    Attributes:
-        control: the operator's connection.
-        processes: ``superlink``, ``serverapp``, and ``supernode-<k>`` and ``clientapp-<k>`` for client k.
+    ``private`` is an empty folder for keys and state. ``check`` is called again and again while they start;
+    what it raises ends them. Processes are ``superlink``, ``serverapp``, and ``supernode-<k>`` and
+    ``clientapp-<k>`` for client k.
     """
 
     def __init__(
@@ -102,11 +95,7 @@ class Deployment:
                 self._pause()
 
     def wait_for(self, names: Iterable[str]) -> None:
-        """Wait until the SuperNodes of these names are online.
-
-        Raises:
-            RunError: one is not after ten minutes; with what its process printed last.
-        """
+        """Wait until the SuperNodes of these names are online."""
         wanted, deadline = set(names), time.monotonic() + START_SECONDS
         while missing := {name for name in wanted if self.control.nodes().get(name) != "online"}:
             self.processes.mend()
@@ -116,11 +105,7 @@ class Deployment:
             self._pause()
 
     def again(self, run: SubmittedRun) -> int | None:
-        """See :meth:`.Control.again`; the SuperLink may be away for a while.
-
-        Raises:
-            Unreachable: it still is.
-        """
+        """See :meth:`.Control.again`; the SuperLink may be away for a while."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -147,17 +132,6 @@ def run_deployed(
 
     A process that ends by itself is started again, and so is a ServerApp, from its checkpoint, see
     :meth:`.Control.again`.
-
-    Args:
-        config: what to run.
-        out: the run's folder; what the processes print is in its ``logs``.
-        resume: continue the run that is in ``out``.
-        show: receives the run's log.
-
-    Raises:
-        ConfigError: its noise comes from the seed.
-        RunError: the run failed, or the federation does not start; one sentence, or the end of a log.
-        Interrupted: SIGINT or SIGTERM came; a checkpoint is saved if a round was complete.
     """
     out = out.absolute()
     run_config = deployed_run_config(config, out, resume)
@@ -231,11 +205,7 @@ def watch(
 ) -> SubmittedRun:
     """Keep the processes alive until the run has ended, or its executor has, because it was asked to.
 
-    Args:
-        deployment: where it runs.
-        id: of the run.
-        show: receives the run's log, in a thread.
-        stopped: grows when a signal comes: the first ends the run after its round, the second at once.
+    ``stopped`` grows when a signal comes: the first ends the run after its round, the second at once.
 
     Returns:
         What is known of the run: if it has not finished, nobody runs it any more.

@@ -41,18 +41,6 @@ class ClientExperiment:
     and versions. A damaged file is made anew. Nothing is kept of data that a loader or a split of the user's
     own makes, for nobody can tell what these depend on. What has changed on Hugging Face's hub is not seen:
     ``data_options.revision`` says which of its versions is meant.
-
-    Args:
-        config: of the run.
-        folder: of the client; its shard is kept there, for nobody else to read. Where that is not possible,
-            data are built every time.
-
-    Attributes:
-        protocol: as server and clients share it.
-        shards: ``shards[i]`` is what client i holds.
-
-    Raises:
-        ValueError, TypeError, FileNotFoundError, ImportError: see :func:`.build`.
     """
 
     def __init__(self, config: ExperimentConfig, folder: Path) -> None:

@@ -25,20 +25,12 @@ def run_config_of(config: ExperimentConfig) -> dict[str, str]:
 
 
 def deployed_run_config(config: ExperimentConfig, out: Path, resume: bool) -> dict[str, str | bool]:
-    """The run config of a run on real SuperNodes, with its folder ``out`` on the ServerApp's machine.
-
-    Raises:
-        ConfigError: see :func:`among_strangers`.
-    """
+    """The run config of a run on real SuperNodes, with its folder ``out`` on the ServerApp's machine."""
     return {**run_config_of(among_strangers(config)), "out": str(out), "resume": resume}
 
 
 def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration of a run whose clients are strangers: what it does not say is safe.
-
-    Raises:
-        ConfigError: its noise comes from the seed.
-    """
+    """The configuration of a run whose clients are strangers: what it does not say is safe."""
     try:
         refuse_seeded(config.privacy)
     except ValueError as error:
@@ -51,12 +43,8 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
 def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
     """The configuration that a run config stands for.
 
-    Args:
-        run_config: ``experiment``, from :func:`run_config_of`; or ``config``, a YAML file, absolute or in the
-            app, with ``overrides``, ``key=value`` settings separated by semicolons or spaces.
-
-    Raises:
-        ConfigError: one sentence that says what does not fit.
+    It has ``experiment``, from :func:`run_config_of`; or ``config``, a YAML file, absolute or in the app,
+    with ``overrides``, ``key=value`` settings separated by semicolons or spaces.
     """
     if run_config.get("experiment"):
         config = ExperimentConfig.from_dict(parsed(run_config["experiment"]))

@@ -25,11 +25,7 @@ class Cell:
         object.__setattr__(self, "config", alone(self.config))
 
     def state(self, known: KnownData | None = None) -> Literal["new", "started", "finished"]:
-        """What its folder holds; ``known`` data have been listed for other cells.
-
-        Raises:
-            ConfigError: a run with another configuration, or on other data; the message names what differs.
-        """
+        """What its folder holds; ``known`` data have been listed for other cells."""
         if not holds_run(self.folder):
             return "new"
         differing = changed(saved_config(self.folder).resolved(), deciding(self.config))

@@ -37,12 +37,7 @@ def unnamed(content: bytes) -> bytes:
 
 
 def run_name(path: str | Path) -> str | None:
-    """The name of the run in a folder, from which its files' seals follow; None: it is from before them.
-
-    Raises:
-        ConfigError: its configuration is damaged, or has lost the name that other files have seals of; or a
-            file of the run is no regular one.
-    """
+    """The name of the run in a folder, from which its files' seals follow; None: it is from before them."""
     file = Path(path) / CONFIG
     for name in os.listdir(path) if os.path.isdir(path) else ():
         if name.endswith(_FILES) and not os.path.isfile(file.with_name(name)):
@@ -75,15 +70,7 @@ def _sealed_file(folder: Path) -> Path | None:
 
 
 def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``; a last line that was torn by a crash is left out.
-
-    Args:
-        path: folder of the run.
-        whole: whether lines are refused that lack what a summary is made of.
-
-    Raises:
-        ConfigError: another line is damaged, or of another run.
-    """
+    """The lines of a run's ``metrics.jsonl``; a last line that was torn by a crash is left out."""
     file = Path(path) / METRICS
     name = run_name(path)
     if not file.exists():
@@ -112,9 +99,6 @@ def read_summary(path: str | Path, config: Config | None = None) -> dict[str, An
     """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
 
     A run that is being extended keeps the summary of its earlier end until it is through.
-
-    Raises:
-        ConfigError: the file is damaged, or of another run; or, with ``config``, the weights are.
     """
     file = Path(path) / SUMMARY
     name = run_name(path)
@@ -139,11 +123,7 @@ def read_summary(path: str | Path, config: Config | None = None) -> dict[str, An
 
 
 def read_state(path: str | Path, summary: Mapping[str, Any]) -> bytes:
-    """The content of a finished run's ``state.safetensors``, that of which the summary has the hash.
-
-    Raises:
-        ConfigError: it is another.
-    """
+    """The content of a finished run's ``state.safetensors``, that of which the summary has the hash."""
     file = Path(path) / STATE
     content = file.read_bytes() if file.is_file() else b""
     if summary.get(HASH) not in (None, hashlib.sha256(content).hexdigest()):

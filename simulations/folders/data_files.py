@@ -1,11 +1,15 @@
-"""Which files of the user's a run is made of: written down at its start, compared later on."""
+"""What a run is made of: files of the user, compared later on, versions of libraries, the commit."""
 
 import hashlib
+import importlib.metadata
+import platform
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fedpart
 from fedpart.data import Limits, image_listing, leaf_files, listing_digest, table_files
 from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError
@@ -18,11 +22,7 @@ files hold}`` by part of a table and of LEAF's files."""
 
 
 def listed_data(config: Config) -> Listed | None:
-    """The files that a configuration names, now; None: its data have a name that says what they are.
-
-    Raises:
-        FileNotFoundError, ValueError: they cannot be listed.
-    """
+    """The files that a configuration names, now; None: its data have a name that says what they are."""
     if config.data == "image_folder" and config.data_dir is not None:
         return {
             label: {"images": len(files), "digest": listing_digest(files)}
@@ -63,9 +63,6 @@ def changed_data(folder: Path, now: Listed | None) -> list[str]:
     """How the data differ from those that a run started with: ``owl: 15 images there, 5 here``.
 
     Empty if they do not, or if it is not known: a run of an earlier version has not written it.
-
-    Raises:
-        ConfigError: the file that says so is damaged.
     """
     file = next((folder / name for name in (LISTED, _EARLIER) if (folder / name).is_file()), None)
     if now is None or file is None:
@@ -108,3 +105,35 @@ def in_short(differing: Sequence[str]) -> str:
     """The first three of some differences, and how many more there are."""
     more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
     return f"{', '.join(differing[:3])}{more}"
+
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what computes the numbers; None for what is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "fedpart": fedpart.__version__}
+    for name in ("torch", "numpy", "flwr", "ray"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that this code runs from, with ``+changes`` where its files are others.
+
+    None if it runs from no checkout. Files that git does not track are not looked at.
+    """
+    try:
+        if Path(_git("rev-parse", "--show-toplevel")).resolve() != _ROOT:
+            return None  # installed inside of somebody else's repository
+        return _git("describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes")
+    except (OSError, subprocess.SubprocessError):  # no git, or no commit yet
+        return None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()

@@ -1,11 +1,12 @@
-"""The resolved configuration in a run's folder: with a checksum, and remembered by whoever has written it."""
+"""The resolved configuration in a folder: with a checksum, remembered by who has written it; and its lock."""
 
+import fcntl
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,12 +36,7 @@ def write_config(folder: Path, config: Config, name: str | None, own: bool) -> N
 
 
 def saved_config(path: str | Path) -> Config:
-    """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`.
-
-    Raises:
-        ConfigError: no run is there, its configuration names code that is not trusted, is damaged or does not
-            fit this version.
-    """
+    """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`."""
     file = Path(path) / CONFIG
     if not file.is_file():
         raise ConfigError(
@@ -93,3 +89,29 @@ def _digest(file: str) -> str:
 
 def _record(text: bytes) -> Path:
     return remembered("runs", text)
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, until the end or until this process dies."""
+    descriptor = lock(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def lock(path: Path) -> int | None:
+    """Keep other processes out of the folder until closed, or until this process dies."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise FileExistsError(
+                f"Another process is running in {path}; wait for it, or choose another folder."
+            ) from None
+        return None  # a file system without locks
+    return descriptor

@@ -32,8 +32,7 @@ from simulations.folders.contents import keeps_weights, new_name, run_name
 from simulations.folders.contents import read_metrics as read_metrics
 from simulations.folders.contents import read_summary as read_summary
 from simulations.folders.data_files import LISTED, Listed
-from simulations.folders.locks import lock
-from simulations.folders.resolved import is_own, write_config
+from simulations.folders.resolved import is_own, lock, write_config
 from simulations.folders.resolved import saved_config as saved_config
 
 Report = RoundReport | TrainingReport
@@ -44,24 +43,12 @@ BESIDE = "beside"  # of a run of another method on the same clients: a folder of
 
 
 class RunDirectory:
-    """The files of one run.
+    """The files of one run, as the guide to a run's folder names them; other processes are kept out of it.
 
-    - ``config.yaml``: the resolved configuration, under a line that names the run; ``data.json``: which files
-      of the user's it is made of;
-    - ``metrics.jsonl``: a line per round, or per report of centralised training, see :func:`.metrics_line`;
-    - ``checkpoint.pt``: everything that decides what comes next, replaced atomically; the one before it stays
-      as ``checkpoint.previous.pt``; with error feedback ``residuals/``, what clients keep, belongs to them;
-    - ``summary.json`` and ``state.safetensors``: the outcome; the summary comes last, when all is done;
-    - ``releases.jsonl`` of a private run: what it has released, see :class:`.Ledger`.
-
+    A checkpoint is replaced atomically, and the one before it stays. The summary comes last.
     The summary and each line of the metrics have a ``seal``, which follows from their content and the run's
     name, so that a changed file, or one of another run, is known when it is read. Runs of versions without
-    names go on without.
-
-    While it is open, other processes are kept out. Make one with :meth:`create` or :meth:`reopen`.
-
-    Raises (all methods that write):
-        DiskFull: what was saved before is whole.
+    names go on without. A full disk is a :class:`.DiskFull`: what was saved before is whole.
     """
 
     def __init__(self, path: Path, config: Config) -> None:
@@ -74,11 +61,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | Path, config: Config, listed: Listed | None = None) -> RunDirectory:
-        """Start a run in a folder that is new, or has no run in it; ``listed`` are the user's files.
-
-        Raises:
-            FileExistsError: a run is there already.
-        """
+        """Start a run in a folder that is new, or has no run in it; ``listed`` are the user's files."""
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise FileExistsError(f"{path} is a file; choose a folder with --out.")
@@ -97,14 +80,7 @@ class RunDirectory:
 
     @classmethod
     def reopen(cls, path: str | Path, config: Config, patience: float = 0.0) -> RunDirectory:
-        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer.
-
-        Args:
-            patience: seconds to wait for a process that is in it.
-
-        Raises:
-            FileExistsError: one still is.
-        """
+        """Continue the run in ``path`` with ``config``: the one it has, or the same and longer."""
         saved_config(path)  # refuses what is no run
         deadline = time.monotonic() + patience
         while True:
@@ -121,11 +97,7 @@ class RunDirectory:
         return bool(kept(self.checkpoint))
 
     def bind(self, state: ModelState) -> None:
-        """Say of which run a state is, and where it keeps what is not in its checkpoint; then that is loaded.
-
-        Raises:
-            ValueError: see :meth:`.Federation.keep_in`.
-        """
+        """Say of which run a state is, and where it keeps what is not in its checkpoint."""
         if self._name is not None:
             state.agreement["run"] = self._name
         if isinstance(state, Federation):
@@ -135,9 +107,6 @@ class RunDirectory:
         """Drop the metrics of what comes after a state, for it will be run again; the lines that stay.
 
         What ``config.yaml`` says is what is run from here on. Of metrics that were deleted no line stays.
-
-        Raises:
-            ValueError: lines are missing, or tell of releases that are not counted.
         """
         clock, federated = self.config.clock, isinstance(self.config, ExperimentConfig)
         until, every = state.completed, 1 if federated else self.config.evaluate_every
@@ -263,12 +232,7 @@ def holds_run(path: str | Path) -> bool:
 
 
 def refuse_existing(path: str | Path) -> None:
-    """Never write into a folder that holds a run.
-
-    Raises:
-        FileExistsError: it does.
-        ConfigError: no folder can have that name.
-    """
+    """Never write into a folder that holds a run."""
     if "\0" in str(path):
         raise ConfigError(f"No folder can be called {str(path)!r}; leave the NUL character out of --out.")
     if holds_run(path):

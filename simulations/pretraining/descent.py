@@ -1,11 +1,15 @@
-"""The loop of plain training: a step along the gradient of each loss."""
+"""What the commands of this room share: the loop of plain training, and what is said of what does not fit."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import typer
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+from simulations.errors import ConfigError, one_sentence
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -22,3 +26,14 @@ def descend(
         rates.step()
         if step % log_every == 0:
             _LOGGER.info("step %d of %d: loss %.3f", step, steps, loss.item())
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Arguments, data and files that do not fit end the command with a sentence and exit status 2."""
+    try:
+        with one_sentence(expected=(ValueError, OSError, ImportError)):
+            yield
+    except ConfigError as error:
+        typer.secho(str(error), fg="red", err=True)
+        raise typer.Exit(2) from None

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from fedpart.data import Dataset, Splits, load_splits
 from fedpart.nn.models.pretrained import three_channels
-from simulations.pretraining.descent import descend
-from simulations.pretraining.refusals import refusals
+from simulations.pretraining.descent import descend, refusals
 
 OUT = Path("pretrained/digits_resnet18.pt")
 CLASSES = (0, 1, 2, 3, 4)
@@ -29,14 +28,6 @@ def pretrain_resnet(
 
     Adam's learning rate falls linearly to 0. The result is a function of data and arguments, on one kind of
     CPU.
-
-    Args:
-        splits: images [n, 1 or 3, height, width]; grey ones are repeated to three channels.
-        epochs, batch_size, learning_rate: of Adam; an incomplete last batch is left out.
-        seed: of initial values and order.
-
-    Raises:
-        ValueError: no images, fewer of them than one batch, or no epoch.
     """
     from torchvision.models import resnet18
 

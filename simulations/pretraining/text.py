@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fedpart.data.sets.synthetic import LENGTH, MASK, PAD, THE, WORDS, topics
 from fedpart.extras import need
-from simulations.pretraining.descent import descend
-from simulations.pretraining.refusals import refusals
+from simulations.pretraining.descent import descend, refusals
 
 OUT = Path("pretrained/topics_distilbert")
 _WARM = 50  # steps in which the learning rate rises

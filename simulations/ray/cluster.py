@@ -18,13 +18,6 @@ def join(address: str | None, cores: int | None) -> None:
 
     A handler of SIGTERM stays. Where the main thread calls, a SIGTERM that comes meanwhile is delivered at
     the end.
-
-    Args:
-        address: host and port, or None.
-        cores: of a cluster that is started here; None: as many as there are.
-
-    Raises:
-        OSError: there is no cluster at ``address``.
     """
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:

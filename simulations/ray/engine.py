@@ -26,16 +26,7 @@ PATIENCE = 4.0  # seconds that a round in progress has when the run is to stop
 
 
 class RayEngine:
-    """Runs rounds on Ray; use it as a context manager.
-
-    Args:
-        experiment: what :func:`starting` was told of, whose actors build it anew from its ``config``.
-        federation: the state; continued from where it is.
-        grid: where its clients are, once it has started.
-
-    Raises (on entering it):
-        RunError: there is no cluster at the configuration's address.
-    """
+    """Runs rounds on Ray; use it as a context manager."""
 
     def __init__(self, experiment: Experiment, federation: Federation, grid: Future[RayGrid]) -> None:
         self.federation, self._starting, self._until = federation, grid, math.inf
@@ -69,12 +60,7 @@ class RayEngine:
             self.grid.until = self._until
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
-        """Run until ``rounds`` rounds are complete.
-
-        Raises:
-            ClientError: a client failed, and the settings say ``fail``.
-            RunError: the actors are not the configuration's clients, or a round has been given up.
-        """
+        """Run until ``rounds`` rounds are complete."""
         try:
             every = self._config.evaluate_every
             made = strategy_of(self.federation, self._shards, on_round=on_round, evaluate_every=every)
@@ -88,11 +74,6 @@ def starting(config: ExperimentConfig, residuals: Path) -> Iterator[Callable[...
     """Start Ray and its actors, meanwhile; gives what makes their engine of an experiment and its federation.
 
     On a machine with as many cores, actors import what they need while the experiment is built here.
-
-    Args:
-        config: of the experiment; ``workers`` are actors, None: one per CPU core; ``ray_address`` is a
-            cluster's, on whose machines fedpart must be installed, None: this machine.
-        residuals: folder in which clients keep what error feedback needs.
     """
     run_config = {**run_config_of(config), "residuals": str(residuals.absolute())}
     where = {"workers": config.workers, "address": config.ray_address}

@@ -94,19 +94,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
     at a time: an actor goes on when those before have been taken.
     Context.state is not kept.
 
-    Args:
-        load: returns the ClientApp; called once in every actor.
-        clients: N; client i is the node with partition-id i.
-        run_config: of every node's context.
-        workers: actors, if the cluster has as many CPU cores; None: one per core.
-        address: of a Ray cluster; None: start one here, unless this process is connected already.
-        gpu: let the actors share the cluster's GPUs.
-
-    Attributes:
-        until: the moment, of ``time.monotonic``, from which on no reply is waited for; looked at each second.
-
-    Raises:
-        OSError: there is no cluster at ``address``.
+    ``load`` returns the ClientApp, and is called once in every actor; ``workers`` are actors, None: one per
+    CPU core; ``address`` is of a Ray cluster, None: one is started here, unless this process is connected
+    already. From the moment ``until``, of ``time.monotonic``, no reply is waited for.
     """
 
     def __init__(
@@ -251,11 +241,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         return True
 
     def _comes(self, replies: Any, deadline: float | None) -> bool:
-        """Whether the next of an actor's replies is there before ``deadline``.
-
-        Raises:
-            RunError: it is not, and this is the moment ``until`` which replies are waited for.
-        """
+        """Whether the next of an actor's replies is there before ``deadline``."""
         while True:
             now = time.monotonic()
             if now >= self.until:

@@ -39,12 +39,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
-        """Read a run folder.
-
-        Raises:
-            FileNotFoundError: the folder holds no run.
-            ConfigError: a file is damaged, or the metrics end before the run does.
-        """
+        """Read a run folder."""
         folder = Path(folder)
         if not (folder / CONFIG).is_file():
             raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")

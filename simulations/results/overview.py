@@ -11,9 +11,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.results.comparison import COLUMNS, Comparison, caption_of, terminal_columns
-from simulations.results.scores import Estimate
+from simulations.results.scores import Estimate, counted, with_unit
 from simulations.results.tables import markdown_table, terminal_table, write_csv, write_json
-from simulations.results.words import counted, with_unit
 
 _WHOSE = {"validation": "validation", "clients": "clients' own", "test": "test"}  # the first that there is
 

@@ -9,9 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedpart.loggers.lines import finite
-from simulations.results.scores import FIRST, SCORES
+from simulations.results.scores import FIRST, SCORES, counted
 from simulations.results.tables import terminal_table, write_json
-from simulations.results.words import counted
 
 _WHEN = ("before", "after", "gain")
 _MOST = 40  # rows on the terminal

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from simulations.results.words import span, with_unit
+from simulations.results.scores import span, with_unit
 
 Value = TypeVar("Value")
 _TITLES = {

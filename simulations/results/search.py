@@ -16,11 +16,10 @@ from fedpart.training.files import read_object, sealed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
 from simulations.folders.contents import run_name
+from simulations.folders.data_files import git_commit, versions
 from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
-from simulations.folders.versions import git_commit, versions
-from simulations.results.scores import BYTES, TIME
+from simulations.results.scores import BYTES, TIME, counted
 from simulations.results.tables import LF, terminal_table, write_csv, write_json
-from simulations.results.words import counted
 
 SEARCH = "search.json"  # what a search's folder has once it has ended
 _SHOWN = 10  # of the best trials
@@ -86,11 +85,7 @@ class Found:
 
     @classmethod
     def load(cls, folder: Path) -> Found:
-        """What :meth:`write` has left in a folder, read back; of a summary only the scores on test data.
-
-        Raises:
-            ConfigError: its ``search.json`` is that of an earlier version or damaged.
-        """
+        """What :meth:`write` has left in a folder, read back; of a summary only the scores on test data."""
         config, rows = saved_config(folder), []
         with _readable(folder):
             content = _read(folder)
@@ -239,9 +234,6 @@ def points(folder: Path) -> list[Point]:
 
     Of a search a point after each trial, see :attr:`Found.curve`. Of a run a point at each evaluation, with
     its accuracy on validation data, by which nothing was chosen; the last one has that on test data.
-
-    Raises:
-        ConfigError: there is no such search or run, or it has no accuracy on test data.
     """
     if (folder / SEARCH).is_file():
         with _readable(folder):

@@ -15,11 +15,10 @@ from rich.text import Text
 from fedpart.loggers.lines import finite
 from fedpart.training.files import parsed
 from simulations.config.load import ConfigError, TrainingConfig
+from simulations.folders.data_files import git_commit, versions
 from simulations.folders.run_directory import SUMMARY
-from simulations.folders.versions import git_commit, versions
-from simulations.results.scores import EVIDENCES, Estimate, Score, score_of
+from simulations.results.scores import EVIDENCES, Estimate, Score, counted, score_of
 from simulations.results.tables import CAPTION, LF, number_columns, terminal_table, write_csv, write_json
-from simulations.results.words import counted
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
 _MEASURES = {
@@ -194,11 +193,7 @@ class Selection:
 
     @classmethod
     def load(cls, folder: Path) -> Selection:
-        """What :meth:`write` has left in a folder, read back.
-
-        Raises:
-            ConfigError: its ``summary.json`` is that of an earlier version or damaged.
-        """
+        """What :meth:`write` has left in a folder, read back."""
         try:
             content = parsed((folder / SUMMARY).read_bytes())
             config = TrainingConfig.from_dict(content["config"])

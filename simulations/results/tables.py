@@ -11,8 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from simulations.results.scores import Estimate
-from simulations.results.words import DASH
+from simulations.results.scores import DASH, Estimate
 
 LF = "\n"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"

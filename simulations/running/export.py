@@ -32,11 +32,6 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
             same network, with the names of the classes as JSON in its metadata; ``torch-export``, for
             ``torch.export.load``; ``onnx``. The last two take any number of rows.
         out: the file; ``model`` in the run's folder if None.
-
-    Raises:
-        ConfigError: the run is not finished, or there is no such format here.
-        MissingExtra: the format is onnx, and its libraries are not installed.
-        RunError: the network cannot be exported, or the file's outputs are others than the module's.
     """
     if kind not in SUFFIXES:
         raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")

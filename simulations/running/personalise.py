@@ -11,8 +11,7 @@ import torch
 from fedpart import Dataset, Personal, SGDSettings, personalise
 from fedpart.engines.batches import divided, evaluated
 from simulations.building.experiment import Experiment, build
-from simulations.building.saved import load_saved
-from simulations.building.task import torch_threads
+from simulations.building.task import load_saved, torch_threads
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
 from simulations.config.yaml_files import key_of
 from simulations.errors import one_sentence
@@ -58,19 +57,6 @@ def personalise_run(
 
     SGD has the run's batch size, momentum and weight decay (that of the last partition). The scores average
     as many samples as the run's evaluations.
-
-    Args:
-        run: folder of a finished federated run.
-        tuning: what is done.
-        overrides: keys of the configuration that decide no numbers, for instance ``data_dir=FOLDER``.
-        save: folder for the networks, ``client-<number>.safetensors``, which
-            ``safetensors.torch.load_model`` reads; None keeps none.
-        progress: shows which client is under way; None shows nothing.
-
-    Raises:
-        ConfigError: the run is not there, not finished or not federated, its data are not here, or a setting
-            does not fit.
-        ClientError: the loss of a client is not finite.
     """
     config = _configuration(run, overrides)
     numbers = _numbers(tuning.clients, config.clients)
@@ -127,11 +113,7 @@ def personalise_run(
 
 
 def _holdout(config: ExperimentConfig, asked: float | None) -> float | None:
-    """The share of each shard that is scored; None: the examples that the run has kept for evaluations are.
-
-    Raises:
-        ConfigError: a share that is none, or one besides these examples.
-    """
+    """The share of each shard that is scored; None: the examples that the run has kept for evaluations."""
     if config.evaluation == "clients":
         if asked is not None:
             raise ConfigError(

@@ -40,9 +40,6 @@ def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress |
     """``config`` with a choice in place of ``precision: auto``.
 
     Runs that are in ``folder`` already decide for those that are added.
-
-    Raises:
-        ConfigError: the data or the model do not fit; one sentence.
     """
     if config.precision != "auto":
         return config
@@ -56,9 +53,6 @@ def choose_together(cells: Iterable[Cell], progress: Progress | None = None) -> 
     """The cells of a table with one choice in place of every ``precision: auto``.
 
     A folder that holds a run keeps that run's; the first of these decides for those that hold none.
-
-    Raises:
-        ConfigError: as :func:`choose_precision`.
     """
     cells = list(cells)
     auto = [cell.folder for cell in cells if cell.config.precision == "auto"]

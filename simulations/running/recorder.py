@@ -1,9 +1,11 @@
-"""Recorder: takes the reports of a run to its folder and the screen, and ends the run where a signal came."""
+"""What happens between the steps of a run: signals, checkpoints, lines of the metrics, loggers."""
 
 import signal
+import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 from fedpart import Dataset
@@ -12,15 +14,41 @@ from fedpart.training.state import ModelState
 from simulations.errors import RunError, one_sentence
 from simulations.folders.run_directory import Report, RunDirectory
 from simulations.results.terminal.progress import Progress
-from simulations.running.signals import Interrupted, caught_signals
+
+
+class Interrupted(Exception):
+    """SIGINT or SIGTERM stopped the run; a checkpoint is saved."""
+
+    def __init__(self, signal_number: int, after: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} after {after}")
+        self.signal_number, self.after = signal_number, after
+
+
+@contextmanager
+def caught_signals(came: list[int], then: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Note SIGINT and SIGTERM instead of ending by them; in other threads than the main one do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        with suppress(RuntimeError):  # in the middle of a write to what it writes to
+            then()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Recorder:
     """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues.
 
-    Args:
-        safe: a checkpoint is also written at the beginning, and after a round that has taken longer than the
-            last checkpoint to write.
+    If ``safe`` it also writes a checkpoint at the beginning, and after a round that has taken longer than the
+    last checkpoint to write.
     """
 
     def __init__(
@@ -61,11 +89,7 @@ class Recorder:
         self._unseen = report
 
     def completed(self, last: bool) -> None:
-        """After every step of the clock: the checkpoint that is due, and the end if a signal came.
-
-        Raises:
-            Interrupted: one did.
-        """
+        """After every step of the clock: the checkpoint that is due, and the end if a signal came."""
         count, seen = self.state.completed, False
         quick = self._safe and self.lines[-1]["seconds"] > self._writing
         if count % self.config.checkpoint_every == 0 or last or quick:

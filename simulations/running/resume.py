@@ -1,25 +1,35 @@
-"""What a resumed run may change: nothing that decides its numbers, except that it may go on for longer."""
+"""Runs that follow from one in a folder: it goes on, a plain one with its psi, another method beside it."""
 
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from simulations.config.load import AnyConfig, ConfigError, ExperimentConfig, load_config, with_overrides
+from torch import nn
+
+from fedpart import AffineAugmentation, Task
+from fedpart.methods.base import Method
+from fedpart.methods.plain import Plain
+from simulations.config.load import (
+    AnyConfig,
+    Config,
+    ConfigError,
+    ExperimentConfig,
+    TrainingConfig,
+    load_config,
+    with_overrides,
+)
 from simulations.config.yaml_files import key_of
 from simulations.folders.cell import differences
-from simulations.folders.run_directory import CONFIG, saved_config
+from simulations.folders.run_directory import BESIDE, CONFIG, STATE, read_summary, saved_config
+from simulations.results.terminal.progress import Progress
 from simulations.running.precision import choose_precision
+from simulations.running.run import draw_pictures, run_experiment
 
 
 def resumed_config(
     folder: str | Path, file: str | None, overrides: list[str], kind: type[AnyConfig] = ExperimentConfig
 ) -> AnyConfig:
-    """The configuration to continue the run in ``folder`` with: its own, or ``file``, with settings.
-
-    Raises:
-        ConfigError: no run of that kind is there, or the configuration differs in more than a larger number
-            of rounds or iterations and what does not decide the numbers; names a difference.
-    """
+    """The configuration to continue the run in ``folder`` with: its own, or ``file``, with settings."""
     wanted: AnyConfig = _saved(folder, kind)  # refuses what is no run of that kind before the file is read
     if file is not None:
         wanted = load_config(file, overrides, kind)
@@ -32,13 +42,7 @@ def resumed_config(
 def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[str] = ()) -> AnyConfig:
     """The configuration with which the run in ``folder`` goes on if ``wanted`` is asked for.
 
-    Args:
-        folder: of the run.
-        wanted: with a choice in place of ``precision: auto``.
-        given: keys that the user has named, which may change where they do not decide the numbers.
-
-    Raises:
-        ConfigError: as :func:`resumed_config`.
+    The user has named the keys ``given``, which may change where they do not decide the numbers.
     """
     saved = _saved(folder, type(wanted))
     total, decisive = saved.clock.total, saved.deciding("numbers")
@@ -66,3 +70,78 @@ def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
             f"--resume {folder}."
         )
     return saved
+
+
+def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
+    """The configuration that trains a plain network on a run's data with the run's final psi, fixed.
+
+    Of a federated run, data, model and seeds are taken over.
+    """
+    saved = saved_config(run)
+    if not (run / STATE).is_file():
+        raise ConfigError(
+            f"The run in {run} is not finished, so its hyperparameters are not known; continue it with "
+            f"fedpart {saved.clock.command} --resume {run}."
+        )
+    method = saved.build_method()
+    if isinstance(method, Plain) and not method.augment:
+        raise ConfigError(
+            f"The run in {run} has found no hyperparameters to train with, for its method {saved.method!r} "
+            f"learns none by gradients; name a run of another method, or set them in a configuration."
+        )
+    data: dict[str, Any] = saved.resolved()
+    data["hyperparameters"]["affine"] = _affine(data["hyperparameters"]["affine"], method)
+    if not isinstance(saved, TrainingConfig):
+        shared = Config.model_fields.keys() - {"evaluate_every", "checkpoint_every"}  # of another clock
+        data = {key: value for key, value in data.items() if key in shared}
+    data |= {
+        "method": "none",
+        "method_options": {"none": {"augment": True}},
+        "psi_from": str(run.absolute()),
+        "keep_best": False,  # there is no L_ML of one network
+        "evidence": "lml",
+        "select": None,
+        "search": None,
+    }
+    return with_overrides(data, overrides, f"retraining {run}", TrainingConfig)
+
+
+def _affine(section: dict[str, Any] | None, method: Method) -> dict[str, Any] | None:
+    """The affine section of what the method trained: Augerino has a family of its own."""
+    if section is None:
+        return None
+    task = Task(nn.Linear(1, 1), transforms={"affine": AffineAugmentation(**section)})
+    family = method.prepare(task).transforms["affine"].family
+    return section if family == section["family"] else section | {"family": family, "initial": None}
+
+
+def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
+    """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself."""
+    if config.beside in (None, config.method):
+        return None
+    here = {"engine": "local", "workers": None, "ray_address": None, "loggers": [], "beside": None}
+    try:
+        return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
+    except ConfigError as error:
+        told = f"beside: {config.beside} does not fit, so add --set beside=null."
+        raise ConfigError(f"{told} {error}") from None
+
+
+def missing_beside(config: Config, folder: Path) -> ExperimentConfig | None:
+    """That run, if it is asked for and the folder of the first one does not have it to its end."""
+    other = beside_config(config) if isinstance(config, ExperimentConfig) else None
+    return None if other is None or read_summary(folder / BESIDE, other) is not None else other
+
+
+def run_beside(
+    other: ExperimentConfig, folder: Path, progress: Progress, given: Collection[str] = ()
+) -> None:
+    """Make the run ``other`` in the folder of the first one, or go on with it, and draw both.
+
+    ``given`` as :func:`continued_config`; where the precision is ``auto``, it is that of the first run.
+    """
+    other, own = choose_precision(other, folder), folder / BESIDE
+    begun = (own / CONFIG).exists()
+    config = continued_config(own, other, given) if begun else other
+    run_experiment(config, own, resume=begun, progress=progress)
+    draw_pictures(folder, progress)

@@ -17,12 +17,11 @@ from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.contents import HASH, read_summary
 from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, refuse_existing
-from simulations.results.pictures.plots import plot_run
+from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.progress import Progress
 from simulations.running.hostile import attacked
 from simulations.running.precision import choose_precision
-from simulations.running.recorder import Recorder
-from simulations.running.signals import Interrupted
+from simulations.running.recorder import Interrupted, Recorder
 from simulations.running.summary import summarise
 
 LEAVING_SECONDS = 60.0  # that a ServerApp which Flower has given up may take to end

@@ -49,10 +49,6 @@ def main(grid: Grid, context: Context) -> None:
 
     Its keys: those of :func:`.read_run_config`; ``out``, the absolute path of a folder for the results;
     empty: they are logged; ``resume``, whether to continue the run that is there.
-
-    Raises:
-        ValueError: a key does not fit, or the configuration is not that of the run to continue.
-        ClientError, NodesError: see :class:`.FedPart`; Flower marks the run as failed.
     """
     config = read_run_config(context.run_config)
     config = among_strangers(config) if is_deployed(grid) else config

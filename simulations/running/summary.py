@@ -21,10 +21,9 @@ from fedpart.training.result import remarks_on
 from fedpart.updates.stages import Privacy
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
-from simulations.folders.versions import git_commit, versions
+from simulations.folders.data_files import git_commit, versions
 from simulations.results.curves import recent, seconds_to_accuracy
-from simulations.running.limits import limits
-from simulations.running.scores import flat, measured, more_of_test, scores_of, tested
+from simulations.running.scores import flat, limits, measured, more_of_test, scores_of, tested
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
@@ -35,58 +34,10 @@ def summarise(
     lines: Lines,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """What a finished run amounts to.
+    """What a finished run amounts to: the keys are those that the guide to a run's folder names.
 
-    Args:
-        experiment: what was run.
-        state: its final one; of centralised training with ``keep_best`` the one with the largest evidence.
-        lines: of ``metrics.jsonl``, of every round or report.
-        workers: processes that ran the clients of a federated run at last; None: not known.
-
-    Returns:
-        ``method, seed, data_seed``; ``psi`` and ``psi_initial`` in physical units, ``psi_learned``: the
-        names of it that have moved, and where there are any ``psi_remarks``, sentences on it;
-        ``num_classes``, ``classes`` where they have names, and ``inputs`` (see :func:`.described`);
-        ``validation_examples`` and ``test_examples`` that were scored; ``seconds`` of all rounds or
-        iterations; ``config_hash``, ``versions``, ``git_commit``. Accuracies are fractions and losses
-        (``_nll``) nats per example, None or absent where there are no classes or no data.
-
-        Of a federated run ``engine, workers, execution, precision, channels_last, rounds``;
-        ``val_accuracy`` and ``val_nll`` (last evaluation) and ``val_accuracy_last10`` (mean of the last
-        ``val_evaluations_averaged``: 10, or half of them if that is less); ``test_accuracy, test_nll``;
-        ``lml_last10`` (L_ML per example, of the last rounds that have it, likewise; None without any).
-        ``upload_ratio``: bytes sent over the bytes that FedAvg sends for the same cohorts (all of them the
-        full model), without the clients that were late; ``upload_ratio_expected``: the same in expectation
-        over clients; ``upload_bytes_psi``: the part of ``upload_bytes`` that psi's numbers take.
-        ``held_out_share``: of the clients' examples, never trained
-        on because the method or the clients' evaluation scores by them; of the last such evaluation
-        ``client_accuracy`` and ``client_nll``, and of both ``_worst_decile``, ``_chunks`` and ``_caps``
-        (see :class:`.RoundReport`), and ``evaluation_bytes`` of all. ``caps``: the configuration's, where
-        there are any, and ``by_cap``: of each how many ``clients`` have it, and their ``upload_bytes`` and
-        ``download_bytes`` as predicted. ``by_architecture``, where there are several: of each what
-        :func:`.by_architecture` finds on test data, and its clients' bytes likewise;
-        ``ensemble``: scores of them all together, for labels. ``parameters``: how many numbers are
-        ``trained``, ``frozen`` (never sent) and ``psi``;
-        ``upload_ratio_whole``, where some are frozen: bytes sent over those of updates of the whole network.
-        With ``measures`` in the configuration, and of numbers that are predicted, the likelihood's measures
-        on the test data, as ``test_f1``;
-        ``test_measures_missing`` says why there are none. ``refused``: how often each category occurred;
-        ``rounds_without_step``; what :func:`.limits` finds; with ``devices`` ``simulated_seconds`` of the
-        run, and ``simulated_seconds_to`` the first evaluation with an accuracy of 0.5, 0.6, .., and
-        ``answers_chunks``, the share of all answers that clients of each chunk gave; with privacy
-        ``epsilon``, ``delta`` and ``epsilon_simulated`` (noise from the seed protects nobody), without it
-        ``examples`` and ``client_seconds`` of all rounds (see :class:`.RoundReport`).
-
-        Of centralised training ``iterations``; ``lml`` (the evidence of the final state, nats summed over
-        examples, None without one), ``lml_iteration`` (where it was) and ``evidence`` (which estimate it is:
-        ``lml``, ``laplace``, or ``own``, the method's); ``train_``, ``val_`` and ``test_accuracy`` and
-        ``_nll`` of the full network,
-        where those on ``train`` are of the examples that its weights were trained on. ``subnetworks``: for
-        k = 1..C how many ``examples`` its weights were trained on, its scores on these (``train``), on the
-        ``next`` chunk (which they have not seen; None if there is none) and on ``test``; ``stages``: the test
-        scores at the end of each part of training, the last those of the final state. ``ensemble``, on test
-        data, of a network with that likelihood: what :func:`.of_ensemble` finds. ``corrupted``, with that
-        key: what :func:`.of_corrupted` finds.
+    ``state`` is the final one; of centralised training with ``keep_best`` the one with the largest evidence.
+    ``workers`` are processes that ran the clients of a federated run at last; None: not known.
     """
     config = experiment.config
     if isinstance(experiment, Experiment):

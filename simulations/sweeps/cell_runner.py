@@ -15,8 +15,8 @@ from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, read_summary
 from simulations.results.scores import EVIDENCES, first_of, score_of, words_of
 from simulations.results.terminal.progress import Progress
+from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
-from simulations.running.signals import Interrupted
 from simulations.sweeps.parallel import Ended, Pruned, Take, Watch, in_words, run_in_processes
 
 Failed = tuple[Cell, str, str]
@@ -47,11 +47,7 @@ class CellRunner:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def each(self, take: Take, jobs: int, ended: Ended, watch: Watch | None = None) -> int | None:
-        """Make the runs that are asked for; see :func:`.run_in_processes`. With one job this process does.
-
-        Raises:
-            Interrupted: a signal stopped the run of this process.
-        """
+        """Make the runs that are asked for; see :func:`.run_in_processes`. With one job this process does."""
         if jobs > 1:
             return run_in_processes(take, jobs, ended, self.say, watch)
         progress = self.progress if self.console.is_terminal else None
@@ -74,11 +70,6 @@ class CellRunner:
 
         Returns:
             Those that failed.
-
-        Raises:
-            ConfigError: see :meth:`.Cell.state`; or the first run of all could not be set up: nothing is lost
-                yet, and most likely none can.
-            Interrupted, OSError, DiskFull: it stopped; finished cells stay, started ones can be continued.
         """
         known = KnownData()
         todo = [cell for cell in cells if cell.state(known) != "finished"]
@@ -127,11 +118,7 @@ class CellRunner:
         runs: int,
         failures: Sequence[str] | None = None,
     ) -> None:
-        """Show what runs amount to, once it is written; None: nothing.
-
-        Raises:
-            SweepIncomplete: some of the ``runs`` have failed; ``failures`` are sentences about them.
-        """
+        """Show what runs amount to, once it is written; None: nothing."""
         if outcome is not None:
             self.console.print(outcome.table())
         for text in remarks:

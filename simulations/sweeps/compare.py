@@ -17,7 +17,7 @@ from simulations.folders.run_directory import CONFIG, make_folder, read_summary
 from simulations.results.comparison import Comparison, Failure, collect
 from simulations.results.curves import Run
 from simulations.results.overview import Overview
-from simulations.results.pictures.plots import plot_comparison
+from simulations.results.pictures.run_figures import plot_comparison
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, gathered
 
@@ -27,9 +27,6 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
 
     A cell's seed is ``config.seed + i``. Cohorts depend on it and on nothing of the method, data on
     ``data_seed`` alone: the methods of a seed see the same data, clients and cohorts.
-
-    Raises:
-        ConfigError: no method or seed, a method twice, an unknown one, or one that does not fit.
     """
     if seeds < 1:
         raise ConfigError(f"A comparison needs at least one seed, got --seeds {seeds}.")
@@ -62,19 +59,8 @@ def run_comparisons(
     (run folders), ``comparison.md``, ``.csv``, ``.json``, and pictures (:func:`.plot_comparison`). Finished
     cells are not run again, started ones continued.
 
-    Args:
-        configs: what the methods have in common, by name; their own ``method`` plays no part. A comparison
-            has the folder of its name in ``out``, which gets the table of all (:class:`.Overview`); a single
-            one called "" has ``out`` to itself.
-        methods, seeds: names, or ``package.module:Class``; how many seeds, from a configuration's on.
-        runner: how cells are run and shown; one after another if not given.
-
-    Raises:
-        SweepIncomplete: some cells failed, and ``found`` has the comparisons of the others; raised at the
-            end, when everything else is written.
-        ConfigError: see :func:`plan` and :meth:`.CellRunner.complete`; or a finished run is damaged, or runs
-            of other configurations are in the way.
-        Interrupted, OSError: it stopped; the same command continues it.
+    A comparison has the folder of its name in ``out``, which gets the table of all (:class:`.Overview`); a
+    single one called "" has ``out`` to itself.
     """
     out, runner = Path(out), runner or CellRunner()
     _check_layout(out, several="" not in configs)

@@ -19,8 +19,8 @@ from simulations.config.search import OBJECTIVES
 from simulations.errors import RunError
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import holds_run
+from simulations.running.recorder import Interrupted, caught_signals
 from simulations.running.run import run_experiment
-from simulations.running.signals import Interrupted, caught_signals
 
 WATCH = "watch over the main process"
 """Name of a thread in every other process."""
@@ -38,15 +38,11 @@ class Pruned(RunError):
 def run_in_processes(
     take: Take, jobs: int, ended: Ended, say: Callable[[str], None], watch: Watch | None = None
 ) -> int | None:
-    """Run what is asked for, ``jobs`` at a time, each in a process of its own.
+    """Run what ``take`` gives, ``jobs`` at a time, each in a process of its own.
 
-    Args:
-        take: gives the next run when there is room for it, from those that are running; None: none may begin
-            now, and where none is running there are no more.
-        jobs: how many.
-        ended: called with each that has ended, its error and traceback; what it raises ends all.
-        say: tells a person.
-        watch: asked after every evaluation of a run whether :class:`Pruned` ends it.
+    ``take`` knows what is running; None: nothing may begin now, and where nothing is running there is no
+    more. ``ended`` is called with each run that has ended, its error and traceback; what it raises ends all.
+    ``watch`` is asked after every evaluation of a run whether :class:`Pruned` ends it.
 
     Returns:
         The signal that has stopped all, with their checkpoints saved; None: there was none.

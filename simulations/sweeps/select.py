@@ -11,6 +11,7 @@ from simulations.results.selection import Column, Selection
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, summaries
 
+LAPLACE_EVERY = 150  # iterations between a plain network's reports, each of which costs seconds
 # Keys whose values have no evidences that can be compared, and why.
 _EXAMPLES = (
     *("chunks", "seed", "data", "data_dir", "data_options", "data_seed", "training_points"),
@@ -26,10 +27,6 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     """The cells of a selection: all values of a repetition before the next one.
 
     Repetition i has seed and data_seed + i: the values of a repetition see the same data.
-
-    Raises:
-        ConfigError: no ``select`` section, a value twice, or a key or value that does not fit, or a key whose
-            values cannot be compared.
     """
     section = config.select
     if section is None:
@@ -62,19 +59,12 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     ``out`` gets ``<value>/seed<k>/`` (run folders), ``summary.json``, ``select.csv`` and ``select.png``; with
     ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
     started ones continued.
-
-    Raises:
-        SweepIncomplete: some runs failed, and ``found`` is the selection among the others; raised at the end,
-            when everything else is written.
-        ConfigError: see :func:`plan`; or a value's runs could not be set up.
-        Interrupted, OSError: it stopped; finished runs stay, the same command continues it.
     """
     out, runner = Path(out), runner or CellRunner()
     config = choose_precision(config, out, runner.progress)
     cells = plan(config, out)
     assert config.select is not None
-    every = config.select.laplace_every
-    twins = [_laplace_twin(cell, every, out) for cell in cells] if config.select.laplace else []
+    twins = [_laplace_twin(cell, out) for cell in cells] if config.select.laplace else []
     todo: dict[Path, Cell] = {}  # the first of each value
     for cell in [*cells, *twins]:
         if not cell.finished():
@@ -95,13 +85,13 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     return selection
 
 
-def _laplace_twin(cell: Cell, every: int, out: Path) -> Cell:
+def _laplace_twin(cell: Cell, out: Path) -> Cell:
     """A cell's plain network (App. I.4): same model, data, seeds and optimiser, one partition on all data."""
     values = {
         "method": "none",
         "method_options": {"none": {"augment": True}},
         "evidence": "laplace",
-        "evaluate_every": every,
+        "evaluate_every": LAPLACE_EVERY,
     }
     folder = out / "laplace" / cell.folder.relative_to(out)
     return Cell(f"{cell.name}, plain", with_values(cell.config, values, "select.laplace"), folder)

@@ -8,12 +8,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from simulations.config.tables import TableFile, read_table
+from simulations.config.load import TableFile, read_table
 from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder
+from simulations.results.scores import DASH, counted
 from simulations.results.tables import (
     CAPTION,
     LF,
@@ -24,19 +25,13 @@ from simulations.results.tables import (
     text_of,
     write_csv,
 )
-from simulations.results.words import DASH, counted
 from simulations.running.precision import choose_together
 from simulations.sweeps.cell_runner import CellRunner, summaries
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the runs of a table amount to.
-
-    Attributes:
-        file: the table's.
-        summaries: of finished runs, by row, seeds ascending.
-    """
+    """What the runs of a table amount to."""
 
     file: TableFile
     summaries: dict[str, list[dict[str, Any]]]
@@ -102,20 +97,6 @@ def run_table(
 
     ``out`` gets ``<row>/seed<k>/`` (run folders), ``table.md`` and ``table.csv``. Finished runs are not run
     again, started ones continued.
-
-    Args:
-        file: see :class:`.TableFile`.
-        overrides: ``key=value``, for all rows.
-        out: the folder.
-        runner: how runs are run and shown.
-        scale: a name in the file's ``scales``.
-        labels: the rows to run, all if there are none; the table has every row with a finished run.
-        read_only: run nothing.
-
-    Raises:
-        ConfigError: the file or a row does not fit, two rows have one folder, or a folder holds another run.
-        SweepIncomplete: some runs failed; raised at the end, when everything else is written.
-        Interrupted, OSError: it stopped; the same command continues it.
     """
     out, runner, table = Path(out), runner or CellRunner(), read_table(file)
     for label in labels:

@@ -7,7 +7,7 @@ import torch
 
 import fedpart.nn.models
 from benchmarks.rounds import bare
-from benchmarks.rounds.local_work import LocalWork
+from benchmarks.rounds.bare import LocalWork
 from benchmarks.rounds.networks import Model, resnet9
 from benchmarks.rounds.ours import make_protocol
 from benchmarks.rounds.workloads import WORKLOADS, Workload

@@ -14,18 +14,18 @@ import torch
 from command_line import fedpart, refused
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
+from typer.testing import CliRunner
 
 from benchmarks.costs import rounds
 from benchmarks.memory import PeakMemory
 from benchmarks.rounds import bench, flower_fedavg, ours
 from benchmarks.rounds.deployed import stock
-from benchmarks.rounds.engines import ENGINES, left_out
-from benchmarks.rounds.process import engine_process
+from benchmarks.rounds.engines import ENGINES, engine_process, left_out
 from benchmarks.rounds.rows import Timings, rows
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Federation
 from fedpart.engines import LocalEngine
-from simulations.deployment import programs
+from simulations.deployment import processes
 from simulations.errors import RunError
 
 pytestmark = pytest.mark.slow
@@ -50,10 +50,18 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
+def timed(*arguments):
+    return CliRunner().invoke(bench.app, arguments)
+
+
+def test_the_command_says_where_the_program_is():
+    refused(fedpart("bench", "--workload", "W1"), "benchmarks.rounds.bench")
+
+
 def test_rows_of_a_tiny_workload(monkeypatch):
     monkeypatch.setitem(WORKLOADS, "tiny", TINY)
     engines = "bare,local,flower,pfl"
-    result = fedpart("bench", "--workload", "tiny", "--engine", engines, "--rounds", "2", "--json", "rows")
+    result = timed("--workload", "tiny", "--engine", engines, "--rounds", "2", "--json", "rows")
     assert result.exit_code == 0, result.output
     assert "tiny without flower: the stock Flower app is plain FedAvg" in result.stdout
     assert "tiny without pfl: pfl has no partitioned training." in result.stdout
@@ -93,31 +101,29 @@ def test_row_arithmetic():
 
 
 def test_bad_names_are_one_sentence():
-    refused(fedpart("bench", "--workload", "W1,W9"), "There is no workload 'W9'", "D1, W1, W2, W3, W4, W5")
-    refused(
-        fedpart("bench", "--engine", "locl"), "There is no engine 'locl': did you mean 'local'?", "flower"
-    )
-    refused(fedpart("bench", "--engine", ","), "There is no engine ','")
-    refused(fedpart("bench", "--pfl-python", "nowhere/python"), "There is no Python at nowhere/python")
-    refused(fedpart("bench", "--json", "nowhere/rows"), "nowhere/rows cannot be written (No such", "--json")
+    refused(timed("--workload", "W1,W9"), "There is no workload 'W9'", "D1, W1, W2, W3, W4, W5")
+    refused(timed("--engine", "locl"), "There is no engine 'locl': did you mean 'local'?", "flower")
+    refused(timed("--engine", ","), "There is no engine ','")
+    refused(timed("--pfl-python", "nowhere/python"), "There is no Python at nowhere/python")
+    refused(timed("--json", "nowhere/rows"), "nowhere/rows cannot be written (No such", "--json")
     Path("folder").mkdir()
-    refused(fedpart("bench", "--json", "folder"), "folder cannot be written (it is no regular file)")
+    refused(timed("--json", "folder"), "folder cannot be written (it is no regular file)")
 
 
 def test_what_no_engine_can_run_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(bench, "measure", pytest.fail)
-    asked = ("bench", "--workload", "W3", "--engine", "flower,pfl", "--json", "rows")
+    asked = ("--workload", "W3", "--engine", "flower,pfl", "--json", "rows")
     restricted = "bare runs W1 and W2 and W3 and W4, flower runs W1, pfl runs W1 and W2 with --pfl-python,"
     for python in ((), ("--pfl-python", sys.executable)):
-        result = fedpart(*asked, *python)
+        result = timed(*asked, *python)
         refused(result, "nothing to time of flower or pfl on W3:", restricted, "every other engine every")
-    refused(fedpart("bench", "--engine", "pfl"), "pfl on W1: ", restricted)
+    refused(timed("--engine", "pfl"), "pfl on W1: ", restricted)
     assert not Path("rows").exists()
 
 
 @pytest.mark.parametrize("rounds", ["0", "-3"])
 def test_rounds_are_at_least_one(rounds):
-    result = fedpart("bench", "--rounds", rounds)
+    result = timed("--rounds", rounds)
     assert result.exit_code == 2
     assert f"{rounds} is not in the range x>=1" in result.output
 
@@ -138,12 +144,12 @@ def test_rows_are_lost_only_to_new_ones(failure, monkeypatch):
     monkeypatch.setattr(bench, "measure", measured)
     Path("real").write_text("earlier rows\n")
     Path("rows").symlink_to("real")
-    assert fedpart("bench", "--workload", "W2,W1", "--json", "rows").exit_code
+    assert timed("--workload", "W2,W1", "--json", "rows").exit_code
     assert Path("real").read_text() == "earlier rows\n"
-    assert fedpart("bench", "--workload", "W1,W2", "--json", "rows").exit_code
+    assert timed("--workload", "W1,W2", "--json", "rows").exit_code
     assert Path("real").read_text() == json.dumps(found["W1"][0]) + "\n"
     found["W2"] = rows(WORKLOADS["W2"], {"local": Timings(1, 3.0, [0.5])})
-    assert fedpart("bench", "--workload", "W1,W2,W3", "--json", "rows").exit_code
+    assert timed("--workload", "W1,W2,W3", "--json", "rows").exit_code
     workloads = [json.loads(line)["workload"] for line in Path("real").read_text().splitlines()]
     assert workloads == ["W1", "W2"]
     assert sorted(path.name for path in Path().iterdir()) == ["real", "rows"]
@@ -156,7 +162,7 @@ def test_a_full_disk_leaves_the_earlier_rows(monkeypatch):
     monkeypatch.setattr(bench, "measure", lambda *_: rows(WORKLOADS["W1"], {"local": Timings(1, 3.0, [1.0])}))
     monkeypatch.setattr(os, "fsync", full)
     Path("rows").write_text("earlier rows\n")
-    result = fedpart("bench", "--json", "rows")
+    result = timed("--json", "rows")
     refused(result, "rows cannot be written (No space left on device); choose another with --json.")
     assert Path("rows").read_text() == "earlier rows\n"
 
@@ -181,16 +187,16 @@ def test_federations_of_real_processes_run_the_quick_start_unless_asked_otherwis
         bench, "measure", lambda workload, names, *_: asked.append((workload.name, names)) or []
     )
     for engines in ("deployed,flower-deployed", "local,deployed"):
-        fedpart("bench", "--engine", engines)
+        timed("--engine", engines)
     assert asked == [("D1", ["deployed", "flower-deployed"]), ("W1", ["local", "deployed"])]
 
 
 def test_stock_flower_is_told_what_our_processes_are(tmp_path):
     keys = tmp_path
     for command, theirs in (
-        (programs.superlink(keys, 9000, keys / "state"), "flower-superlink"),
-        (programs.supernode("link:1", keys, keys / "ca.crt", 9000, 0, 2), "flower-supernode"),
-        (programs.executor("link:1", keys), "flower-superexec"),
+        (processes.superlink(keys, 9000, keys / "state"), "flower-superlink"),
+        (processes.supernode("link:1", keys, keys / "ca.crt", 9000, 0, 2), "flower-supernode"),
+        (processes.executor("link:1", keys), "flower-superexec"),
     ):
         program, *given = stock(command)
         assert Path(program).name == theirs and Path(program).exists()
@@ -202,8 +208,8 @@ def test_a_python_without_pfl_leaves_pfl_out(monkeypatch):
     Path("pfl.py").write_text("raise ModuleNotFoundError(\"No module named 'pfl'\")")
     monkeypatch.setenv("PYTHONPATH", str(Path().resolve()), prepend=os.pathsep)
     Path("rows").write_text("earlier rows\n")
-    asked = ("bench", "--workload", "tiny", "--engine", "pfl", "--json", "rows")
-    result = fedpart(*asked, "--pfl-python", sys.executable)
+    asked = ("--workload", "tiny", "--engine", "pfl", "--json", "rows")
+    result = timed(*asked, "--pfl-python", sys.executable)
     refused(result, "Nothing was timed: none of these engines is available here.")
     advice = "make pfl's environment as docs/guides/benchmarks.md says."
     advice = f"cannot run it (No module named 'pfl'); {advice}"

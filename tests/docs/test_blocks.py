@@ -13,8 +13,7 @@ from command_line import app, fedpart
 from documents import DOCS, Block, blocks, run_python
 from places import CONFIGS, ROOT
 
-from simulations.config.load import ExperimentConfig
-from simulations.config.tables import SHIPPED, TableFile
+from simulations.config.load import SHIPPED, ExperimentConfig, TableFile
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "index.md", DOCS / "tutorial.md"]
 PAGES += sorted((DOCS / "guides").glob("*.md"))
@@ -53,7 +52,7 @@ def is_run_or_says_what_it_needs(block: Block) -> bool:
         return not block.mark or block.mark in NEEDS
     test = (ROOT / block.mark.removeprefix("run-by=")).read_text()
     words = shlex.split(block.text, comments=True) if block.language == "sh" else []
-    commands = {words[i + 1] for i, word in enumerate(words) if word in ("fedpart", "flwr")}
+    commands = {words[i + 1] for i, word in enumerate(words) if word in ("fedpart", "flwr", "-m")}
     reads_the_page = f'"{Path(block.page).name}"' in test
     return reads_the_page or (bool(commands) and all(f'"{command}"' in test for command in commands))
 

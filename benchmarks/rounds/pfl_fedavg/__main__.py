@@ -1,4 +1,4 @@
-"""``fedpart bench`` runs this in an environment of pfl's own: ``python -m benchmarks.rounds.pfl_fedavg``.
+"""``bench`` runs this in an environment of pfl's own: ``python -m benchmarks.rounds.pfl_fedavg``.
 
 With ``--kernels ours`` images are channels-last and Adam is fused, which pfl leaves to its user.
 """

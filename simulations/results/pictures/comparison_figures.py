@@ -12,8 +12,7 @@ import numpy as np
 from simulations.results.curves import LAST, Band, Run, metric, metric_band, psi_bands, with_curve
 from simulations.results.pictures import figures as fig
 from simulations.results.psi_parts import Group, groups
-from simulations.results.scores import FIRST, SCORES, Score, score_of, size_name, words_of
-from simulations.results.words import byte_unit
+from simulations.results.scores import FIRST, SCORES, Score, byte_unit, score_of, size_name, words_of
 
 Runs = Mapping[str, Sequence[Run]]
 AVERAGED = f"moving average of up to {LAST} evaluations"

@@ -13,8 +13,7 @@ from torch import Tensor
 from fedpart import Task
 from fedpart.data import Splits, has_labels
 from fedpart.randomness.noise import Noise, NoiseKey
-from simulations.building.saved import saved_psi
-from simulations.building.task import build_task
+from simulations.building.task import build_task, saved_psi
 from simulations.folders.run_directory import saved_config
 from simulations.results.pictures import figures as fig
 from simulations.results.psi_parts import all_words, compact

@@ -23,8 +23,8 @@ from simulations.folders.data_files import changed_data, in_short, listed_data
 from simulations.results.curves import Run
 from simulations.results.pictures import figures as fig
 from simulations.results.pictures.transform_figures import examples, run_blocks, sheet
-from simulations.results.report.parts import PageSection, Sheet
-from simulations.results.words import counted, span
+from simulations.results.report.sections import PageSection, Sheet
+from simulations.results.scores import counted, span
 
 Counts = NDArray[np.int64]
 FEW = 20  # labels that each get a tick

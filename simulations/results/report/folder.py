@@ -14,7 +14,7 @@ from simulations.folders.data_files import in_short
 from simulations.folders.run_directory import CONFIG
 from simulations.results.comparison import Comparison, collect
 from simulations.results.curves import Run
-from simulations.results.words import counted, privacy_text
+from simulations.results.scores import counted, privacy_text
 
 Settings = dict[str, Any]
 
@@ -63,11 +63,7 @@ class Found:
 
 
 def find(folder: Path) -> list[Found]:
-    """The comparisons in a folder; a single run is a comparison of one.
-
-    Raises:
-        ConfigError: there are no federated runs in it; one sentence.
-    """
+    """The comparisons in a folder; a single run is a comparison of one."""
     if not folder.is_dir():
         raise ConfigError(f"There is no folder {folder}; name one that fedpart compare or run has written.")
     if (folder / CONFIG).is_file():

@@ -10,11 +10,10 @@ from simulations.results.pictures.run_figures import run_figures
 from simulations.results.pictures.sweep_figures import selection_figure, spent_figure
 from simulations.results.report.data import images_section, read_data
 from simulations.results.report.folder import points_of
-from simulations.results.report.parts import PageSection, PageTable, Part, chart, sorted_out
-from simulations.results.scores import EVIDENCES, FIRST, PARTS, SCORES, first_of, score_of
+from simulations.results.report.sections import PageSection, PageTable, Part, chart, sorted_out
+from simulations.results.scores import DASH, EVIDENCES, FIRST, PARTS, SCORES, counted, first_of, score_of
 from simulations.results.search import Found
 from simulations.results.selection import Selection
-from simulations.results.words import DASH, counted
 
 _TITLES = {
     "learning_curve": "Learning curve",

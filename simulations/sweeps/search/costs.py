@@ -11,21 +11,16 @@ from rich.text import Text
 from simulations.errors import ConfigError
 from simulations.results.curves import Band, band
 from simulations.results.pictures.sweep_figures import plot_costs
-from simulations.results.scores import BYTES, COUNT, SCORES, SHARE, Estimate
+from simulations.results.scores import BYTES, COUNT, DASH, SCORES, SHARE, Estimate
 from simulations.results.search import Point, points
 from simulations.results.tables import LF, markdown_table, number_columns, terminal_table, write_csv
-from simulations.results.words import DASH
 
 _TOTALS = ("bytes", "rounds", "client_seconds", "examples")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A kind of search, or of run.
-
-    Attributes:
-        label: its name; curves: of every seed its :func:`.points`.
-    """
+    """A kind of search, or of run; ``curves`` are of every seed its :func:`.points`."""
 
     label: str
     curves: Sequence[Sequence[Point]]
@@ -66,12 +61,7 @@ def _last(curve: Sequence[Point], of: str, most: float) -> float | None:
 
 @dataclass(frozen=True)
 class Costs:
-    """The table of several entries.
-
-    Attributes:
-        entries: at least one.
-        accuracy: that is to be reached, a fraction.
-    """
+    """The table of at least one entry; ``accuracy`` is that to be reached, a fraction."""
 
     entries: Sequence[Entry]
     accuracy: float
@@ -142,14 +132,9 @@ class Costs:
 
 
 def read_costs(folders: Mapping[str, Sequence[Path]], accuracy: float | None = None) -> Costs:
-    """The searches and runs in folders, by label.
+    """The searches and runs in folders, a folder for each seed, by label.
 
-    Args:
-        folders: of every label those of its seeds.
-        accuracy: that is to be reached, a fraction; None: the lowest that any of them has at its end.
-
-    Raises:
-        ConfigError: see :func:`.points`; or a folder is named twice.
+    ``accuracy`` is a fraction to be reached; None: the lowest that any of them has at its end.
     """
     every = [folder.resolve() for own in folders.values() for folder in own]
     if twice := [folder for folder in every if every.count(folder) > 1]:

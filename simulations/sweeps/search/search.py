@@ -14,8 +14,7 @@ from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError
 from simulations.folders.contents import new_name, run_name
 from simulations.folders.data_files import KnownData
-from simulations.folders.locks import held
-from simulations.folders.resolved import is_own, write_config
+from simulations.folders.resolved import held, is_own, write_config
 from simulations.folders.run_directory import (
     CONFIG,
     METRICS,
@@ -25,9 +24,9 @@ from simulations.folders.run_directory import (
     saved_config,
 )
 from simulations.results.pictures.sweep_figures import plot_search
+from simulations.results.scores import counted
 from simulations.results.search import Cost, Found, TrialRow
-from simulations.results.words import counted
-from simulations.running.signals import Interrupted
+from simulations.running.recorder import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.parallel import Pruned
 from simulations.sweeps.search.study import JOURNAL, Attempt, Study
@@ -42,17 +41,6 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     ``search.csv`` and ``search.json``. What is there is continued: with one run at a time, a search that was
     killed ends with the trials of an undisturbed one. With several, what a trial tries and whether it is
     stopped follows from the order in which the others get on.
-
-    Args:
-        config: with a ``search`` section, federated or centralised.
-        out: the folder.
-        runner: how many runs at a time, and how they are shown.
-
-    Raises:
-        ConfigError: no section, keys or values that do not fit, or another search in the folder.
-        RunError: no trial has an objective.
-        FileExistsError: another process is searching in the folder.
-        Interrupted, OSError: it stopped; the same command continues it.
     """
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
@@ -131,11 +119,6 @@ def _section(config: Config) -> SearchSection:
         raise ConfigError(
             f"Nobody evaluates {section.objective}, which search.objective names; set evaluation: "
             f"{'clients' if by_clients else 'central'}, or another objective."
-        )
-    if section.epsilon is not None and section.objective != "client_accuracy":
-        raise ConfigError(
-            f"search.epsilon is for the clients' accuracy; set search.objective: client_accuracy, or leave "
-            f"it out with {section.objective}."
         )
     for key, domain in section.domains().items():
         runs = {_with(config, {key: value}).hash() for value in domain.ends}

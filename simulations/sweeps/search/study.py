@@ -19,8 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from fedpart import ClientError, TrainingError
-from fedpart.randomness.streams import generator
-from simulations.config.load import Config, ExperimentConfig
+from simulations.config.load import Config
 from simulations.config.search import OBJECTIVES, Domain, SearchSection
 from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.cell import Cell
@@ -29,6 +28,7 @@ from simulations.folders.run_directory import holds_run, read_metrics
 from simulations.sweeps.parallel import Pruned
 
 JOURNAL = "study.log"
+REDUCTION = 3  # one of so many runs goes on, with asha and hyperband
 _ATTEMPTS = 20  # at values that were not tried yet
 _NAME = "search"  # Hyperband deals trials to its brackets by this name
 
@@ -38,11 +38,6 @@ class Study:
 
     With one run at a time a search that is continued has the trials of an undisturbed one: a trial's
     values follow from those before it, the seed and its number alone. One process at a time may open it.
-
-    Args:
-        folder: of the search.
-        config: what is searched, and how.
-        first: values of the first trial by key; None: they are drawn as those of all others.
     """
 
     def __init__(self, folder: Path, config: Config, first: dict[str, Any] | None = None) -> None:
@@ -161,17 +156,12 @@ class Attempt(Cell):
         return self.study.trials[self.trial.number]
 
     def check(self, data: KnownData) -> None:
-        """Hold what the study has of the trial against the run in its folder.
-
-        Raises:
-            ConfigError: it has other values, or another objective.
-        """
+        """Hold what the study has of the trial against the run in its folder."""
         self.state(data)
         told, clock = self.known.intermediate_values, self.config.clock.name
-        lines = {line[clock]: line.get(self.study.section.objective) for line in read_metrics(self.folder)}
-        true = {round: self._noisy(value, round) for round, value in lines.items() if value is not None}
+        true = {line[clock]: line.get(self.study.section.objective) for line in read_metrics(self.folder)}
         value = self.known.value
-        if any(true.get(round, value) != value for round, value in told.items()) or (
+        if any(true.get(round) not in (None, value) for round, value in told.items()) or (
             self.known.state == TrialState.COMPLETE and value != told.get(max(told, default=0))
         ):
             raise ConfigError(
@@ -193,15 +183,11 @@ class Attempt(Cell):
         if value is None:
             return False
         if round not in (told := self.known.intermediate_values):
-            self.trial.report(self._noisy(value, round), round)
+            self.trial.report(value, round)
         return max(told, default=round) <= round < self.config.length and self.trial.should_prune()
 
     def ended(self, error: Exception | None) -> None:
-        """Tell the study how the run has ended: on its own, by :class:`.Pruned`, or by another error.
-
-        Raises:
-            Exception: the error, where other trials would fare no better.
-        """
+        """Tell the study how the run has ended: on its own, by :class:`.Pruned`, or by another error."""
         tell, values = self.study.study.tell, self.known.intermediate_values
         objective = self.study.section.objective
         if error is None and read_metrics(self.folder)[-1].get(objective) is not None:
@@ -217,14 +203,6 @@ class Attempt(Cell):
                 raise error
             self.trial.set_user_attr("error", str(error))
             tell(self.trial, state=TrialState.FAIL)
-
-    def _noisy(self, value: float, round: int) -> float:
-        epsilon, config = self.study.section.epsilon, self.config
-        if epsilon is None or not isinstance(config, ExperimentConfig):
-            return value
-        clients = min(config.clients, config.evaluation_clients)
-        rng = generator(config.seed, "search noise", self.trial.number, round)
-        return value + float(rng.laplace(scale=1 / (epsilon * clients)))
 
 
 def _distribution(domain: Domain) -> BaseDistribution:
@@ -242,7 +220,7 @@ def _sampler(name: str, seed: int) -> BaseSampler:
 
 def _pruner(section: SearchSection, least: int, rounds: int) -> BasePruner:
     if section.pruner == "asha":
-        return SuccessiveHalvingPruner(least, section.reduction)
+        return SuccessiveHalvingPruner(least, REDUCTION)
     if section.pruner == "hyperband":
-        return HyperbandPruner(least, rounds, section.reduction)
+        return HyperbandPruner(least, rounds, REDUCTION)
     return MedianPruner(n_warmup_steps=least) if section.pruner == "median" else NopPruner()

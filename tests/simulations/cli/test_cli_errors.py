@@ -1,6 +1,8 @@
-"""The command line when something goes wrong: one sentence, but a traceback for a bug."""
+"""Errors, outputs and names on the command line: one sentence, whatever is wrong; shipped configurations."""
 
 import errno
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -8,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from command_line import fedpart, refused
-from places import ROOT
+from places import EXPERIMENTS, ROOT
 from tiny import tiny_file, unnamed
 from torch import nn
 
 from fedpart import Dataset
 from fedpart.data import Splits, load_splits
-from simulations.folders.run_directory import read_metrics
+from simulations.config.yaml_files import file_of, purpose, shipped
+from simulations.folders.run_directory import read_metrics, saved_config
 
 
 @pytest.fixture(autouse=True)
@@ -137,3 +140,77 @@ def bad_validation(data_dir: str | None) -> Splits:
 def bad_test(data_dir: str | None) -> Splits:
     splits = load_splits("digits")
     return replace(splits, test=Dataset(splits.test.inputs, splits.test.targets + 9), num_classes=19)
+
+
+def ended(*arguments: str | Path, full: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from simulations.cli.main import main; main()", *map(str, arguments)]
+    with open("/dev/full", "w") as device:
+        outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {full: device}
+        return subprocess.run(command, text=True, check=False, timeout=200, **outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["configs"], ["run", "--help"]])
+def test_a_full_standard_output_is_one_sentence(arguments: list[str]) -> None:
+    result = ended(*arguments, full="stdout")
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
+    assert "The standard output cannot be written (No space left on device)" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_standard_output_of_a_run_is_not_its_folder(tmp_path: Path) -> None:
+    config, out = tiny_file(tmp_path, rounds=1), tmp_path / "out"
+    result = ended("run", config, "--out", out, full="stdout")
+    assert result.returncode == 1 and "standard output cannot be written" in result.stderr
+    assert "--out" not in result.stderr and "Traceback" not in result.stderr
+    resumed = ended("run", "--resume", out, full="stdin")
+    assert resumed.returncode == 0 and len(read_metrics(out)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_standard_error_leaves_the_output_and_ends_with_a_status() -> None:
+    result = ended("run", "no-such-configuration", full="stderr")
+    assert result.returncode == 1 and result.stdout == ""
+    assert ended("configs", full="stderr").returncode == 0
+
+
+def test_every_shipped_file_has_a_name_and_says_in_a_sentence_what_it_is_for():
+    files = shipped()
+    assert {*files.values()} >= {path for path in EXPERIMENTS if path.parent.name != "shared"}
+    assert {"quickstart", "table4/mnist_1250", "tables/sizes"} <= files.keys()
+    listed = " ".join(fedpart("configs").stdout.split())
+    for name, file in files.items():
+        assert f"{name} {purpose(file)}"[:60] in listed and 20 < len(purpose(file)) < 400
+    assert purpose(files["mnist_1k"]).count("(App. J.2 of the paper)") == 1
+
+
+def test_a_name_stands_for_its_file_and_a_file_that_is_there_comes_first(tmp_path):
+    assert file_of("quickstart") == str(shipped()["quickstart"])
+    (tmp_path / "quickstart").write_text("rounds: 3\n")
+    assert file_of("quickstart") == "quickstart" and file_of("nothing") == "nothing"
+
+
+def test_a_run_by_name_and_shown_again(tmp_path):
+    few = ["rounds=1", "clients=4", "cohort=2", "training_points=40", "samples=1", "engine=local"]
+    ran = fedpart("run", "quickstart", "--set", *few, "--out", "found")
+    assert ran.exit_code == 0, ran.output
+    assert saved_config(tmp_path / "found").clients == 4
+    shown = fedpart("show", "found")
+    panel = ran.stdout[ran.stdout.index("╭") : ran.stdout.index("Try next")]
+    assert panel in shown.stdout
+    refused(fedpart("show", str(tmp_path)), "holds no finished run")
+    refused(fedpart("run", "quickstarts"), "There is no configuration file quickstarts", "fedpart configs")
+    refused(fedpart("show", tiny_file(tmp_path)), "holds no finished run")
+
+
+def test_a_file_that_is_not_there_is_missed_before_torch_is_loaded():
+    code = (
+        "import sys; from simulations.cli.main import app\n"
+        "try: app(['run', 'nowhere.yaml'])\n"
+        "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n" and "no configuration file nowhere.yaml" in done.stderr

@@ -17,14 +17,12 @@ from sizes import TWO
 from typer.testing import CliRunner
 
 import simulations.running.server_app
-from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import kill, survived
+from benchmarks.checks.crash_deployed import EXPERIMENT, kill, survived
 from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.keys import CA, TOKEN, make_keys
-from simulations.deployment.processes import free_ports
-from simulations.deployment.programs import supernode
+from simulations.deployment.processes import free_ports, supernode
 from simulations.deployment.up import Deployment, watch
 from simulations.errors import RunError
 from simulations.flower.client_data import FILE

@@ -7,7 +7,7 @@ from fake_runs import small_config, write_run
 from tiny import unnamed
 from typer.testing import CliRunner
 
-from benchmarks.checks.crash_case import EXPERIMENT
+from benchmarks.checks.crash_deployed import EXPERIMENT
 from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.cli import federations as commands
 from simulations.cli.main import app

@@ -6,8 +6,7 @@ import pytest
 from places import ROOT
 
 from benchmarks.checks.abuse import ABUSES
-from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import kill
+from benchmarks.checks.crash_deployed import EXPERIMENT, kill
 from benchmarks.checks.hostile_node import Hostile
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import CA, make_keys

@@ -26,7 +26,7 @@ from simulations.deployment import control, health, processes, up
 from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes
-from simulations.running.signals import Interrupted
+from simulations.running.recorder import Interrupted
 
 PATIENCE = 600  # seconds, for what takes a moment where nothing else runs
 

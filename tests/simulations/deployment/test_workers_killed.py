@@ -11,8 +11,7 @@ import psutil
 import pytest
 from places import ROOT
 
-from benchmarks.checks.crash_case import EXPERIMENT
-from benchmarks.checks.crash_deployed import CheckedDeployment
+from benchmarks.checks.crash_deployed import EXPERIMENT, CheckedDeployment
 from fedpart.flower.workarounds.executor import children
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN

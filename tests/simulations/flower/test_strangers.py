@@ -1,17 +1,31 @@
-"""What a run does by itself where its clients are strangers."""
+"""Clients of other people: clipping, privacy that is only simulated, residuals that they keep."""
+
+import re
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+import refusals
+import torch
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from rich.console import Console
 from tiny import TINY, tiny, tiny_file
+from typer.testing import CliRunner
 
 import simulations.running.server_app as served
-from fedpart import ClipSettings
-from simulations.config.load import load_config
+from fedpart import ClipSettings, Federation
+from fedpart.engines import LocalEngine
+from fedpart.flower import FedPart, strategy
+from fedpart.updates.stages import Feedback
+from simulations.building.experiment import build
+from simulations.cli.main import app as command
+from simulations.config.load import ConfigError, load_config
+from simulations.deployment.up import run_deployed
 from simulations.flower.client import app
 from simulations.flower.config import among_strangers, deployed_run_config, read_run_config
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
+from simulations.results.report.folder import find, runs_table
 from simulations.results.terminal.panel import panel
 from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
@@ -68,3 +82,66 @@ def test_a_run_names_its_clip_and_whom_it_has_shortened(tmp_path):
 def read_metrics_of_a_plain_run(folder):
     run_experiment(tiny(rounds=1), folder)
     return read_metrics(folder)[0]
+
+
+PRIVATE = {
+    "rounds": 1,
+    "weighting": "uniform",
+    "on_client_error": "skip",
+    "clip": {"weights": 1.0, "psi": 1.0},
+    "checkpoint_every": 1,
+}
+SEEDED = {**PRIVATE, "privacy": {"noise_multiplier": 2.0, "randomness": "seed"}}
+SYSTEM = {**PRIVATE, "privacy": {"noise_multiplier": 2.0}}
+
+
+def test_real_clients_are_promised_no_privacy_that_they_could_undo(tmp_path, monkeypatch):
+    config, file = tiny(**SEEDED), tiny_file(tmp_path, **SEEDED)
+    out = tmp_path / "out"
+    monkeypatch.setattr(served, "is_deployed", lambda grid: True)
+    monkeypatch.setattr(strategy, "is_deployed", lambda grid: True)
+    context = Context(0, 0, {}, RecordDict(), {"config": str(file), "overrides": "", "out": str(out)})
+    protocol = SimpleNamespace(settings=config.settings())
+    own = SimpleNamespace(run=FedPart.start, federation=SimpleNamespace(protocol=protocol))
+    says = "privacy.randomness is seed, which clients know, .* set randomness: system"
+    refusals.check(
+        [
+            ("fedpart up", partial(run_deployed, config, out, show=print), ConfigError, says),
+            ("fedpart submit", partial(deployed_run_config, config, out, False), ConfigError, says),
+            ("flwr run", partial(served.main, object(), context), ConfigError, says),
+            ("a ServerApp", lambda: FedPart.start(own, object(), None, num_rounds=1), ValueError, says),
+        ]
+    )
+    assert not out.exists()
+    said = CliRunner().invoke(command, ["up", str(file), "--out", str(out)])
+    assert said.exit_code != 0 and re.search("privacy.randomness is seed", said.output.replace("\n", " "))
+    kept = read_run_config(deployed_run_config(tiny(**SYSTEM), out, False))
+    assert kept.privacy == tiny(**SYSTEM).privacy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("changes", "simulated"), [(SEEDED, True), (SYSTEM, False)])
+def test_simulated_stands_beside_an_epsilon_that_protects_nobody(tmp_path, changes, simulated):
+    folder = tmp_path / "run"
+    summary = run_experiment(tiny(**changes), folder)
+    assert summary["epsilon_simulated"] is simulated
+    assert read_summary(folder)["epsilon_simulated"] is simulated
+    said = Console(record=True, width=200, force_terminal=False)
+    said.print(panel(summary, folder))
+    text = f"epsilon {summary['epsilon']:.2f} at delta 1e-05" + ", simulated" * simulated
+    assert text in said.export_text() and ("simulated" in text) == simulated
+    head, (row,) = runs_table(find(folder))
+    assert row[head.index("privacy")] == text
+
+
+def test_messages_to_processes_with_a_disk_give_the_bits_of_one_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    config = tiny(upload="topk", upload_options={"share": 0.02, "values": "fp16"}, error_feedback=True)
+    experiment = build(config)
+    sent, here = Federation(experiment.protocol), Federation(experiment.protocol)
+    grid = InProcessGrid(app, config.clients, deployed_run_config(config, tmp_path / "out", False))
+    FedPart(sent).run(grid, 4)
+    LocalEngine(here, experiment.shards).run(4)
+    assert torch.equal(sent.w, here.w)
+    kept = {int(file.parent.name) for file in tmp_path.glob("fedpart/residuals/*/*/*.pt")}
+    assert kept == set(here.stage(Feedback).residuals.versions)

@@ -24,8 +24,8 @@ from simulations.errors import ConfigError, RunError
 from simulations.folders.run_directory import read_summary, saved_config
 from simulations.results.report.page import write_report
 from simulations.results.terminal.progress import Progress
-from simulations.running.beside import missing_beside, run_beside
 from simulations.running.export import export_run
+from simulations.running.resume import missing_beside, run_beside
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.search.search import run_search

@@ -24,7 +24,7 @@ from simulations.results.report.page import write_report
 from simulations.results.terminal.progress import Progress
 from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
-from simulations.running.retrain import retraining_config
+from simulations.running.resume import retraining_config
 from simulations.running.run import run_experiment
 
 LAST = {"rounds": 4, "checkpoint_every": 1, "model": "mlp", "model_options": {"hidden": [4]}}

@@ -20,6 +20,7 @@ from fedpart.federated.cohorts import upload_numbers
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
+from simulations.folders.data_files import git_commit
 from simulations.folders.run_directory import (
     CHECKPOINT,
     SUMMARY,
@@ -28,7 +29,6 @@ from simulations.folders.run_directory import (
     read_summary,
     saved_config,
 )
-from simulations.folders.versions import git_commit
 from simulations.running.resume import resumed_config
 from simulations.running.run import run_experiment
 
@@ -282,7 +282,7 @@ def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     (root / "inner").mkdir(parents=True)
-    monkeypatch.setattr("simulations.folders.versions._ROOT", root)
+    monkeypatch.setattr("simulations.folders.data_files._ROOT", root)
     git("init")
     (root / "file").write_text("before")
     assert git_commit() is None  # there is no commit yet
@@ -294,5 +294,7 @@ def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
     assert git_commit() == commit
     (root / "file").write_text("changed")
     assert git_commit() == f"{commit}+changes"
-    monkeypatch.setattr("simulations.folders.versions._ROOT", root / "inner")  # another project's repository
+    monkeypatch.setattr(
+        "simulations.folders.data_files._ROOT", root / "inner"
+    )  # another project's repository
     assert git_commit() is None

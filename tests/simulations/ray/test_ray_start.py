@@ -1,12 +1,20 @@
-"""Ray starts while the experiment is built: what happens meanwhile ends it in order."""
+"""Ray starts while the experiment is built, and a run is stopped: what happens meanwhile ends in order."""
 
 import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from tiny import tiny
 
+from simulations.folders.run_directory import read_metrics
 from simulations.ray import engine
 
 
@@ -46,3 +54,63 @@ def test_ray_ends_though_nobody_has_entered_the_engine(monkeypatch, tmp_path, fa
         assert fails
     assert grids[0].closed == 1
     assert grids[0].where == {"workers": 2, "address": None, "gpu": False}
+
+
+SLOW_MODEL = """
+import time
+from pathlib import Path
+
+from torch import nn
+
+HELD = Path(__file__).with_name("held")
+
+
+class Held(nn.Flatten):
+    def forward(self, x):
+        while HELD.exists():
+            time.sleep(0.1)
+        return super().forward(x)
+
+
+def build(num_classes, input_shape):
+    return nn.Sequential(Held(), nn.Linear(input_shape[1] * input_shape[2], num_classes))
+"""
+
+
+def wait_until(happened, process):
+    end = time.monotonic() + 300
+    while not happened():
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_run_ends_with_a_checkpoint_though_its_clients_do_not_answer(tmp_path, number):
+    (tmp_path / "held_model.py").write_text(SLOW_MODEL)
+    known = {"data": "digits", "model": "held_model:build", "clients": 4, "cohort": 2, "chunks": [0.5, 0.5]}
+    known |= {"engine": "ray", "workers": 1, "rounds": 1_000_000, "checkpoint_every": 1_000_000}
+    known |= {"evaluation": "none", "hyperparameters": {"affine": {}}, "training_points": 40}
+    (tmp_path / "held.yaml").write_text(yaml.safe_dump(known))
+    command = [sys.executable, "-c", "from simulations.cli.main import main; main()", "run", "held.yaml"]
+    process = subprocess.Popen(
+        [*command, "--out", "run"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        lines = tmp_path / "run/metrics.jsonl"
+        wait_until(lambda: lines.is_file() and len(lines.read_text().splitlines()) > 1, process)
+        (tmp_path / "held").touch()
+        os.killpg(process.pid, number)
+        _, errors = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number, errors
+    after = re.search(r"Stopped after round (\d+); continue with: fedpart run --resume run", errors)
+    assert after and int(after[1]) == len(read_metrics(tmp_path / "run")) >= 2, errors
+    assert (tmp_path / "run/checkpoint.pt").is_file() and not (tmp_path / "run/summary.json").exists()

@@ -9,7 +9,7 @@ from tiny import tiny
 from simulations.attacks import ATTACKS
 from simulations.building.experiment import build
 from simulations.config.load import load_config
-from simulations.config.shipped import shipped
+from simulations.config.yaml_files import shipped
 from simulations.errors import ConfigError
 from simulations.flower.config import read_run_config, run_config_of
 from simulations.folders.run_directory import read_metrics

@@ -15,8 +15,8 @@ from simulations.results.curves import Run, seconds_to_accuracy
 from simulations.results.report.page import write_report
 from simulations.results.terminal.panel import panel
 from simulations.results.terminal.progress import Progress
+from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
-from simulations.running.signals import Interrupted
 
 DEVICES = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "download": 1e6, "available": 0.9}}
 LATE = {**DEVICES, "overselect": 1.5}

@@ -1,13 +1,27 @@
-"""The likelihood of a configuration: its options, its measures in the summary, and what is wrong with it."""
+"""Runs with other likelihoods, ensembles, and networks of several sizes."""
 
+import io
+import json
 from pathlib import Path
 
 import pytest
 import yaml
-from tiny import tiny, tiny_training
+from command_line import fedpart, refused
+from fake_runs import small_config, write_run
+from rich.console import Console
+from sizes import TWO
+from tiny import tiny, tiny_training, tiny_training_file
 
 from fedpart.nn.likelihoods import Classification
 from simulations.config.load import ConfigError
+from simulations.folders.run_directory import read_metrics, read_summary
+from simulations.results.curves import Run
+from simulations.results.pictures.comparison_figures import by_size, sizes_figure
+from simulations.results.pictures.run_figures import anytime_figure, has_costs
+from simulations.results.report.page import write_report
+from simulations.results.report.sections import caps_section, sizes_section
+from simulations.results.scores import byte_text
+from simulations.results.terminal.panel import panel
 from simulations.running.run import run_experiment
 
 OPTIONS = {"temperature": 1.5, "label_smoothing": 0.1}
@@ -64,3 +78,121 @@ def test_held_out_data_are_looked_at_before_there_is_a_folder(kind: str, tmp_pat
     with pytest.raises(ConfigError, match=r"of the (validation|training) data have the class 1; leave"):
         run_experiment(MAKE[kind](likelihood=f"{__name__}:Positive"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+MEMBERS = [{"model": "digits_cnn", "width": width} for width in (1.0, 0.5)]
+KEYS = {
+    "data": "digits",
+    "model": "ensemble",
+    "model_options": {"kind": "slimmable", "members": MEMBERS},
+    "likelihood": "ensemble",
+    "hyperparameters": {"affine": None, "dropout": {}, "mask": None},
+    "corrupted": True,
+    "iterations": 6,
+    "evaluate_every": 3,
+    "samples": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _wide(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_a_partitioned_run_tells_of_its_members(tmp_path):
+    done = fedpart("train", tiny_training_file(tmp_path, **KEYS), "--out", "run")
+    assert done.exit_code == 0, done.output
+    summary = read_summary(tmp_path / "run")
+    found, mean = summary["ensemble"], summary["corrupted"]["mean"]
+    assert [row["members"] for row in found["subsets"]] == [[0], [1], [0, 1]]
+    assert found["accuracy"] == summary["test_accuracy"]
+    assert found["nll"] == pytest.approx(summary["test_nll"])
+    lines = read_metrics(tmp_path / "run")
+    assert lines[-1]["train_loss"] > 1.5 * lines[-1]["val_nll"], "the sum over two members"
+    assert lines[-1]["lml"] < 0
+    for text in ("ensemble", "members", "diversity", "corrupted", f"{mean['accuracy']:.1%}"):
+        assert text in done.output
+    assert (tmp_path / "run" / "anytime.png").stat().st_size > 5_000
+    assert has_costs(summary) and not has_costs({}) and not has_costs({"ensemble": {"accuracy": 1.0}})
+    (axes,) = anytime_figure(summary).axes
+    assert [line.get_label() for line in axes.lines] == ["best so far", "1 member", "2 members"]
+    shown = sorted(x for line in axes.lines[1:] for x in line.get_xdata())
+    assert shown == pytest.approx(sorted(row["multiply_adds"] / 1e6 for row in found["subsets"]))
+    json.dumps(summary)
+
+
+def test_what_does_not_fit_together_is_said(tmp_path):
+    run = tiny_training_file(tmp_path, **KEYS, method="none", chunks=[1.0])
+    refused(fedpart("train", run, "--set", "model_options.kind=deeep"), "did you mean 'deep'?")
+    plain = fedpart("train", run, "--set", "likelihood=classification", "--out", "plain")
+    refused(plain, "use likelihood='ensemble'", status=plain.exit_code)
+    mimo = ["model_options.kind=mimo", "model_options.members=[{model: digits_cnn, times: 2}]"]
+    partitioned = ["method=partitioned", "chunks=[0.5, 0.5]"]
+    done = fedpart("train", run, *(part for one in (*mimo, *partitioned) for part in ("--set", one)))
+    refused(done, "Mimo at the top level cannot be partitioned")
+    with pytest.raises(ValueError, match="corrupted cannot be 3"):
+        tiny_training(corrupted=3)
+    tokens = tiny_training_file(tmp_path, corrupted=True)
+    refused(fedpart("train", tokens, "--out", "tokens"), "Only images", "set corrupted: false")
+    assert not (tmp_path / "tokens").exists()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("sizes") / "run"
+    config = tiny(architectures=TWO, evaluation="clients", evaluate_every=1, model="digits_cnn")
+    return run_experiment(config, out), out
+
+
+def test_the_summary_tells_of_every_size(run):
+    summary, out = run
+    lines, (large, small) = read_metrics(out), summary["by_architecture"]
+    assert [large["parameters"], small["parameters"]] == [54_314, 13_818]
+    # 28x28x25 x 8, 14x14x25x8 x 16 and 784 x 64 + 64 x 10; the transform's 2 x 3 x 784 besides
+    assert large["multiply_adds"] - (156_800 + 627_200 + 50_176 + 640) == 2 * 3 * 784
+    assert large["clients"] == small["clients"] == 3
+    headers = 569 * sum(len(line["cohort"]) for line in lines)
+    assert large["upload_bytes"] + small["upload_bytes"] == summary["upload_bytes"]
+    assert large["download_bytes"] + small["download_bytes"] == summary["download_bytes"]
+    assert summary["upload_bytes"] > headers
+    assert summary["test_accuracy"] == large["accuracy"] and 0 <= summary["ensemble"]["accuracy"] <= 1
+    last = lines[-1]
+    assert last["val_accuracy"] == last["val_accuracy_architectures"][0]
+    assert len(last["client_nll_architectures"]) == len(last["val_nll_architectures"]) == 2
+
+
+def test_the_panel_and_the_page_show_them(run, tmp_path):
+    summary, out = run
+    console = Console(file=io.StringIO(), width=160)
+    console.print(panel(summary, out))
+    shown = console.file.getvalue()
+    assert "width 0.5: " in shown and "13,818 parameters, 3 clients" in shown and "their ensemble: " in shown
+    runs = {"partitioned": [Run.load(out)]}
+    section = sizes_section(runs)
+    assert [chart.title for chart in section.charts] == [
+        "Test accuracy [%]",
+        "Sent by a client [MB]",
+        "Received by a client [MB]",
+    ]
+    assert "width 1.0: 54,314 parameters; width 0.5: 13,818 parameters" in section.text
+    assert set(by_size(runs["partitioned"])) == {"width 1.0", "width 0.5"}
+    bars = sizes_figure(runs, "accuracy").axes[0].patches
+    rows = summary["by_architecture"]
+    assert [bar.get_height() for bar in bars] == pytest.approx([100 * row["accuracy"] for row in rows])
+    write_run(tmp_path / "plain", small_config(), [0.5] * 12)
+    assert sizes_section({"fedavg": [Run.load(tmp_path / "plain")]}) is None
+
+
+def test_what_clients_of_each_cap_sent_and_received_is_told(tmp_path):
+    config = tiny(caps={1: 0.5, 3: 0.5}, evaluation="clients", evaluate_every=1, cohort=6)
+    summary = run_experiment(config, tmp_path / "run")
+    small, large = summary["by_cap"]
+    assert [small["cap"], large["cap"], small["clients"], large["clients"]] == [1, 3, 3, 3]
+    assert small["upload_bytes"] + large["upload_bytes"] == summary["upload_bytes"]
+    assert small["download_bytes"] + large["download_bytes"] == summary["download_bytes"]
+    assert min(small["upload_bytes"], large["upload_bytes"]) > 0
+    page = write_report(tmp_path / "run").read_text()
+    each = byte_text(small["upload_bytes"] / 3)
+    assert f"cap 1: 3 clients, each sent {each} and received" in page
+    assert caps_section({"partitioned": [Run.load(tmp_path / "run")]}) is not None and "by cap " in page

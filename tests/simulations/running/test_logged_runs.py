@@ -17,7 +17,7 @@ from fedpart.loggers import Logger
 from fedpart.loggers.lines import scalars
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.folders.run_directory import STATE, read_metrics, read_summary, saved_config
-from simulations.results.pictures import plots
+from simulations.results.pictures import run_figures
 from simulations.running.run import run_experiment
 
 pytestmark = pytest.mark.slow
@@ -147,13 +147,13 @@ def test_a_run_that_is_killed_while_it_draws_has_ended_for_its_loggers(
 
 def test_pictures_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    save = plots.save_png
+    save = run_figures.save_png
 
     def count(figures: dict, folder: Path) -> list[Path]:
         drawn.extend(figures)
         return save(figures, folder)
 
-    monkeypatch.setattr(plots, "save_png", count)
+    monkeypatch.setattr(run_figures, "save_png", count)
     file = tiny_file(tmp_path, rounds=1, loggers=["tensorboard"])
     assert fedpart("run", file, "--out", tmp_path / "run").exit_code == 0
     assert "learning_curve" in drawn and len(set(drawn)) == len(drawn)

@@ -12,7 +12,7 @@ from tiny import tiny, tiny_training
 from fedpart import HyperModule
 from fedpart.nn.hyperparameters.base import MOST, told
 from simulations.folders.run_directory import read_metrics, read_summary
-from simulations.results.pictures.plots import plot_run
+from simulations.results.pictures.run_figures import plot_run
 from simulations.results.psi_parts import compact
 from simulations.results.report.page import write_report
 from simulations.results.terminal.panel import panel

@@ -17,7 +17,7 @@ from torch import nn
 from fedpart import personalise
 from fedpart.engines.batches import divided
 from simulations.building.experiment import build
-from simulations.building.saved import load_saved
+from simulations.building.task import load_saved
 from simulations.results.personal import ClientGain, Gains
 from simulations.results.pictures.sweep_figures import personal_figure
 from simulations.running.personalise import Tuning, personalise_run

@@ -1,16 +1,25 @@
-"""Retraining with the psi that a run has found, whatever kind of run that was."""
+"""Runs that follow from others: plain networks with a psi that was found, another method beside."""
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command_line import fedpart, refused
+from rich.console import Console
 from safetensors.torch import load_file
 from tiny import tiny, tiny_training
 from torch import Tensor
+from typer.testing import CliRunner
 
-from simulations.config.load import Config, TrainingConfig
-from simulations.folders.run_directory import read_metrics, saved_config
+from fedpart import AffineAugmentation
+from simulations.cli.main import app
+from simulations.config.load import Config, ConfigError, TrainingConfig
+from simulations.folders.run_directory import read_metrics, read_summary, saved_config
+from simulations.results.terminal.panel import panel
+from simulations.running import resume
 from simulations.running.run import run_experiment
 
 DIGITS = {
@@ -76,3 +85,132 @@ def test_what_has_found_no_psi_is_refused() -> None:
         run_experiment(config, config.method)
         refused(fedpart("retrain", config.method), f"its method '{config.method}' learns none")
     assert {path.name for path in Path().iterdir()} == {"found", "none", "fedavg"}
+
+
+def written(tmp_path: Path, **settings) -> Path:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump({**tiny(**settings).resolved(), "search": None}))
+    return file
+
+
+def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path: Path) -> None:
+    out, alone = tmp_path / "run", tmp_path / "alone"
+    done = fedpart("run", written(tmp_path, beside="fedavg"), "--out", out)
+    assert done.exit_code == 0, done.output
+    run_experiment(tiny(method="fedavg"), alone)
+    assert (out / "beside" / "state.safetensors").read_bytes() == (alone / "state.safetensors").read_bytes()
+    score, own = (json.loads((p / "summary.json").read_text()) for p in (out / "beside", out))
+    for shown in (done.output, fedpart("show", out).output):
+        text = " ".join(shown.replace("│", " ").split())
+        assert f"fedavg, the same clients and cohorts: {score['test_accuracy']:.1%}" in text
+        assert f"{score['upload_bytes'] / own['upload_bytes']:.2f} times as much" in text
+
+
+def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path: Path) -> None:
+    out, through = tmp_path / "run", tmp_path / "through"
+    config = tiny(rounds=2, beside="fedavg")
+    run_experiment(config, out)  # as if it had been stopped between the two
+    assert fedpart("run", "--resume", out).exit_code == 0
+    assert json.loads((out / "beside" / "summary.json").read_text())["rounds"] == 2
+    assert "already finished" in fedpart("run", "--resume", out).output
+    assert fedpart("run", "--resume", out, "--set", "rounds=4").exit_code == 0
+    run_experiment(tiny(rounds=4, method="fedavg"), through)
+    assert (out / "beside" / "state.safetensors").read_bytes() == (through / "state.safetensors").read_bytes()
+
+
+def test_its_configuration_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = [], resume.beside_config
+
+    def count(config):
+        made.append(config)
+        return make(config)
+
+    monkeypatch.setattr(resume, "beside_config", count)
+    done = fedpart("run", written(tmp_path, rounds=1, beside="fedavg"), "--out", tmp_path / "run")
+    assert done.exit_code == 0 and len(made) == 1
+    assert json.loads((tmp_path / "run" / "beside" / "summary.json").read_text())["method"] == "fedavg"
+    assert "the same without learned hyperparameters" not in done.output  # it stands there already
+
+
+def test_a_method_beside_itself_is_left_out(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = fedpart("run", written(tmp_path, method="fedavg", beside="fedavg"), "--out", out)
+    assert done.exit_code == 0, done.output
+    assert not (out / "beside").exists()
+    assert "same clients and cohorts" not in done.output
+
+
+def test_what_the_other_method_cannot_do_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="laplace"):
+        tiny(beside="laplace")
+    caps = {"scheme": "node", "defaults": "zeros", "caps": {1: 1.0}, "beside": "fedavg"}
+    out = tmp_path / "run"
+    refused(fedpart("run", written(tmp_path, **caps), "--out", out), "caps")
+    assert not out.exists()
+
+
+AUGERINO = {"affine": {"family": "augerino"}, "dropout": {"rate": 0.1}}
+RATES = {"learning_rate": 0.01}
+
+
+def state(folder: Path, kind: str) -> dict[str, bytes]:
+    tensors = load_file(folder / "state.safetensors")
+    return {name: t.numpy().tobytes() for name, t in tensors.items() if name.startswith(f"{kind}/")}
+
+
+@pytest.mark.parametrize("execution", ["loop", "fused"])
+def test_partitioned_training_under_the_psi_that_augerino_has_found(tmp_path: Path, execution: str) -> None:
+    """docs/guides/settings.md: w is trained, psi stays to the bit."""
+    found, frozen = tmp_path / "found", tmp_path / "frozen"
+    run_experiment(tiny(method="augerino", hyperparameters=AUGERINO, server_psi=RATES), found)
+    start = {"psi_from": str(found), "server_psi": {"learning_rate": 1e-30}}
+    run_experiment(tiny(hyperparameters=AUGERINO, execution=execution, **start), frozen)
+    assert state(frozen, "psi") == state(found, "psi")
+    assert state(frozen, "w") != state(found, "w")
+    first = read_metrics(found)[0]["psi"]["raw"]
+    assert read_metrics(frozen)[0]["psi"]["raw"] == read_metrics(found)[-1]["psi"]["raw"] != first
+
+
+def test_centres_that_have_left_the_identity_are_said_at_the_end(tmp_path: Path) -> None:
+    """Minimum and maximum that step the same way by five times their half-width; ends of ``lila`` cannot."""
+    run = tmp_path / "run"
+    affine = {"family": "minmax", "initial": 0.002}
+    told = tiny(hyperparameters={"affine": affine}, server_psi=RATES, rounds=2)
+    summary = run_experiment(told, run)
+    own = {name.removeprefix("affine."): value for name, value in summary["psi"].items()}
+    assert summary["psi_remarks"] == [f"affine: {one}" for one in AffineAugmentation("minmax").remarks(own)]
+    assert read_summary(run) == summary
+    shown = Console(width=400, file=io.StringIO())
+    shown.print(panel(summary, run))
+    assert "note" in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.file.getvalue().count("leave out images as they are") == 1  # type: ignore[attr-defined]
+    quiet = run_experiment(tiny(server_psi=RATES, rounds=2), tmp_path / "quiet")
+    assert "psi_remarks" not in quiet
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        # Augerino in the task's family, probabilities averaged, at the paper's rate (I.4)
+        ["method=augerino", "method_options={augerino: {family: null}}", "average=probabilities"],
+        # FedAvg with S dropout masks
+        ["method=fedavg", "method_options={fedavg: {augment: true}}", "hyperparameters.affine=null"],
+    ],
+)
+def test_the_settings_of_the_guide_start(tmp_path: Path, settings: list[str]) -> None:
+    file = Path(__file__).parents[3] / "simulations" / "configs" / "table4" / "mnist_1250.yaml"
+    few = ["data=digits", "rounds=1", "clients=4", "cohort=2", "training_points=32", "validation_points=8",
+           "test_points=8", "samples=2", "precision=fp32", "server_psi.learning_rate=0.05"]  # fmt: skip
+    command = [
+        "run",
+        str(file),
+        "--engine",
+        "local",
+        "--out",
+        str(tmp_path / "run"),
+        "--set",
+        *few,
+        *settings,
+    ]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output

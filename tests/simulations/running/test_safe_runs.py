@@ -1,5 +1,6 @@
-"""Runs over Flower: a checkpoint is there from the beginning, and after every round that is worth it."""
+"""Runs that are killed go on: over Flower with a checkpoint from the beginning; with what clients keep."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -7,15 +8,17 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from interruptions import DiesAfter, kill
+from sizes import TWO
 from tiny import same_run, tiny
 
 from fedpart.engines import LocalEngine
 from simulations.building.experiment import build
 from simulations.folders import run_directory
-from simulations.folders.run_directory import CHECKPOINT, RunDirectory
+from simulations.folders.run_directory import CHECKPOINT, RESIDUALS, RunDirectory, saved_config
 from simulations.running import recorder
+from simulations.running.recorder import caught_signals
 from simulations.running.run import run_experiment
-from simulations.running.signals import caught_signals
 
 CONFIG = tiny(engine="flower", rounds=4, checkpoint_every=100)
 
@@ -103,3 +106,23 @@ def test_a_signal_in_the_middle_of_a_write_is_noted():
     with caught_signals(came, say):
         os.kill(os.getpid(), signal.SIGTERM)
     assert came == [signal.SIGTERM]
+
+
+PLAIN = {"upload": "int4", "error_feedback": True, "download": "bf16"}
+CLOCK = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "available": 0.9}, "overselect": 1.5}
+ALL = {**PLAIN, **CLOCK, "upload": "topk", "architectures": TWO, "clip": "adaptive"}
+
+
+@pytest.mark.parametrize("changes", [PLAIN, ALL], ids=["int4", "sizes, topk and a clock"])
+def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path, changes):
+    config = tiny(**changes)
+    calm, out = tmp_path / "calm", tmp_path / "killed"
+    run_experiment(config, calm)
+    killed = multiprocessing.get_context("fork").Process(
+        target=run_experiment, args=(config, out), kwargs={"progress": DiesAfter(3, kill)}
+    )
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL and any((out / RESIDUALS).glob("*/*/*.pt"))
+    run_experiment(saved_config(out), out, resume=True)
+    same_run(calm, out)

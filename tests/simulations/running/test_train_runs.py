@@ -14,7 +14,7 @@ from tiny import TINY, same_run, tiny_training, tiny_training_file
 from fedpart import Training, TrainingReport
 from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
-from simulations.results.pictures.plots import plot_run
+from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.progress import Progress
 from simulations.running.resume import resumed_config
 from simulations.running.run import run_experiment

@@ -14,7 +14,7 @@ from fedpart import ClientError
 from simulations.config.load import ConfigError
 from simulations.errors import RunError
 from simulations.results.scores import Estimate
-from simulations.running.signals import Interrupted
+from simulations.running.recorder import Interrupted
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.compare import plan, run_comparisons
 

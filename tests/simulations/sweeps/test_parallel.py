@@ -1,4 +1,4 @@
-"""Cells in processes of their own: what one that fails, is killed or fills the disk does to the others."""
+"""Cells: real runs compared, and in processes of their own; what one that fails does to the others."""
 
 import io
 import multiprocessing
@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from fake_runs import small_config
 from interruptions import Died, DiesAfter
 from places import importing
 from rich.console import Console
@@ -19,14 +20,16 @@ from tiny import same_run, tiny, tiny_file
 from typer.testing import CliRunner
 
 from fedpart.methods.plain import FedAvg
+from simulations.building.experiment import build
 from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.errors import DiskFull
 from simulations.folders.cell import Cell
-from simulations.folders.run_directory import RunDirectory, holds_run, read_metrics
+from simulations.folders.run_directory import RunDirectory, holds_run, read_metrics, read_summary
+from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
-from simulations.running.signals import Interrupted
 from simulations.sweeps.cell_runner import CellRunner
+from simulations.sweeps.compare import plan
 from simulations.sweeps.parallel import WATCH
 
 
@@ -214,3 +217,46 @@ def test_a_cell_in_which_another_process_runs_is_one_sentence(tmp_path):
     with pytest.raises(FileExistsError, match=r"^Another process is running in .*0; wait for it, or .*\.$"):
         run(own, 2)
     folder.close()
+
+
+def test_methods_of_a_seed_meet_the_same_data_clients_and_cohorts():
+    config = small_config(seed=1, training_points=200, clients=10, cohort=4)
+    cells = plan(config, ["fedavg", "augerino", "partitioned"], 2, Path("x"))
+    assert [(c.config.method, c.config.seed) for c in cells[:4]] == [
+        ("fedavg", 1),
+        ("augerino", 1),
+        ("partitioned", 1),
+        ("fedavg", 2),
+    ]
+    built = [build(cell.config) for cell in cells[:4]]
+    cohorts = [[b.protocol.cohort(round) for round in range(1, 30)] for b in built]
+    assert cohorts[0] == cohorts[1] == cohorts[2] != cohorts[3]
+    for other in built[1:]:
+        assert all(
+            a.inputs.equal(b.inputs) and a.targets.equal(b.targets)
+            for a, b in zip(built[0].shards, other.shards, strict=True)
+        )
+
+
+def test_the_command_compares_real_runs_and_its_status_tells_of_a_bad_one(tmp_path):
+    config = tmp_path / "tiny.yaml"
+    config.write_text(
+        "{clients: 6, cohort: 2, rounds: 2, training_points: 60, validation_points: 30, test_points: 30,"
+        " samples: 1, evaluate_every: 1, chunks: [.5, .5], method_options: {augerino: {initial: 1.0e+30}}}"
+    )
+    arguments = ["compare", str(config), "--seeds", "1", "--out", str(tmp_path / "out")]
+    failed = CliRunner().invoke(app, [*arguments, "--methods", "augerino,fedavg,partitioned"])
+    assert failed.exit_code == 1 and "1 of 3 runs failed" in failed.output
+    lines = failed.output.splitlines()
+    assert lines[1].startswith("Failed: augerino, seed 0: ")
+    accuracy = read_metrics(tmp_path / "out" / "fedavg" / "seed0")[-1]["val_accuracy"]
+    told = f"Finished 1 of 3: fedavg, seed 0: validation accuracy {accuracy:.1%} at the last evaluation, "
+    assert lines[2].startswith(told)
+    assert lines[3].startswith("Finished 2 of 3: partitioned, seed 0: ")
+    good = CliRunner().invoke(app, [*arguments, "--methods", "fedavg,partitioned"])
+    assert good.exit_code == 0 and "2 of 2 runs were finished before" in good.output
+    for method in ("fedavg", "partitioned"):
+        folder = tmp_path / "out" / method / "seed0"
+        assert read_summary(folder)["method"] == method and len(read_metrics(folder)) == 2
+    page = (tmp_path / "out" / "comparison.md").read_text()
+    assert "| partitioned | " in page and "rotation" in page

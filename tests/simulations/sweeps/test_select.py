@@ -271,8 +271,9 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     assert "2 of 2 runs were finished before" in again.stdout
 
 
-def test_laplace_scores_plain_networks_beside(tmp_path: Path) -> None:
-    section = {"seeds": 1, "values": [5, 30], "laplace": True, "laplace_every": 20}
+def test_laplace_scores_plain_networks_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulations.sweeps.select.LAPLACE_EVERY", 20)
+    section = {"seeds": 1, "values": [5, 30], "laplace": True}
     file = tiny_training_file(tmp_path, select=section, keep_best=True)
     result = fedpart("select", file, "--out", "s")
     assert result.exit_code == 0, result.output

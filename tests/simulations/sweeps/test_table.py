@@ -12,8 +12,7 @@ from rich.console import Console
 from fedpart import Protocol
 from fedpart.methods.base import build_method
 from simulations.building.task import build_task
-from simulations.config.load import ExperimentConfig, TrainingConfig
-from simulations.config.tables import SHIPPED, read_table, table_file
+from simulations.config.load import SHIPPED, ExperimentConfig, TrainingConfig, read_table, table_file
 from simulations.errors import ConfigError
 from simulations.results.tables import text_of, values_at
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete

@@ -16,12 +16,16 @@ from fedpart import AffineAugmentation, Task
 from simulations.results.curves import Run, moving_average
 from simulations.results.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
 from simulations.results.pictures.figures import COLOURS, DPI, places
-from simulations.results.pictures.plots import plot_comparison, plot_run
-from simulations.results.pictures.run_figures import mask_figure, run_figure, run_psi_figure
+from simulations.results.pictures.run_figures import (
+    mask_figure,
+    plot_comparison,
+    plot_run,
+    run_figure,
+    run_psi_figure,
+)
 from simulations.results.pictures.transform_figures import SAMPLES, sample, shown_blocks, transforms_figure
 from simulations.results.psi_parts import Quantity, groups
-from simulations.results.scores import Estimate
-from simulations.results.words import byte_unit
+from simulations.results.scores import Estimate, byte_unit
 from simulations.running.run import run_experiment
 
 MINMAX = ("angle", "scale_x", "scale_y", "shear_x", "shear_y", "shift_x", "shift_y")
@@ -305,7 +309,7 @@ def test_bytes_are_read_in_decimal_units():
 def test_matplotlib_is_imported_for_pictures_alone_and_never_pyplot(tmp_path):
     one_run(tmp_path, learned(12, -60, 60))
     code = (
-        "import sys, json; import simulations.sweeps.compare, simulations.results.pictures.plots as p\n"
+        "import sys, json; import simulations.sweeps.compare, simulations.results.pictures.run_figures as p\n"
         "before = 'matplotlib' in sys.modules\n"
         f"p.plot_run({str(tmp_path)!r}); print(json.dumps([before, 'matplotlib.pyplot' in sys.modules]))"
     )

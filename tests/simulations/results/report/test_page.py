@@ -16,10 +16,10 @@ from simulations.results.curves import Run
 from simulations.results.overview import headline
 from simulations.results.pictures.figures import COLOURS, DARK, GREY, MAPS, THEMES, stops
 from simulations.results.report.page import write_report
-from simulations.results.report.parts import PageTable
+from simulations.results.report.sections import PageTable
+from simulations.results.scores import digits
 from simulations.results.search import Found
 from simulations.results.selection import Selection
-from simulations.results.words import digits
 from simulations.running.run import run_experiment
 from simulations.sweeps.search.search import run_search
 from simulations.sweeps.select import run_selection

@@ -22,11 +22,10 @@ from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.results.curves import Run
 from simulations.results.pictures.figures import THEMES
-from simulations.results.report.costs import client_seconds, count_steps, estimated_seconds
 from simulations.results.report.data import Clients, _heat_figure, client_charts
 from simulations.results.report.folder import find, versions
-from simulations.results.report.page import write_report
-from simulations.results.words import duration
+from simulations.results.report.page import client_seconds, count_steps, estimated_seconds, write_report
+from simulations.results.scores import duration
 from simulations.running.run import run_experiment
 
 SECTIONS = [

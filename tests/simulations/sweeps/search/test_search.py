@@ -30,8 +30,8 @@ SHORT = {"rounds": 6, "evaluate_every": 1, "samples": 1, "checkpoint_every": 1}
 
 
 def searched(space=SPACE, trials=5, **changes):
-    section = {"space": space, "trials": trials, "min_rounds": 1, "reduction": 2, "objective": "val_nll"}
-    for key in ("sampler", "pruner", "objective", "epsilon", "own_values_first"):
+    section = {"space": space, "trials": trials, "min_rounds": 1, "objective": "val_nll"}
+    for key in ("sampler", "pruner", "objective", "own_values_first"):
         section |= {key: changes.pop(key)} if key in changes else {}
     return tiny(**{**SHORT, **changes, "search": section})
 
@@ -155,16 +155,12 @@ def test_after_a_kill_it_ends_with_the_trials_of_an_undisturbed_one(pruner, tmp_
 
 
 @pytest.mark.slow
-def test_clients_may_be_the_judges_and_their_word_noisy(tmp_path):
+def test_clients_may_be_the_judges(tmp_path):
     space = {"local.learning_rate": [0.01, 0.2]}
     options = {"evaluation": "clients", "objective": "client_accuracy", "trials": 2, "space": space}
-    plain = run(searched(**options), tmp_path / "plain")
-    noisy = run(searched(**options, epsilon=1.0), tmp_path / "noisy")
-    assert [row.values for row in plain.rows] == [row.values for row in noisy.rows]
-    for one, other in zip(plain.rows, noisy.rows, strict=True):
-        assert one.summary["client_accuracy"] == one.objective == other.summary["client_accuracy"]
-        assert other.objective != one.objective
-    assert plain.spent.evaluation_bytes > 0
+    judged = run(searched(**options), tmp_path / "out")
+    assert all(row.summary["client_accuracy"] == row.objective for row in judged.rows)
+    assert judged.spent.evaluation_bytes > 0
 
 
 def test_a_trial_that_fails_costs_what_it_has_used_and_the_search_goes_on(tmp_path):

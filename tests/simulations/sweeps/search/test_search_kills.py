@@ -1,14 +1,29 @@
-"""What a kill may leave half done, and what a run without a result does: nothing here is trained."""
+"""Searches that are killed or stopped, in one process or several, and centralised ones."""
 
+import io
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
-from test_search import run, searched
+import torch
+import yaml
+from command_line import fedpart
+from rich.console import Console
+from safetensors.torch import load_file
+from test_search import begun, run, searched, trials_of
+from tiny import tiny_training
 
-from simulations.folders.locks import held
+from fedpart import AffineAugmentation
+from simulations.config.load import TrainingConfig, load_config
+from simulations.folders.resolved import held
+from simulations.folders.run_directory import read_metrics
+from simulations.running.recorder import Interrupted
+from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.parallel import Pruned
+from simulations.sweeps.search.search import run_search
 from simulations.sweeps.search.study import JOURNAL, Attempt, Study
 
 PRUNED = "PRUNED"
@@ -99,3 +114,104 @@ def test_one_process_searches_in_a_folder(tmp_path):
     out.mkdir()
     with held(out), pytest.raises(FileExistsError, match="Another process is running"):
         run(config, out)
+
+
+TRIALS = 6
+
+
+class Stops(io.StringIO):
+    """A screen whose reader presses Ctrl-C when a trial has ended."""
+
+    def write(self, text):
+        if "Trial " in text and "Trial " not in self.getvalue():
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(text)
+
+
+def in_two(config, out, stream):
+    return run_search(config, out, CellRunner(jobs=2, console=Console(file=stream, width=200)))
+
+
+@pytest.mark.slow
+def test_killed_stopped_and_continued_in_two_processes(tmp_path):
+    """Values drawn at random follow from the number of a trial, and its run from them, whatever others do."""
+    config, out = searched(sampler="random", pruner="asha", trials=TRIALS), tmp_path / "out"
+    process = begun(config, out, "--jobs", "2")
+    while not all((out / "trials" / name / "metrics.jsonl").exists() for name in ("000", "001")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate()  # its other processes write to the same pipe: they have ended
+    with pytest.raises(Interrupted, match=r"SIGINT after [12] trial"):
+        in_two(config, out, Stops())
+    ended = {number for number, state, *_ in trials_of(out) if state.is_finished()}
+    assert 0 < len(ended) <= 2
+    screen = io.StringIO()
+    found = in_two(config, out, screen)
+    assert screen.getvalue().count("Trial ") == TRIALS - len(ended)
+
+    expected = run(config, tmp_path / "one")
+    assert [row.number for row in found.rows] == list(range(TRIALS))
+    for row, alone in zip(found.rows, expected.rows, strict=True):
+        mine, its = (
+            read_metrics(folder / "trials" / f"{row.number:03d}") for folder in (out, tmp_path / "one")
+        )
+        assert row.values == alone.values and row.state in ("complete", "pruned")
+        assert [line["round"] for line in mine] == list(range(1, len(mine) + 1))
+        assert len(mine) == 6 or row.state == "pruned"
+        for a, b in zip(mine, its, strict=False):
+            assert (a["val_nll"], a["upload_bytes"]) == (b["val_nll"], b["upload_bytes"])
+        assert row.cost.upload_bytes == sum(line["upload_bytes"] for line in mine)
+        assert row.objective == (mine[-1]["val_nll"] if row.state == "complete" else None)
+    assert found.spent.bytes == sum(row.cost.bytes for row in found.rows)
+
+
+NAMES = AffineAugmentation.components["lila"]
+DRAWN = {
+    "data": "digits",
+    "model": "digits_cnn",
+    "model_options": {},
+    "method": "none",
+    "method_options": {"none": {"augment": True}},
+    "hyperparameters": {"affine": {"family": "lila", "initial": {}}, "dropout": None},
+    "iterations": 4,
+    "evaluate_every": 2,
+}
+SPACE = {f"hyperparameters.affine.initial.{name}": [0.0, 0.5] for name in NAMES}
+
+
+def centralised(space=SPACE, trials=3, objective="val_accuracy", **changes):
+    section = {"space": space, "trials": trials, "sampler": "random", "objective": objective}
+    return tiny_training(**{**DRAWN, **changes, "search": section})
+
+
+def quietly(config, out):
+    with open(os.devnull, "w") as nowhere:
+        return run_search(config, out, CellRunner(console=Console(file=nowhere)))
+
+
+def test_every_draw_is_kept_to_the_bit_and_a_longer_search_goes_on(tmp_path):
+    file, out = tmp_path / "search.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(centralised(trials=1).resolved()))
+    assert fedpart("search", file, "--out", out).exit_code == 0
+    first = out / "trials" / "000" / "state.safetensors"
+    before = first.stat().st_mtime_ns
+    found = quietly(centralised(trials=2), out)
+    assert first.stat().st_mtime_ns == before
+    for row in found.rows:
+        folder = out / "trials" / f"{row.number:03d}"
+        drawn = torch.tensor([row.values[f"hyperparameters.affine.initial.{name}"] for name in NAMES])
+        assert torch.equal(load_file(folder / "state.safetensors")["psi/affine.range"], drawn)
+        assert [line["iteration"] for line in read_metrics(folder)] == [2, 4]
+    assert found.rows[0].values != found.rows[1].values
+    assert found.spent.rounds == 2 * 4 and found.spent.bytes == 0
+    best = load_config(out / "best.yaml", kind=TrainingConfig)
+    assert best.hyperparameters.affine.initial == {
+        key.rpartition(".")[2]: value for key, value in found.best.values.items()
+    }
+
+
+def test_training_that_fails_is_a_failed_trial_and_the_search_goes_on(tmp_path):
+    space = {"optimiser.learning_rate": {"choice": [0.001, 1e30]}}
+    result = quietly(centralised(space=space, trials=3), tmp_path / "out")
+    states = {row.values["optimiser.learning_rate"]: row.state for row in result.rows}
+    assert states == {0.001: "complete", 1e30: "failed"}

@@ -51,7 +51,6 @@ def test_what_cannot_be_searched(tmp_path):
         (section({"cohort": [1, 300]}), {}, "cohort must be between 1 and the number of clients"),
         (section(objective="client_nll"), {}, "set evaluation: clients"),
         (section(), {"evaluation": "none"}, "set evaluation: central"),
-        (section(epsilon=1.0), {}, "set search.objective: client_accuracy"),
         (low, {}, far),
     ]
     calls = [(partial(searched, tmp_path / "out", search=of, **more), says) for of, more, says in rows]
