@@ -74,7 +74,7 @@ class FusedRunner:
                 _check_steps(client, learned, -(-learned // local.batch_size))
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self._one_by_one = Loop(protocol, shards)
-        self._by_row: set[Job] = set()  # whose noise is known to be drawn row by row
+        self._by_row: dict[Job, int] = {}  # whose noise is known to be drawn row by row
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """The sum of the cohort's updates at the server's values.
@@ -138,7 +138,8 @@ class FusedRunner:
 
     def _check_noise(self, round: Round, job: Job, batch: Batch) -> None:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""
-        if job in self._by_row:
+        count = self._by_row[job] = self._by_row.get(job, 0) + 1
+        if count & (count - 1):  # the 1st, 2nd, 4th, ... time: a condition may have held back what mixes rows
             return
         some = (Batch(*map_leaves(lambda leaf, n=n: _repeated(leaf[:1], n), batch[:2])) for n in (2, 3))
         found = [draws(self._one_by_one.executor, round, job, one) for one in some]
@@ -146,7 +147,6 @@ class FusedRunner:
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._check_rows(round, job, batch)
-        self._by_row.add(job)
 
     def _check_rows(self, round: Round, job: Job, batch: Batch) -> None:
         """Refuse a network that computes with several examples at a time, as with their mean."""

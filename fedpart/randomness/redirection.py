@@ -18,9 +18,9 @@ Found = TypeVar("Found")
 REPEATS = 8  # passes that must agree, where a generator may have been moved by another thread
 WAITS = 10  # looks at whether it moves while this thread does nothing
 Drawing = Callable[[], AbstractContextManager[object]]
-Kind = tuple[bool, bool, str, bool]
+Kind = tuple[bool | str, ...]
 """Of passes: whether stochastic layers are on, whether gradients are taken, what follows the network, and
-whether draws come from torch's own generator."""
+whether draws come from torch's own generator; and of which tensors gradients are taken, if that matters."""
 
 
 class Redirection:

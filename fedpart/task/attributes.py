@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ ROUNDING = 1e-4  # by which passes may differ that add in any order, as some ope
 FAR = (
     720720,
     720719,
-)  # counts that few passes reach; one is a multiple of 1 to 16, one is so in the next pass
+)  # counts that few passes reach: a multiple of 1 to 16, and one that is so in the next pass
 FEW = 2  # examples with which a pass is computed again
 
 
@@ -38,9 +38,14 @@ class Attributes:
         self.before = Reach(self._layers)
 
     def check(
-        self, outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]
+        self,
+        outputs: Any,
+        given: tuple[Tree, Tree],
+        again: Callable[[tuple[Tree, Tree]], Any],
+        other_weights: Callable[[], AbstractContextManager[object]],
     ) -> None:
-        """Refuse what a pass has kept if it moves on in the next one, changes it, or tells of its examples.
+        """Refuse what a pass has kept if it moves on in the next one, changes it, or tells of its examples or
+        weights.
 
         A cache does none of these: it is made once, and is the same for all examples of one shape. Tensors
         and containers that are kept for people to look at may differ. Where nothing in reach has changed, a
@@ -50,6 +55,7 @@ class Attributes:
             outputs: what the pass has returned.
             given: its inputs and targets.
             again: computes a pass with the same random numbers.
+            other_weights: within this context it has other weights.
 
         Raises:
             ValueError: it names the attribute.
@@ -63,6 +69,7 @@ class Attributes:
             drawn = isinstance(value, Drawn) and key in changed
             if drawn or (isinstance(value, (Drawn, Advancing)) and now.is_named(key)):
                 raise self._moved(key, value)
+        self._check_caches(given, again, other_weights)
         counted = torch._C._len_torch_function_stack()  # somebody looks at each call, and would see too many
         if not changed and (counted or _alike_for_few(outputs, given, again)):
             return
@@ -77,18 +84,39 @@ class Attributes:
         if moving and not all(_unread(latest, moving, number, repeated, given, again) for number in FAR):
             raise self._refused_kept(moving[0])
         moved = {key[:2] for key in moving}
-        still = [key for key in changed if key[:2] not in moved and key in first]
+        still = {key: _cloned(first[key]) for key in changed if key[:2] not in moved and key in first}
         if not still:
             return
         self.before.restore()
-        try:
-            again(map_leaves(_others, given))
-        except Exception:  # the network does not take such examples
-            again(given)
-        other = Reach(self._layers).values
-        for key in still:
-            if not _alike(first[key], other.get(key)):
-                raise self._refused_kept(key)
+        with other_weights():
+            _with_others(given, again)
+            other = Reach(self._layers).values
+            for key, value in still.items():
+                if not _alike(value, other.get(key)):
+                    raise self._refused_kept(key)
+
+    def _check_caches(
+        self,
+        given: tuple[Tree, Tree],
+        again: Callable[[tuple[Tree, Tree]], Any],
+        other_weights: Callable[[], AbstractContextManager[object]],
+    ) -> None:
+        """Refuse what a cache of ``functools`` keeps, if it tells of examples or weights."""
+        if not self.before.caches:
+            return
+        with other_weights():
+            kept = _with_others(given, again)
+            for cache in self.before.caches:
+                cache.cache_clear()
+            fresh = _with_others(given, again)
+        for cache in self.before.caches:
+            cache.cache_clear()
+        if not _close(kept, fresh, ROUNDING):
+            raise ValueError(
+                f"forward() keeps what depends on weights or inputs in the cache of "
+                f"{self.before.caches[0].__name__}(), which would carry numbers from one client to the next; "
+                f"compute it anew in each pass."
+            )
 
     def _moved(self, key: Place, value: Drawn | Advancing) -> ValueError:
         if isinstance(value, Advancing):
@@ -175,6 +203,21 @@ def _elsewhere() -> Unstable:
         "layers, in a global variable, a class attribute, a default argument or a generator; give them as "
         "inputs, or draw with torch.rand or fedpart.uniform."
     )
+
+
+def _with_others(given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]) -> Any:
+    try:
+        return again(map_leaves(_others, given))
+    except Exception:  # the network does not take such examples
+        return again(given)
+
+
+def _cloned(value: Any) -> Any:
+    """A value that stays as it is."""
+    if not isinstance(value, Numbers):
+        return value
+    held = value.held
+    return value._replace(held=held.detach().clone() if isinstance(held, Tensor) else held.copy())
 
 
 def _others(leaf: Any) -> Any:

@@ -51,7 +51,7 @@ def read(code: CodeType) -> Code:
     arguments = {word for part in code.co_consts if isinstance(part, tuple) for word in part}
     past = bool(names & _PAST_VERSIONS)
     writes = past or in_place or keeps or bool(arguments & {"out", "inplace"})
-    in_words = (name for name in names if name.endswith("_") and not name.startswith("_"))
+    in_words = (name for name in names if name.endswith("_") and not name.endswith("__"))
     writes = writes or any(in_words) or any(name.startswith(("__i", "__setitem__")) for name in names)
     return Code(
         names,

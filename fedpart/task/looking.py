@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
+from weakref import ReferenceType
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +17,22 @@ from fedpart.randomness.noise import without_noise
 from fedpart.randomness.redirection import Kind
 from fedpart.randomness.watching import states, unwatched
 from fedpart.task.attributes import Attributes
-from fedpart.task.memory import Held, Memory, Reads
-from fedpart.trees import Tree, leaves, map_leaves, memory_of, same_numbers, tensors_in, version_of
+from fedpart.task.memory import (
+    Held,
+    Memory,
+    Reads,
+    buffers_of,
+    copies,
+    leaves_of,
+    mark,
+    other_weights,
+    registered,
+)
+from fedpart.task.reach import OF_TORCH
+from fedpart.trees import Tree, leaves, memory_of, same_numbers, tensors_in, version_of
 
 _INPUTS = "inputs "  # no tensor of a model has such a name
+_MISSING = object()
 _REPEATS = 4  # backward passes, where another thread may move the process's generators
 Compute = Callable[[Tree, Tree], Any]
 
@@ -30,13 +45,22 @@ class FirstLook:
 
     Args:
         model: what is computed; its tensors are those of before any substitution.
+
+    Attributes:
+        originals: the weights of which the model's are copies, by name, which nobody should read.
+        acts_backward: whether functions of the user's act in the backward pass.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._own = {name: own for name, own in model.named_parameters() if own.requires_grad}
         self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        self._layers = [*model.modules()]
+        self._buffered = [(name, layer) for name, layer in model.named_modules() if layer._buffers]
         self._passes: dict[Kind, int] = {}
+        self._settled: set[tuple[int, str]] = set()  # attributes that change, and have been looked at
+        self.originals: list[tuple[str, ReferenceType[Tensor]]] = []
+        self.acts_backward = False
         self._keeps = False  # whether a condition may have held back what it keeps
         self._writes = self._exact = False  # whether into its inputs, and whether versions do not tell
 
@@ -71,19 +95,24 @@ class FirstLook:
                 what changes its next pass; the message says what to do.
         """
         if torch._C._functorch.peek_interpreter_stack() is not None:
-            return compute(*(_copies(given) if self._writes else given))
+            return compute(*(copies(given) if self._writes else given))
         if not due:
-            return self._later(tensors, given, compute)
+            return self._later(tensors, given, compute, drawing)
         with unwatched(), _disable_current_modes():
-            inputs, attributes = _copies(given), Attributes(self._model)
-            self._keeps |= attributes.before.keeps
+            inputs, attributes, then = copies(given), Attributes(self._model), self._attributes()
+            self.acts_backward |= attributes.before.acts_backward
+            self._keeps |= attributes.before.keeps or self.acts_backward
             self._writes |= attributes.before.writes
             self._exact |= attributes.before.past_versions
-            held = {name: tensor for name, tensor in _registered(self._model) if not tensor.is_meta}
+            held = {name: tensor for name, tensor in registered(self._model) if not tensor.is_meta}
             before = {name: Held(tensor, self._keeps, self._exact) for name, tensor in held.items()}
             names = {**held, **{f"{_INPUTS}{at}": leaf for at, leaf in enumerate(tensors_in(inputs))}}
             memory = Memory(names)
-        with Reads(self._own, set(map(memory_of, tensors.values())), memory) as reads:
+        originals = [
+            (name, weight) for name, reference in self.originals if (weight := reference()) is not None
+        ]
+        grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}
+        with Reads([*originals, *self._own.items()], set(map(memory_of, tensors.values())), memory) as reads:
             outputs = returned = compute(*inputs)
         gradients_on = torch.is_grad_enabled()
         if attributes.before.acts_backward:
@@ -92,46 +121,88 @@ class FirstLook:
             self._writes |= any(name.startswith(_INPUTS) for name in reads.written)
             if self._keeps and not same_numbers(inputs, given):  # through an array that shares their memory
                 self._writes = True
-            for name in reads.read:
+            for name in sorted(reads.read):
                 raise _of_loss(name) if name.startswith("ends.") else _unreached(self._weight(name))
             with _disable_current_modes():
                 self._check_held(held, before, reads.written)
+            _check_hooks(tensors)
+            if any(tensors[name].grad is not grad for name, grad in grads.items()):
+                raise ValueError(
+                    "forward() calls backward(), whose gradients would be lost; return what it takes them of "
+                    "as a part of the loss, or call torch.autograd.grad()."
+                )
 
             def again(given: tuple[Tree, Tree]) -> Any:
                 with drawing() if drawing is not None else nullcontext():
                     if not attributes.before.acts_backward:
-                        return compute(*_copies(given))
+                        return compute(*copies(given))
                     with torch.set_grad_enabled(gradients_on):
-                        repeated = compute(*_copies(given))
+                        repeated = compute(*copies(given))
                         return repeated, _gradients(repeated, tensors, nullcontext())
 
-            reached, known = _leaves_of(tensors_in(outputs)), _leaves_of(tensors.values())
+            reached, known = leaves_of(tensors_in(outputs)), leaves_of(tensors.values())
             if reached.keys() - known:
-                repeated = _leaves_of(tensors_in(again(given)))  # without leaves that a pass makes for itself
+                repeated = leaves_of(tensors_in(again(given)))  # without leaves that a pass makes for itself
                 for key in (key for key in reached if key not in known and key in repeated):
                     raise _unreached(self._named(reached[key]))
             if drawing is not None:
-                attributes.check(returned, given, again)
+                attributes.check(returned, given, again, partial(other_weights, tensors))
+            self._settled |= self._changed_since(then).keys()
         return outputs
 
-    def _later(self, tensors: Mapping[str, Tensor], given: tuple[Tree, Tree], compute: Compute) -> Any:
-        """A pass that is not looked at, but for writes that a condition in it has held back so far."""
+    def _later(
+        self,
+        tensors: Mapping[str, Tensor],
+        given: tuple[Tree, Tree],
+        compute: Compute,
+        drawing: Callable[[], AbstractContextManager[object]] | None,
+    ) -> Any:
+        """A pass that is looked at only if it does what a condition has held back so far."""
         inputs = [leaf for _, leaf in leaves(given) if isinstance(leaf, Tensor) and not self._writes]
-        marks, versions = [_mark(tensor) for tensor in tensors.values()], [*map(version_of, inputs)]
-        numbers = [tensor.detach().clone() for tensor in tensors.values()] if self._exact else []
-        outputs = compute(*(_copies(given) if self._writes else given))
-        for name, tensor, mark in zip(tensors, tensors.values(), marks, strict=True):
-            if _mark(tensor) != mark:
+        held = dict(tensors)
+        if self._writes:
+            held |= {f"{n}.{key}": t for n, layer in self._buffered for key, t in buffers_of(layer)}
+        marks, versions = [*map(mark, held.values())], [*map(version_of, inputs)]
+        numbers = [tensor.detach().clone() for tensor in held.values()] if self._exact else []
+        kept = self._attributes() if self._keeps else []
+        outputs = compute(*(copies(given) if self._writes else given))
+        for name, before in zip(held, marks, strict=True):
+            if mark(held[name]) != before:
                 raise _changed(name)
-        for name, before in zip(tensors, numbers, strict=False):
-            if not same_numbers(before, tensors[name].detach()):
+        for name, copy in zip(held, numbers, strict=False):
+            if not same_numbers(copy, held[name].detach()):
                 raise _changed(name)
         if [*map(version_of, inputs)] != versions:
             raise ValueError(
                 "forward() writes into its inputs, but not in each pass, so that data have changed; compute "
                 "without writing, as in x = x / 2 in place of x.div_(2), and load the data anew."
             )
+        if self.acts_backward:
+            _check_hooks(tensors)
+        if drawing is not None and (changed := self._changed_since(kept)):
+            for held_by, key, value in changed.values():
+                held_by.pop(key) if value is _MISSING else held_by.update({key: value})
+            with drawing():
+                return self(True, tensors, given, compute, drawing)
         return outputs
+
+    def _attributes(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """What the layers hold in attributes, each with a copy."""
+        return [(vars(layer), dict(vars(layer))) for layer in self._layers]
+
+    def _changed_since(
+        self, kept: Iterable[tuple[dict[str, Any], dict[str, Any]]]
+    ) -> dict[tuple[int, str], tuple[dict[str, Any], str, Any]]:
+        """Attributes that hold something else now, and are not settled: of whom, their names, what before."""
+        return {
+            (id(now), key): (now, key, before.get(key, _MISSING))
+            for now, before in kept
+            if any(map(operator.is_not, now.values(), before.values())) or len(now) != len(before)
+            for key in now.keys() | before.keys()
+            if now.get(key, _MISSING) is not before.get(key, _MISSING)
+            and key not in OF_TORCH
+            and (id(now), key) not in self._settled
+        }
 
     def __reduce__(self) -> Any:
         return FirstLook, (self._model,)
@@ -140,7 +211,7 @@ class FirstLook:
         self, held: Mapping[str, Tensor], before: Mapping[str, Held], written: Collection[str]
     ) -> None:
         """Refuse a pass that has changed what the network holds; :func:`.watched` looks at most buffers."""
-        after = dict(_registered(self._model))
+        after = dict(registered(self._model))
         for name, tensor in held.items():
             now = after.get(name, tensor)
             buffer = name not in self._parameters
@@ -157,6 +228,15 @@ class FirstLook:
             if own is leaf or (own.shape == leaf.shape and torch.equal(own.to(leaf.device), leaf)):
                 return self._weight(name)
         return f"a weight {list(leaf.shape)} that is no parameter of it"
+
+
+def _check_hooks(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor._backward_hooks or (tensor.is_leaf and tensor._post_accumulate_grad_hooks):
+            raise ValueError(
+                f"forward() puts a hook on the weight {_short(name)!r}, which is lost after the pass; "
+                f"compute with weight * mask + (weight * ~mask).detach() in its place."
+            )
 
 
 def _gradients(outputs: Any, tensors: Mapping[str, Tensor], reads: AbstractContextManager[object]) -> Any:
@@ -209,40 +289,3 @@ def _changed(name: str) -> ValueError:
 def _short(name: str) -> str:
     """As in the user's network, which is a part of the model."""
     return name.partition(".")[2]
-
-
-def _registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """What it holds now, by name."""
-    for name, layer in model.named_modules():
-        for own, tensor in (*layer._parameters.items(), *layer._buffers.items()):
-            if tensor is not None:
-                yield f"{name}.{own}", tensor
-
-
-def _copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
-    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)  # type: ignore[no-any-return]
-
-
-def _mark(tensor: Tensor) -> tuple[int, int]:
-    """Another one after a change in place, and after one of ``data``."""
-    return version_of(tensor), tensor.data_ptr()
-
-
-def _leaves_of(tensors: Iterable[Tensor]) -> dict[int, Tensor]:
-    """The leaves of the graphs behind some tensors, by identity."""
-    found: dict[int, Tensor] = {}
-    seen, waiting = set[Any](), list[Any]()
-    for tensor in tensors:
-        if tensor.grad_fn is not None:
-            waiting.append(tensor.grad_fn)
-        elif tensor.requires_grad:
-            found[id(tensor)] = tensor
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            found[id(leaf)] = leaf
-        waiting += [before for before, _ in node.next_functions if before is not None]
-    return found

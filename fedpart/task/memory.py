@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart.nn.layers.copying import DERIVED
-from fedpart.trees import memory_of, same_numbers, span_of, version_of
+from fedpart.trees import Tree, map_leaves, memory_of, same_numbers, span_of, version_of
 
 
 class Held:
@@ -63,7 +63,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes which of a model's own weights are read while it computes with others, and what is written to.
 
     Args:
-        own: the weights, by name.
+        own: the weights, each with its name.
         given: memory of the others, which may be the same.
         held: the tensors that nobody should write to.
 
@@ -76,9 +76,9 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """See :class:`.TorchDraws`."""
         return False
 
-    def __init__(self, own: Mapping[str, Tensor], given: set[int], held: Memory) -> None:
+    def __init__(self, own: Iterable[tuple[str, Tensor]], given: set[int], held: Memory) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        named = {memory_of(tensor): name for name, tensor in own.items() if tensor.numel()}
+        named = {memory_of(tensor): name for name, tensor in own if tensor.numel()}
         self._names = {memory: name for memory, name in named.items() if memory not in given}
         self._held, self.read, self.written = held, set[str](), set[str]()
 
@@ -89,8 +89,9 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     name = getattr(tensor, DERIVED, None) or self._names.get(memory_of(tensor))
                     self.read |= {name} if name else set()
         for argument, value in zip(func._schema.arguments, args, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, Tensor):
-                self.written |= self._held.names(value)
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    self.written |= self._held.names(tensor) if isinstance(tensor, Tensor) else set()
         return func(*args, **(kwargs or {}))
 
 
@@ -105,3 +106,61 @@ def _sum(tensor: Tensor) -> str:
         if tensor.device.type == "cpu" and tensor.layout == torch.strided:
             return str(tensor.detach().sum().item())
     return ""
+
+
+@contextmanager
+def other_weights(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Within this context they hold other numbers, without a word to who has computed with them."""
+    kept = [tensor.detach().clone() for tensor in tensors.values()]
+    for tensor in tensors.values():
+        with suppress(RuntimeError):  # several of its numbers are one in memory
+            tensor.data.mul_(0.5).add_(0.125)
+    try:
+        yield
+    finally:
+        for tensor, before in zip(tensors.values(), kept, strict=True):
+            with suppress(RuntimeError):
+                tensor.data.copy_(before)
+
+
+def buffers_of(layer: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Those of one layer, by name."""
+    return ((key, tensor) for key, tensor in layer._buffers.items() if tensor is not None)
+
+
+def registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What it holds now, by name."""
+    for name, layer in model.named_modules():
+        for own, tensor in (*layer._parameters.items(), *layer._buffers.items()):
+            if tensor is not None:
+                yield f"{name}.{own}", tensor
+
+
+def copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+    """Inputs and targets that may be written to."""
+    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)  # type: ignore[no-any-return]
+
+
+def mark(tensor: Tensor) -> tuple[int, int]:
+    """Another one after a change in place, and after one of ``data``."""
+    return version_of(tensor), tensor.data_ptr()
+
+
+def leaves_of(tensors: Iterable[Tensor]) -> dict[int, Tensor]:
+    """The leaves of the graphs behind some tensors, by identity."""
+    found: dict[int, Tensor] = {}
+    seen, waiting = set[Any](), list[Any]()
+    for tensor in tensors:
+        if tensor.grad_fn is not None:
+            waiting.append(tensor.grad_fn)
+        elif tensor.requires_grad:
+            found[id(tensor)] = tensor
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found[id(leaf)] = leaf
+        waiting += [before for before, _ in node.next_functions if before is not None]
+    return found

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 
 from fedpart.randomness.noise import Noise
-from fedpart.randomness.redirection import Redirection
+from fedpart.randomness.redirection import Kind, Redirection
 from fedpart.task.looking import FirstLook
 from fedpart.task.model import Model
 from fedpart.trees import Tree, first_leaf
@@ -97,14 +98,18 @@ class Passes:
     Args:
         model: transforms, network and likelihood.
         dtype: of its outputs.
+        original: of which the model's network is a copy.
 
     Attributes:
         holding: puts other tensors into the model for a while.
+        look: looks at passes.
     """
 
-    def __init__(self, model: Model, dtype: torch.dtype) -> None:
+    def __init__(self, model: Model, dtype: torch.dtype, original: nn.Module) -> None:
         self._model, self._dtype, self.holding = model, dtype, Substitution(model)
-        self._redirected, self._look = Redirection(model), FirstLook(model)
+        self._redirected, self.look = Redirection(model), FirstLook(model)
+        weights = [(name, weight) for name, weight in original.named_parameters() if weight.requires_grad]
+        self.look.originals = [(f"module.{name}", ref(weight)) for name, weight in weights]
 
     def __call__(
         self,
@@ -136,8 +141,11 @@ class Passes:
                 return model(x, shared, targets)
             return finish(model.averaged(model(x, shared), len(first_leaf(x)), self._dtype), targets)
 
-        kind = dropout, torch.is_grad_enabled(), getattr(finish, "__name__", ""), drawing is None
-        due = self._look.is_due(kind)
+        kind: Kind = dropout, torch.is_grad_enabled(), getattr(finish, "__name__", ""), drawing is None
+        if self.look.acts_backward:
+            ends = (next(iter(tensors.values())), next(reversed([*tensors.values()])))
+            kind = (*kind, *(tensor.requires_grad for tensor in ends))  # of psi, and of the weights
+        due = self.look.is_due(kind)
         with self.holding({**self.holding.constants(first_leaf(given[0]).device), **tensors}):
-            looked = partial(self._look, due, tensors, given, compute, drawing)
+            looked = partial(self.look, due, tensors, given, compute, drawing)
             return self._redirected(kind, drawing, looked, first_leaf(given[0]), due)

@@ -1,30 +1,30 @@
 """What a network reaches that may keep numbers from one pass to the next, and how to put it back."""
 
-import threading
-from array import array
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import _lru_cache_wrapper, lru_cache, partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as modules
 
 from fedpart.task.code import code_of, computes, is_of_user, read
-from fedpart.task.values import PLAIN, STATES, Numbers, comparable, is_datum, refill, rename, reset
+from fedpart.task.values import PLAIN, Numbers, comparable, filled, is_datum, refill, rename, reset
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
-OF_TORCH = frozenset(nn.Module().__dict__) | {"_flat_weights"}
+OF_TORCH = frozenset(nn.Module().__dict__) - {"training"} | {"_flat_weights"}
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_HOLDS = (Tensor, np.ndarray, dict, list, set, deque, bytearray, array, MutableMapping, threading.local,
-          ContextVar, Iterator, *PLAIN, *STATES)  # fmt: skip
+_OF_ALL = tuple(f"_global{hooks}" for hooks in _HOOKS)
 _COMPUTING = ("torch", "math", "fedpart")
-_DEPTH = 3  # of containers and objects in an attribute
-_MANY = 1000  # parts of a container, which are then told apart by what they are and not by what they hold
+_DEPTH = 6  # of containers and objects in an attribute
+_MANY = 1000  # parts of a container that are looked into; the others are told apart by what they are
+_FUNCTIONS = 10_000  # whose code is read
 _FURTHER = 64  # parts of a container that has grown
 
 
@@ -43,6 +43,7 @@ class Reach:
         writes: whether they may write into their inputs.
         past_versions: whether they may do so past torch's count of changes.
         acts_backward: whether they act in the backward pass.
+        caches: of ``functools``, which keep what functions return.
     """
 
     def __init__(self, layers: Mapping[str, nn.Module]) -> None:
@@ -54,16 +55,21 @@ class Reach:
         self._back: list[Callable[[], None]] = []
         self._seen = set(map(id, layers.values()))
         self._functions: list[tuple[Place, Any]] = []  # whose code is read if somebody names it
+        self._read = 0
+        self.caches: list[Any] = []
         self._known, self._odd = set[str](), set[str]()  # names of what layers compute with, and of the rest
         for name, layer in layers.items():
             self._layer(name, layer)
+        for hook in (hook for hooks in _OF_ALL for hook in getattr(modules, hooks).values()):
+            self.names.add("a hook of all modules")
+            self._value(("", "a hook of all modules"), hook, 2)
         while named := [function for function in self._functions if function[0][1] in self.names]:
             self._functions = [function for function in self._functions if function[0][1] not in self.names]
             for place, function in named:
                 self._function(place, function)
         if self.writes and any(isinstance(held, Numbers) for held in self.values.values()):
             self.keeps = True  # into tensors that are no buffers
-        self.acts_backward |= any("register" in name and "hook" in name for name in self.names)
+        self.acts_backward |= any("hook" in name for name in self.names)
 
     def restore(self) -> None:
         """Have containers, attributes and names hold again what they held; numbers in tensors stay."""
@@ -83,12 +89,9 @@ class Reach:
         undo: list[Callable[[], None]] = []
         for place in places:
             held = getattr(self.values.get(place), "held", None)
-            if place in self._puts and isinstance(held, Tensor) and held.dtype != torch.bool:
+            if place in self._puts and isinstance(held, (Tensor, np.ndarray)):
                 undo.append(partial(self._puts[place], held))
-                self._puts[place](torch.full_like(held.detach(), number))
-            elif place in self._puts and isinstance(held, np.ndarray) and held.dtype.kind in "iuf":
-                undo.append(partial(self._puts[place], held))
-                self._puts[place](np.full_like(held, number))
+                self._puts[place](filled(held, number))
             container = self._containers.get(place[:-1])
             if isinstance(container, (list, deque, dict)) and container:
                 undo.append(partial(refill, container, container.copy()))
@@ -133,42 +136,59 @@ class Reach:
                 self._puts[place] = put
         elif isinstance(value, ContextVar):
             self._value((*place, "value"), value.get(None), depth - 1)
-        elif isinstance(value, (FunctionType, MethodType, partial)):
+        elif isinstance(value, (FunctionType, MethodType, partial, _lru_cache_wrapper)):
             self._functions.append((place, value))
         elif isinstance(value, type):
             self._class(place[0], value)
-        elif not isinstance(value, ModuleType) and depth > 0 and id(value) not in self._seen:
+        elif isinstance(owner := getattr(value, "__self__", None), type):  # Function.apply
+            self._class(place[0], owner)
+        elif (
+            not isinstance(value, ModuleType)
+            and depth > 0
+            and id(value) not in self._seen
+            and type(value).__module__ != "contextlib"
+        ):
             self._seen.add(id(value))
             self._container(place, value, depth - 1)
 
     def _container(self, place: Place, value: Any, depth: int) -> None:
-        if isinstance(value, (dict, list, deque)):
-            self._back.append(partial(refill, value, value.copy()))
-        parts: dict[str, tuple[Any, Callable[[Any], None] | None]] = {}
+        try:
+            parts = self._parts(value)
+        except Exception:  # somebody's own container
+            self.keeps = True
+            return
         if isinstance(value, (Mapping, list, tuple, deque)):
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            put = getattr(value, "__setitem__", None)
-            parts = {str(key): (part, partial(put, key) if put else None) for key, part in items}
             self._containers[place] = value
         else:
-            held = dict(getattr(value, "__dict__", {}))
-            if held:
-                self._back.append(partial(refill, vars(value), dict(held)))
-            if isinstance(value, nn.Module):  # which its owner has not registered
-                held = {key: part for key, part in held.items() if key not in OF_TORCH}
-                held |= {name: layer for name, layer in value._modules.items() if layer is not None}
             self._class(place[0], type(value))
-            for kind in type(value).__mro__:
-                slots = getattr(kind, "__slots__", ())
-                for key in (slots,) if isinstance(slots, str) else slots:
-                    with suppress(AttributeError):
-                        held[key] = getattr(value, key)
-            parts = {key: (part, partial(setattr, value, key)) for key, part in held.items()}
         if len(parts) > _MANY:
             self.values[place] = hash(tuple(id(part) for part, _ in parts.values()))
-            return
-        for key, (part, put) in parts.items():
+        for key, (part, put) in itertools.islice(parts.items(), _MANY):
             self._value((*place, key), part, depth, put)
+
+    def _parts(self, value: Any) -> dict[str, tuple[Any, Callable[[Any], None] | None]]:
+        """What a container or an object holds, by name, each with how to put something else there."""
+        if isinstance(value, (Mapping, list, tuple, deque)):
+            plain = next((kind for kind in (dict, list, deque) if isinstance(value, kind)), None)
+            if plain is not None:  # a subclass may copy itself in another way, or not at all
+                self._back.append(partial(refill, value, plain(value)))
+            pairs: Iterable[tuple[Any, Any]] = enumerate(value)
+            if isinstance(value, Mapping):
+                pairs = dict.items(value) if isinstance(value, dict) else value.items()
+            put = getattr(value, "__setitem__", None)
+            return {str(key): (part, partial(put, key) if put else None) for key, part in pairs}
+        held = dict(getattr(value, "__dict__", {}))
+        if held:
+            self._back.append(partial(refill, vars(value), dict(held)))
+        if isinstance(value, nn.Module):  # which its owner has not registered
+            held = {key: part for key, part in held.items() if key not in OF_TORCH}
+            held |= {name: layer for name, layer in value._modules.items() if layer is not None}
+        for kind in type(value).__mro__:
+            slots = getattr(kind, "__slots__", ())
+            for key in (slots,) if isinstance(slots, str) else slots:
+                with suppress(AttributeError):
+                    held[key] = getattr(value, key)
+        return {key: (part, partial(setattr, value, key)) for key, part in held.items()}
 
     def _class(self, name: str, kind: type) -> None:
         """Note a class's methods, and what it holds if it is the user's."""
@@ -197,10 +217,14 @@ class Reach:
             self._value((*place, "self"), function.__self__, 2)
         function = getattr(function, "__func__", function)
         code = code_of(function)
-        if code is None or id(function) in self._seen or len(self._seen) > _MANY:
+        if isinstance(function, _lru_cache_wrapper):
+            self.keeps = True
+            self.caches.append(function)
+        if code is None or id(function) in self._seen or self._read > _FUNCTIONS:
             self.keeps |= code is None
             return
         self._seen.add(id(function))
+        self._read += 1
         said = read(code)
         self.names.update(said.names, place[1:], code.co_freevars)
         if not is_of_user(origin := getattr(function, "__module__", None)):
@@ -226,7 +250,9 @@ class Reach:
 
     def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None) -> None:
         """What a function holds; all but plain values and functions may keep what is not compared."""
-        self.keeps |= not isinstance(value, (*PLAIN, FunctionType, Tensor, nn.Module))
+        library = str(getattr(value, "__module__", "")).startswith(_COMPUTING) and callable(value)
+        self.keeps |= not (library or isinstance(value, (*PLAIN, FunctionType, Tensor, nn.Module)))
+        self.acts_backward |= getattr(value, "_backward_fn", None) is not None  # of torch.library.custom_op
         self._value(place, value, _DEPTH, put)
 
     def _global(
@@ -246,10 +272,8 @@ class Reach:
         elif isinstance(value, (FunctionType, type)):
             self.keeps |= isinstance(value, type) and is_of_user(value.__module__)
             self._value((layer, name), value, _DEPTH)
-        elif isinstance(value, _HOLDS) or is_of_user(type(value).__module__):
-            self._held((layer, name), value, put)
         else:
-            self.keeps |= not str(getattr(value, "__module__", "")).startswith(_COMPUTING)
+            self._held((layer, name), value, put)
 
 
 def _methods(kind: type) -> list[tuple[str, Any]]:

@@ -94,7 +94,7 @@ class Task:
         self.psi_names = tuple(psi_name(self._model, entry.name) for entry in self.psi_space.entries)
         self.transform_psi = tuple(map(short_name, self._paths_of("transforms")))
         self._of_likelihood = self._paths_of("ends")
-        self._passes = Passes(self._model, self.dtype)
+        self._passes = Passes(self._model, self.dtype, module)
         self._sampled: dict[int, Task] = {}
         self._computes_loss = isinstance(ends, FromModel)
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
@@ -125,6 +125,7 @@ class Task:
         if task.dtype == self.dtype:
             share_frozen(task._model, self._model)
         task.notes = self.notes
+        task._passes.look.originals += self._passes.look.originals
         task._given |= {key: self._given[key] for key in ("hyperparameters", "learn_dropout")}
         return task
 
@@ -286,8 +287,8 @@ class Task:
     @property
     def counts(self) -> dict[str, int]:
         """How many numbers are ``trained``, ``frozen``, and ``psi``."""
-        frozen = sum(map(Tensor.numel, self.frozen.values()))
-        return {"trained": self.parameter_space(1).size, "frozen": frozen, "psi": self.psi_space.size}
+        trained, frozen = self.parameter_space(1).size, sum(map(Tensor.numel, self.frozen.values()))
+        return {"trained": trained, "frozen": frozen, "psi": self.psi_space.size}
 
     @property
     def frozen(self) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """What can be compared of the values that a network holds, and how containers hold again what they held."""
 
+import ctypes
 import io
 import operator
 import random
@@ -21,6 +22,7 @@ STATES: dict[type, Callable[[Any], str]] = {
     np.random.RandomState: lambda rng: str(rng.get_state(legacy=False)),
     random.Random: lambda rng: str(rng.getstate()),
 }
+_MANY = 1000  # parts of a set that is compared
 _MISSING = object()
 
 
@@ -66,7 +68,24 @@ def comparable(value: Any) -> Any:
         return Advancing(id(value))
     if isinstance(value, (bytearray, array)):
         return bytes(value)
-    return len(value) if isinstance(value, (set, frozenset)) else None
+    if isinstance(value, ctypes._SimpleCData):
+        return str(value.value)
+    if isinstance(value, (set, frozenset)):
+        return frozenset(value) if len(value) < _MANY else len(value)
+    return None
+
+
+def filled(held: Any, number: int) -> Any:
+    """A tensor or an array like ``held``, of another number: as large as its type goes."""
+    if isinstance(held, np.ndarray):
+        most = np.iinfo(held.dtype).max if held.dtype.kind in "iu" else number
+        return np.full_like(held, min(number, most)) if held.dtype.kind in "iufcO" else np.zeros_like(held)
+    if held.dtype == torch.bool:
+        return torch.full_like(held.detach(), bool(number % 2))
+    limit: Any = torch.finfo(held.dtype) if held.is_floating_point() else None
+    if limit is None and not held.is_complex():
+        limit = torch.iinfo(held.dtype)
+    return torch.full_like(held.detach(), number if limit is None else min(number, limit.max))
 
 
 def is_datum(key: str, value: Any) -> bool:

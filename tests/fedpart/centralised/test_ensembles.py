@@ -147,9 +147,3 @@ def test_another_depth_joins_what_is_most_similar_and_another_width_its_namesake
         near = [other for other, one in recipes[0].items() if one.banks[0] == recipe.banks[0]]
         cosines = [crop_similarity(gradients[2, name], gradients[0, other]) for other in near]
         assert whose[f"2:{name}"] == whose[f"0:{near[cosines.index(max(cosines))]}"]
-
-
-def test_what_is_learned_has_every_layer():
-    state = state_of(Bank(clusters="depth", coupled=True).compose(networks((16, 1), (10, 1))))
-    clusters = learned_clusters(state, DATA, -1.01)
-    assert sorted(layers_of(clusters)) == sorted(f"{i}:{name}" for i, name in weight_gradients(state, DATA))

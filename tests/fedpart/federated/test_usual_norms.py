@@ -15,7 +15,7 @@ from fedpart.updates.stages.clip import ALARM, NEEDED, UsualBounds, UsualNorms
 from fedpart.updates.update import FREE, LARGEST, PSI, REACH, UNIT, Bound, Update, clip, largest_change
 from simulations.building.experiment import build as build_from
 from simulations.config.load import load_config
-from simulations.config.shipped import shipped
+from simulations.config.yaml_files import shipped
 
 ROUNDS = 4
 

@@ -110,7 +110,7 @@ def test_weights_that_are_reached_by_another_way():
         (Net(lambda s, x: x @ s.all[0], all=lambda s: [s.w]), "'w'"),
         (Net(lambda s, x: x @ s.all["w"], all=lambda s: {"w": s.w}), "'w'"),
         (Net(lambda s, x: s.b(s.all[0](x)), all=lambda s: [nn.Linear(6, 6)]), r"a weight \[6, 6\]"),
-        (Net(lambda s, x: s.net(x), net=lambda s: closure(s)), "'b.weight'|'a.weight'"),
+        (Net(lambda s, x: s.net(x), net=lambda s: closure(s)), "'b.weight'|'a.weight'|'a.bias'"),
         (Net(lambda s, x: s.a(x) @ s.t, t=lambda s: s.w.t().t()), "made of weights"),
         (Net(lambda s, x: s.a(x) @ s.t, t=lambda s: s.w.detach()), "made of weights"),
         (Net(lambda s, x: s.a(x) @ (s.t * 1), t=lambda s: s.w * 2), "made of weights"),
