@@ -196,8 +196,8 @@ def less(rng, value):
 
 
 def test_a_distribution_of_ones_own_draws_numbers_above_0():
-    none = fleet(3, speed={"test_devices:less": (1.0,)})
-    with pytest.raises(ValueError, match=r"devices.speed of client 1 is 0.0; let test_devices:less draw"):
+    none = fleet(3, speed={"test_turns:less": (1.0,)})
+    with pytest.raises(ValueError, match=r"devices.speed of client 1 is 0.0; let test_turns:less draw"):
         none.device(1)
-    some = fleet(3, speed={"test_devices:less": (3.0,)})
+    some = fleet(3, speed={"test_turns:less": (3.0,)})
     assert type(some.device(1).speed) is float
