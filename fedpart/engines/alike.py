@@ -52,13 +52,8 @@ class Alike:
         self._seen.add(client)
 
 
-def draws(executor: Executor, round: Round, job: Job, batch: Batch) -> Draws:
-    """Shapes of the noise that the loss of ``job`` asks for, found by a pass without gradients."""
-    return loss_and_draws(executor, round, job, batch)[1]
-
-
 def loss_and_draws(executor: Executor, round: Round, job: Job, batch: Batch) -> tuple[Tensor, Draws]:
-    """The loss of ``job`` in nats, a scalar, where every random number is 0.5; and see :func:`draws`."""
+    """The loss of ``job`` in nats, if every random number were 0.5; and the shapes of those that it draws."""
     task, method = executor.protocol.task, executor.protocol.method
     recorder = ShapeRecorder(executor.device, task.dtype)
     _, point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)

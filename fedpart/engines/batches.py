@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -137,8 +136,3 @@ def noisy_batches(
     for step, places in enumerate(batches):
         own = key._replace(counter=(step, *key.counter))
         yield Batch(*shard.batch(places.to(device))), Noise(own, device, dtype)
-
-
-def differentiated(protocol: Protocol, job: Job) -> Job:
-    """The job without the gradient of psi where the method's feedback takes its place."""
-    return replace(job, psi=False) if protocol.method.held_out else job

@@ -13,7 +13,6 @@ from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import (
     count_learned,
-    differentiated,
     divided,
     learned_targets,
     local_batches,
@@ -148,7 +147,8 @@ class Executor:
     def _run_job(self, update: Update, round: Round, view: ClientView, shard: Dataset, job: Job) -> float:
         """Add what one job has found to the update; its loss, nats."""
         protocol, method, j, k = self.protocol, self.protocol.method, job.partition, job.subnetwork
-        partition, asked = protocol.partition_of(view.number), differentiated(protocol, job)
+        partition = protocol.partition_of(view.number)
+        asked = replace(job, psi=False) if method.held_out else job  # feedback takes psi's place
         local, psi = method.local_settings(view), method.local_psi(view)
         loss = method.objective(view, partial(learned_targets, protocol, view.number, shard))
         batches = local_batches(protocol, view, local, len(shard), job)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.alike import Alike, NotAlike, draws, loss_and_draws
+from fedpart.engines.alike import Alike, NotAlike, loss_and_draws
 from fedpart.engines.batches import count_learned, local_batches, purpose_of
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS, Loop
@@ -142,7 +142,7 @@ class FusedRunner:
         if count & (count - 1):  # the 1st, 2nd, 4th, ... time: a condition may have held back what mixes rows
             return
         some = (Batch(*map_leaves(lambda leaf, n=n: _repeated(leaf[:1], n), batch[:2])) for n in (2, 3))
-        found = [draws(self._one_by_one.executor, round, job, one) for one in some]
+        found = [loss_and_draws(self._one_by_one.executor, round, job, one)[1] for one in some]
         for (two, _), (three, _) in zip(*found, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)

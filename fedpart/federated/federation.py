@@ -13,7 +13,7 @@ import torch
 
 from fedpart.data.dataset import Dataset
 from fedpart.federated.cohorts import CohortSum, tally
-from fedpart.federated.pace import pace_of
+from fedpart.federated.pace.turns import pace_of
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.nn.hyperparameters.base import told

@@ -209,14 +209,6 @@ class FederationSettings(PaceSettings):
         made: Codec = CODECS.make(str(self.upload), self.upload_options)
         return made
 
-    def check_average(self, what: str, why: str) -> None:
-        """Refuse clients of unequal weight.
-
-        Raises:
-            ValueError: one sentence, about ``what`` and ``why``.
-        """
-        require(self.weighting == "uniform", f"{what} {why}; set weighting: uniform.")
-
     @property
     def noise_by_kind(self) -> bool:
         """Whether noise is for the kinds of the N clients, so that none of another kind may join."""

@@ -22,6 +22,9 @@ from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 from fedpart.updates.update import Update, descend
 
+Shares = tuple[float, ...]
+"""u_1..u_C of the chunks."""
+
 
 @dataclass(frozen=True, eq=False)
 class ClientView:
@@ -101,11 +104,7 @@ class Method:
         return tuple(chunks)
 
     def partition(
-        self,
-        task: Task,
-        chunks: tuple[float, ...],
-        settings: RunSettings,
-        space: ParameterSpace | None = None,
+        self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         """The parameters' partition, given the chunk proportions that the method uses.
 

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedpart.data.dataset import Dataset
-from fedpart.methods.base import METHODS, CentralMethod, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, Schedule, Shares
 from fedpart.methods.evidence.estimate import Draws, Estimate, Own
 from fedpart.methods.evidence.estimates import Kfac, LastLayer
 from fedpart.partition.partition import Partition
@@ -80,11 +80,7 @@ class Laplace(CentralMethod):
         return (1.0,)
 
     def partition(
-        self,
-        task: Task,
-        chunks: tuple[float, ...],
-        settings: RunSettings,
-        space: ParameterSpace | None = None,
+        self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         if self.kind is Kfac and getattr(settings, "weight_decay", None):
             raise ValueError("The method laplace learns the prior of the weights; set weight_decay to 0.")

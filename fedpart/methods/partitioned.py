@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Schedule
+from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Schedule, Shares
 from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
@@ -56,11 +56,7 @@ class Separate(Partitioned):
     federated = False
 
     def partition(
-        self,
-        task: Task,
-        chunks: tuple[float, ...],
-        settings: RunSettings,
-        space: ParameterSpace | None = None,
+        self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         if (settings.parameters, settings.scheme, settings.defaults) != (None, "random", "initial"):
             raise ValueError(
@@ -103,11 +99,7 @@ class ValidationSet(CentralMethod):
         return tuple(chunks)
 
     def partition(
-        self,
-        task: Task,
-        chunks: tuple[float, ...],
-        settings: RunSettings,
-        space: ParameterSpace | None = None,
+        self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         return SeparateNetworks(task.parameter_space(1))
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.methods.base import METHODS, ClientView, check_logits
+from fedpart.methods.base import METHODS, ClientView, Shares, check_logits
 from fedpart.methods.plain import FedAvg
 from fedpart.partition.nodes import rolled
 from fedpart.partition.partition import Partition
@@ -49,11 +49,7 @@ class HeteroFL(FedAvg):
         self.mask_classes = mask_classes
 
     def partition(
-        self,
-        task: Task,
-        chunks: tuple[float, ...],
-        settings: RunSettings,
-        space: ParameterSpace | None = None,
+        self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         found = super().partition(task, chunks, settings, space)
         if self.mask_classes:
@@ -146,11 +142,7 @@ class FedRolex(FedAvg):
     _moved: Tensor
 
     def partition(
-        self,
-        task: Task,
-        chunks: tuple[float, ...],
-        settings: RunSettings,
-        space: ParameterSpace | None = None,
+        self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         server = getattr(settings, "server", None)
         if not isinstance(server, SGDSettings) or server.momentum:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike
-from fedpart.engines.batches import count_learned, differentiated, local_batches
+from fedpart.engines.batches import count_learned, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
 from fedpart.engines.vectorised.gradients import upload
@@ -145,7 +146,8 @@ class VectorisedRunner:
             failure = ClientError.of(client, round.number, error)
             failure.__cause__ = error
             return failure
-        asked = [differentiated(self.protocol, job) for job in jobs]
+        apart = self.protocol.method.held_out  # whose feedback takes the place of psi's gradient
+        asked = [replace(job, psi=False) if apart else job for job in jobs]
         work = [ClientJob(client, local, job, batches) for job, batches in zip(asked, steps, strict=True)]
         return _Member(client, shard, jobs, work)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedpart.engines.alike import draws
+from fedpart.engines.alike import loss_and_draws
 from fedpart.engines.batches import purpose_of
 from fedpart.engines.executor import Executor
 from fedpart.engines.vectorised.gradients import stacked_draws, stacked_gradients, upload
@@ -125,10 +125,10 @@ class Stack:
         return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
 
     def _shapes_of(self, round: Round, job: Job, batch: Batch) -> Draws:
-        """See :func:`.draws`; found once."""
+        """Of the noise that a job's loss asks for; found once."""
         key = job, str(map_leaves(lambda leaf: tuple(leaf.shape), batch.inputs))
         if key not in self._shapes:
-            self._shapes[key] = draws(self._executor, round, job, batch)
+            self._shapes[key] = loss_and_draws(self._executor, round, job, batch)[1]
         return self._shapes[key]
 
 

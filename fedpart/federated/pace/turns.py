@@ -2,9 +2,9 @@
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -17,19 +17,8 @@ Seconds = Callable[[int], float]
 """Simulated seconds that a client takes if it starts in this round."""
 
 
-class Draw(Protocol):
-    """Draws clients, as :meth:`.Federation.cohort` does."""
-
-    def __call__(
-        self,
-        round: int,
-        /,
-        available: Sequence[int] | None = None,
-        *,
-        size: int | None = None,
-        without: Collection[int] = (),
-        turn: int = 0,
-    ) -> list[int]: ...
+Draw = Callable[..., list[int]]
+"""Draws clients, as :meth:`.Federation.cohort` does."""
 
 
 @dataclass(frozen=True)
@@ -211,3 +200,15 @@ class Buffered:
         self.now = state["now"]
         self._under_way = [Start(*start) for start in state["under_way"]]
         self._values = {begun: (w, psi) for begun, (w, psi) in state["values"].items()}
+
+
+Pace = Synchronous | Buffered
+
+
+def pace_of(settings: Any) -> Pace | None:
+    """The pace of a run with these :class:`.FederationSettings`; None: nobody takes any time."""
+    devices = settings.devices
+    fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
+    if settings.aggregation == "buffered":
+        return Buffered(settings, settings.cohort, fleet)
+    return None if fleet is None else Synchronous(settings, settings.cohort, fleet)

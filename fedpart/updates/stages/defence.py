@@ -47,7 +47,8 @@ class RobustSum(Stage):
             f"as well, or leave bucket out.",
         )
         if settings.defended:
-            settings.check_average("A defence", "counts clients, not examples")
+            uniform = settings.weighting == "uniform"
+            require(uniform, "A defence counts clients, not examples; set weighting: uniform.")
             defended = settings.defend()  # refuses
             require(
                 not (defended.by_coordinate and settings.upload is not None and settings.codec().sparse),

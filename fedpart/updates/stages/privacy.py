@@ -128,7 +128,8 @@ class Privacy(Stage):
                 "well, or clip: adaptive.",
             )
             return
-        settings.check_average("Privacy", "has to bound the weight of a client")
+        uniform = settings.weighting == "uniform"
+        require(uniform, "Privacy has to bound the weight of a client; set weighting: uniform.")
         require(
             clip is not None and clip.multiple is None,
             "Privacy needs norms to clip to, and none that follow the clients without noise; set "
