@@ -40,6 +40,13 @@ def state(tmp_path_factory):
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
+@pytest.fixture
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Of a terminal that is 200 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 class ByFile(LoadScopeScheduling):
     """Gives a process whole files, or several.
 

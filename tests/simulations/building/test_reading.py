@@ -20,10 +20,7 @@ from simulations.folders.run_directory import read_summary
 from simulations.results.pictures.transform_figures import examples, run_blocks
 from simulations.running.run import run_experiment
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import fedpart
 from image_files import write_class_folders, zipped
 from places import ROOT
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
-from simulations.cli.main import app
 from simulations.folders.run_directory import read_summary
 
 TEXT = (ROOT / "docs" / "guides" / "data.md").read_text()
@@ -31,22 +30,20 @@ def project(tmp_path, monkeypatch):
 
 
 def test_from_a_folder_to_results(project):
-    done = CliRunner().invoke(app, ["run", "pictures.yaml", "--out", "first", "--set", *SMALL])
+    done = fedpart("run", "pictures.yaml", "--out", "first", "--set", *SMALL)
     assert done.exit_code == 0, done.output
     summary = read_summary(project / "first")
     assert summary["rounds"] == 2 and 0 <= summary["test_accuracy"] <= 1
     assert list((project / "first").glob("*.png"))
     zipped(project / "pictures", project / "pictures.zip")
-    done = CliRunner().invoke(
-        app, ["run", "pictures.yaml", "--out", "second", "--set", *SMALL, "data_dir=pictures.zip"]
-    )
+    done = fedpart("run", "pictures.yaml", "--out", "second", "--set", *SMALL, "data_dir=pictures.zip")
     assert done.exit_code == 0, done.output
     first, second = (load_file(project / name / "state.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def command(*arguments):
-    done = CliRunner().invoke(app, list(arguments))
+    done = fedpart(*arguments)
     return done.exit_code, " ".join(done.output.split())
 
 
