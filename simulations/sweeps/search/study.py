@@ -152,7 +152,6 @@ class Attempt(Cell):
 
     @property
     def known(self) -> FrozenTrial:
-        """What the study has of it."""
         return self.study.trials[self.trial.number]
 
     def check(self, data: KnownData) -> None:
