@@ -22,7 +22,6 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
     "test_ray.py": "ray",
     "test_ray_cluster.py": "ray",
     "test_own_files.py": "ray",
-    "test_flwr_run.py": "ray",
     "test_wheel.py": "ray",
     "test_deployment.py": "deployment",
     "test_workers_killed.py": "deployment",
