@@ -228,10 +228,13 @@ class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), Opt
         return found
 
 
-class PsiServerSection(ServerSection):
-    """The server's optimiser of psi."""
+class PsiServerSection(section_of(AdamSettings, eps="eps")):
+    """The server's optimiser of psi, which is Adam."""
 
     learning_rate: float = entry(3e-3, "of the optimiser", gt=0)
+
+    def settings(self) -> AdamSettings:
+        return AdamSettings(self.learning_rate, self.eps)
 
 
 class WeightOptimiserSection(
