@@ -42,7 +42,6 @@ class PeakMemory:
 
     @property
     def megabytes(self) -> float | None:
-        """In 10^6 bytes."""
         return None if self.bytes is None else self.bytes / 1e6
 
     def __enter__(self) -> PeakMemory:

@@ -17,7 +17,6 @@ Way = TypeVar("Way")
 
 
 def tell(**row: object) -> None:
-    """Print a row of JSON."""
     print(json.dumps(row), flush=True)
 
 
@@ -27,7 +26,6 @@ def tell_versions(**settings: object) -> None:
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """How long a call takes."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start

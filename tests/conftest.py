@@ -22,7 +22,6 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
     "test_ray.py": "ray",
     "test_ray_cluster.py": "ray",
     "test_own_files.py": "ray",
-    "test_flwr_run.py": "ray",
     "test_wheel.py": "ray",
     "test_deployment.py": "deployment",
     "test_workers_killed.py": "deployment",
@@ -38,6 +37,13 @@ TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled 
 def state(tmp_path_factory):
     """What users' runs remember of themselves, here and in what tests start."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Of a terminal that is 200 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
 
 
 class ByFile(LoadScopeScheduling):

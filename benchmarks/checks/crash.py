@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def local(folder: Path, kills: int, moments: random.Random) -> int:
-    """Kill ``fedpart run``."""
     case, start = Case(folder, 60), time.monotonic()
     go_on(case, folder / "timed")
     seconds = time.monotonic() - start

@@ -67,13 +67,11 @@ class Case:
         return state.completed
 
     def tell(self, what: str, outcome: str, fits: bool) -> None:
-        """A line of the report."""
         self.failures += not fits
         print(f"{what}: {outcome}{'' if fits else '  <-- FAILED'}", flush=True)
 
 
 def fedpart(*arguments: object) -> subprocess.Popen[str]:
-    """Start the command."""
     command = [sys.executable, "-c", "from simulations.cli.main import main; main()", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 

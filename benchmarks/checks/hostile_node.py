@@ -29,7 +29,6 @@ TOP, ObjectTree = "a" * 64, message("ObjectTree")
 
 
 def names(count: int) -> list[str]:
-    """So many names of objects."""
     return [f"{number:064x}" for number in range(1, count + 1)]
 
 
@@ -104,7 +103,6 @@ class Hostile(threading.Thread):
         return {"flwr-timestamp": when, **{name: b64encode(value).decode() for name, value in proof.items()}}
 
     def ask(self) -> None:
-        """Look for a message to answer."""
         for came in self.call("PullMessages", node=self.node).messages_list:
             self.asked = came.metadata
             self.number = self.asked.run_id

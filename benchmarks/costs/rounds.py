@@ -46,7 +46,6 @@ class LazyClients(Workload):
 
 
 def engine_of(workload: Workload) -> LocalEngine:
-    """At the start of a run."""
     return LocalEngine(Federation(make_protocol(workload)), make_shards(workload))
 
 

@@ -40,11 +40,9 @@ class LocalWork:
         self._flops: dict[bool, int] = {}
 
     def uniform(self, job: ClientJob, step: int) -> Uniform:
-        """The noise of a step."""
         return torch.rand_like
 
     def order(self, job: ClientJob, examples: int) -> Tensor:
-        """In which a client takes its examples."""
         return torch.randperm(examples)
 
     @torch.no_grad()
@@ -100,7 +98,6 @@ class LocalWork:
         return sum(self._flops[job[1] is None] for job in jobs)
 
     def _learn(self, *, weights: bool) -> None:
-        """Take gradients of the weights, or of psi."""
         for weight in self.model.weights:
             weight.requires_grad_(weights)
         for parameter in self.model.psi:
@@ -242,7 +239,6 @@ class BarePartitioned:
 
 
 def build(workload: Workload, memory_format: torch.memory_format = torch.channels_last) -> Model:
-    """The model of a workload."""
     torch.manual_seed(workload.seed)
     network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
     return Model(network, workload.samples, workload.affine, memory_format)

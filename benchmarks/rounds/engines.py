@@ -28,22 +28,18 @@ class Program:
 
     @property
     def module(self) -> list[str]:
-        """For ``python -m``."""
         return f"benchmarks.rounds.{self.command}".split()
 
     @property
     def ours(self) -> bool:
-        """Whether it is an engine of this project."""
         return self.command.startswith("ours")
 
     @property
     def deployed(self) -> bool:
-        """Whether it is a federation of real processes."""
         return self.command.startswith("deployed")
 
     @property
     def pfl(self) -> bool:
-        """Whether it needs pfl's environment."""
         return self.command.startswith("pfl")
 
 

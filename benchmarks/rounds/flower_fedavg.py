@@ -57,7 +57,6 @@ def load_data(partition_id: int) -> DataLoader:
 
 
 def train(net: nn.Module, loader: DataLoader, learning_rate: float) -> float:
-    """One epoch; the mean loss."""
     optimizer = torch.optim.SGD(net.parameters(), lr=learning_rate)
     net.train()
     total = 0.0

@@ -62,7 +62,6 @@ def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
 
 
 def make_shards(workload: Workload) -> list[Dataset]:
-    """The data of every client."""
     return [Dataset(*workload.shard(client)) for client in range(workload.clients)]
 
 
@@ -120,7 +119,6 @@ class FlowerRounds:
         self.federation, self.grid, self.strategy = federation, grid, FedPart(federation)
 
     def run_round(self) -> None:
-        """One round."""
         self.strategy.run(self.grid, self.federation.round + 1)
 
 
@@ -136,7 +134,6 @@ def _build(config: Mapping[str, Any]) -> SimpleNamespace:
 
 
 def load() -> Any:
-    """The client app; called in every actor."""
     from benchmarks.rounds import ours  # not __main__: an actor has another
     from fedpart.flower.client import make_client_app
 

@@ -132,7 +132,6 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _machine() -> str:
-    """Processor and number of cores."""
     name = platform.processor() or platform.machine()
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

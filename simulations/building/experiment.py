@@ -34,11 +34,9 @@ class Experiment:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know before it runs."""
         return [*self.task.notes, *filter(None, [exposed(self.protocol)])]
 
     def start(self) -> Federation:
-        """The state before the first round."""
         return Federation(self.protocol)
 
     def validation_of(self, round: int) -> Dataset:
@@ -67,11 +65,9 @@ class TrainingExperiment:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know before it runs."""
         return [*self.task.notes]
 
     def start(self) -> Training:
-        """The state before the first iteration."""
         evidence = laplace_evidence if self.config.evidence == "laplace" else None
         settings = self.config.settings()
         training = Training(self.task, self.train, settings, self.config.identity(), evidence)

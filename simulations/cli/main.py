@@ -7,6 +7,7 @@ import typer
 from click import Context
 from typer.core import TyperGroup
 
+from fedpart import __version__
 from fedpart.registry import FOLDERS
 from simulations.cli import deployment, experiments
 from simulations.cli.guards import BAD_INPUT, fail, outputs_guarded
@@ -37,15 +38,7 @@ def _main(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
-        from importlib.metadata import PackageNotFoundError
-        from importlib.metadata import version as installed
-
-        try:
-            typer.echo(f"fedpart {installed('fedpart')}")
-        except PackageNotFoundError:
-            import fedpart
-
-            typer.echo(f"fedpart {fedpart.__version__}")
+        typer.echo(f"fedpart {__version__}")
         raise typer.Exit
 
 

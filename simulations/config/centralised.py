@@ -59,7 +59,6 @@ class TrainingConfig(_Keys, Config):
         return "own" if self.evidence == "lml" and self.build_method().estimates else self.evidence
 
     def settings(self) -> TrainingSettings:
-        """The run in the library's terms."""
         return self.settings_as(
             TrainingSettings,
             optimiser=self.optimiser.settings(),

@@ -31,7 +31,6 @@ class Published:
 
     @classmethod
     def of(cls, name: str) -> Published:
-        """The cell of that name."""
         cells = read_yaml(Path(__file__).with_name("published.yaml"))
         if name not in cells:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")

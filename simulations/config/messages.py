@@ -125,7 +125,6 @@ def _paths(section: type, prefix: str = "") -> dict[str, FieldInfo]:
 
 
 def _sections(annotation: Any) -> list[type]:
-    """The sections among the types of a key."""
     if get_origin(annotation) in (Union, types.UnionType, list, tuple):
         return [found for argument in get_args(annotation) for found in _sections(argument)]
     known = isinstance(annotation, type) and issubclass(annotation, (Section, Settings))

@@ -102,5 +102,4 @@ class SearchSection(Section):
         return space
 
     def domains(self) -> dict[str, Domain]:
-        """What each key may be."""
         return {key: domain_of(key, given) for key, given in self.space.items()}

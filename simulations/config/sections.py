@@ -201,7 +201,6 @@ class OptimiserSection(
         return self
 
     def settings(self) -> OptimiserSettings:
-        """The optimiser in the library's terms."""
         if self.name == "sgd":
             return SGDSettings(self.learning_rate, self.momentum)
         kind = AdamWSettings if self.name == "adamw" else AdamSettings
@@ -221,7 +220,6 @@ class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), Opt
         return {**data, "learning_rate": 1.0} if plain else data
 
     def settings(self) -> AdamSettings | SGDSettings:
-        """The optimiser in the library's terms."""
         found = super().settings()
         if isinstance(found, AdamSettings):
             return replace(found, hypergradient=self.hypergradient)
@@ -230,10 +228,13 @@ class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), Opt
         return found
 
 
-class PsiServerSection(ServerSection):
-    """The server's optimiser of psi."""
+class PsiServerSection(section_of(AdamSettings, eps="eps")):
+    """The server's optimiser of psi, which is Adam."""
 
     learning_rate: float = entry(3e-3, "of the optimiser", gt=0)
+
+    def settings(self) -> AdamSettings:
+        return AdamSettings(self.learning_rate, self.eps)
 
 
 class WeightOptimiserSection(

@@ -207,7 +207,6 @@ class Config(section_of(RunSettings)):
 
     @property
     def length(self) -> int:
-        """How many steps of the clock are configured."""
         return int(getattr(self, self.clock.total))
 
     @property
@@ -216,7 +215,6 @@ class Config(section_of(RunSettings)):
         return True
 
     def build_method(self) -> Method:
-        """The method with its own options."""
         return build_method(self.method, self.method_options.get(self.method, {}))
 
     def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:

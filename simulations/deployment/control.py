@@ -101,7 +101,6 @@ class Control:
             return self._calls.runs()
 
     def run(self, id: int) -> SubmittedRun:
-        """One run."""
         with self._errors():
             (run,) = self._calls.runs(id)
             return run

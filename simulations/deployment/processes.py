@@ -86,7 +86,6 @@ class Processes(AbstractContextManager["Processes"]):
             )
 
     def pid(self, name: str) -> int:
-        """Of the process of that name, as it runs now."""
         return self._running[name].pid
 
     def ended(self, name: str) -> bool:

@@ -156,7 +156,6 @@ class RunDirectory:
                 )
 
     def _line(self, line: Mapping[str, Any]) -> str:
-        """The next line of the metrics."""
         content = sealed(line, self._last)
         self._last = content.get(SEAL)
         return json.dumps(content, allow_nan=False) + "\n"

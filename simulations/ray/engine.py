@@ -60,7 +60,6 @@ class RayEngine:
             self.grid.until = self._until
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
-        """Run until ``rounds`` rounds are complete."""
         try:
             every = self._config.evaluate_every
             made = strategy_of(self.federation, self._shards, on_round=on_round, evaluate_every=every)

@@ -18,9 +18,8 @@ from flwr.serverapp import Grid
 
 from fedpart.flower.workarounds.objects import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
 from simulations.errors import RunError
-from simulations.ray.actor import FIRST_NODE, Actor, unpack
+from simulations.ray.actor import FIRST_NODE, Actor, make_slots, unpack
 from simulations.ray.cluster import join
-from simulations.ray.slot import make_slots
 
 WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
 DEATHS = 3  # a message that kills its actor this often becomes an error
@@ -155,13 +154,11 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         return [FIRST_NODE + client for client in range(self._clients)]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Send messages; returns their ids."""
         tasks = self._tasks(messages, pushed=True)
         self._send(tasks)
         return [task.id for task in tasks]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Replies that are there."""
         now = time.monotonic()
         for actor in self._actors:
             while self._receive(actor, now):

@@ -73,7 +73,6 @@ class Comparison:
 
     @property
     def score(self) -> Score:
-        """How :attr:`metric` is told."""
         return score_of(self.metric)
 
     @property
@@ -92,7 +91,6 @@ class Comparison:
         return found
 
     def title(self) -> str:
-        """What the rows have in common."""
         counts = f"{counted(len(self.seeds), 'seed')}, {counted(self.rounds, 'round')}"
         return f"{counts}; the same {'data and clients' if self.notes else 'data, clients and cohorts'}"
 
@@ -180,7 +178,6 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
     def failed(self) -> list[str]:
-        """A sentence per cause, naming its cells."""
         causes: dict[str, list[str]] = {}
         for failure in self.failures:
             causes.setdefault(failure.error, []).append(f"{failure.method} seed {failure.seed}")

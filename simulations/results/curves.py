@@ -39,7 +39,6 @@ class Run:
 
     @classmethod
     def load(cls, folder: str | Path) -> Run:
-        """Read a run folder."""
         folder = Path(folder)
         if not (folder / CONFIG).is_file():
             raise FileNotFoundError(f"{folder} holds no run (there is no {CONFIG}); name a run's folder.")
@@ -59,7 +58,6 @@ class Run:
 
     @cached_property
     def config(self) -> Config:
-        """What was, or is, run."""
         return saved_config(self.folder)
 
     @property
@@ -69,7 +67,6 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its method and seed."""
         return f"{self.config.method}, seed {self.config.seed}"
 
     @property
@@ -78,7 +75,6 @@ class Run:
         return "iteration" if self.metrics and "iteration" in self.metrics[0] else "round"
 
     def counts(self) -> Array:
-        """The clock at the lines of the metrics."""
         return np.array([line[self.clock] for line in self.metrics], dtype=float)
 
     def curve(self, key: str) -> tuple[Array, Array]:

@@ -25,7 +25,6 @@ class Overview:
 
     @property
     def caption(self) -> str:
-        """What the numbers of the table are."""
         return caption_of(self._paper)
 
     @property
@@ -41,7 +40,6 @@ class Overview:
         return [(list(head), rows) for head, rows in found.items()]
 
     def table(self) -> RenderableType:
-        """For the terminal, 80 columns wide."""
         shown = []
         for head, rows in self.tables():
             head, rows = terminal_columns(head, rows)

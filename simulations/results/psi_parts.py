@@ -121,12 +121,10 @@ class Group:
 
     @property
     def names(self) -> list[str]:
-        """The keys of all its components."""
         return [name for names in self.lines.values() for name in names]
 
     @property
     def title(self) -> str:
-        """A heading that a person reads."""
         title = _TITLES.get(self.kind)
         numbers = len(self.names) == len(self.lines)  # such as LoRA's scale, which is no range
         if title is None or (numbers and title.endswith("range")):
@@ -135,7 +133,6 @@ class Group:
 
     @property
     def axis(self) -> str:
-        """The axis label, with its unit."""
         plain = f"{self.kind} [{self.unit}]" if self.unit else self.kind
         return _AXES.get((self.kind, self.unit), plain)
 

@@ -56,7 +56,6 @@ class Cost:
 
     @property
     def bytes(self) -> int:
-        """All that was sent."""
         return self.download_bytes + self.upload_bytes + self.evaluation_bytes
 
     def __add__(self, other: Cost) -> Cost:
@@ -116,7 +115,6 @@ class Found:
 
     @property
     def spent(self) -> Cost:
-        """By all trials."""
         return self.curve[-1][0] if self.rows else Cost()
 
     @property
@@ -136,7 +134,6 @@ class Found:
         return tried, BYTES.text(row.cost.bytes) if self.federated else f"{row.cost.rounds:,}"
 
     def cost(self) -> str:
-        """What all trials have cost, in words."""
         spent = self.spent
         parts = [f"{spent.rounds:,} {self.config.clock.total}"]
         parts += [BYTES.text(spent.bytes)] if self.federated else []

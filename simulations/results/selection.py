@@ -114,7 +114,6 @@ class Column:
         return cls(name, evidence, rows, best, per_seed, ranks)
 
     def score(self, name: str) -> Score:
-        """How one of SHOWN is told."""
         return EVIDENCES[self.evidence] if name == "lml" else score_of(name)
 
 
@@ -129,11 +128,9 @@ class Selection:
 
     @property
     def known(self) -> bool:
-        """Whether any value has evidence."""
         return any(row.lml is not None for column in self.columns for row in column.rows)
 
     def table(self) -> RenderableType:
-        """For the terminal, 80 columns wide."""
         shown: list[RenderableType] = []
         for column in self.columns:
             spread = any(row.lml is not None and row.lml.error is not None for row in column.rows)

@@ -65,7 +65,6 @@ class Attacked(Loop):
         self.executor = self._clients = _Clients(protocol, attack, hostile, once)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
-        """See :meth:`.Execution.sum`."""
         self._clients.compute(round, cohort, self.shards)
         return super().sum(round, cohort)
 

@@ -105,7 +105,6 @@ class Recorder:
             self._watch(self.lines[-1])
 
     def save(self) -> None:
-        """Save what has not been saved."""
         if self._saved < self.state.completed:
             start = time.monotonic()
             self.run.save(self.state)

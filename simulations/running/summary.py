@@ -80,8 +80,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     upload = sum(line["upload_bytes"] for line in lines)
     sizes = [len(shard) for shard in experiment.shards]
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
-    counts = protocol.task.counts
-    model_bytes = counts["trained"] * federation.w.element_size() + UPLOAD_HEADER
+    parameters = protocol.task.counts
+    model_bytes = parameters["trained"] * federation.w.element_size() + UPLOAD_HEADER
     late = sum(skip["category"] == "late" for line in lines for skip in line["skipped"])
     replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
     found = {
@@ -107,7 +107,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "refused": dict(sorted(refused.items())),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
     }
-    found |= {"parameters": counts, **limits(federation, lines)}
+    found |= {"parameters": parameters, **limits(federation, lines)}
     if config.caps is not None:
         found["caps"] = {str(cap): share for cap, share in config.caps.items()}
         found["by_cap"] = [
@@ -115,7 +115,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         ]
     if config.architectures is not None:
         found |= _by_architecture(federation, experiment.test if looked_at else None, lines, samples)
-    if counts["frozen"]:
+    if parameters["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
     found |= more_of_test(test)
@@ -128,7 +128,9 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if federation.pace is not None and federation.pace.fleet is not None:
         found["simulated_seconds"] = federation.pace.now
         found["simulated_seconds_to"] = seconds_to_accuracy(lines)
-        found["answers_chunks"] = _answers_by_chunk(protocol, lines)
+        counts = Counter(protocol.chunk(client) for _, client in _answers(lines))
+        chunks = range(1, len(protocol.chunks) + 1)
+        found["answers_chunks"] = [counts[k] / max(1, counts.total()) for k in chunks]
     if (privacy := federation.stage(Privacy)) is not None:
         found["epsilon"] = privacy.epsilon()
         found["delta"] = protocol.settings.privacy.delta
@@ -171,11 +173,6 @@ def _answers(lines: Lines) -> list[tuple[int, int]]:
         for client in line["cohort"]
         if client not in missing
     ]
-
-
-def _answers_by_chunk(protocol: Protocol, lines: Lines) -> list[float]:
-    counts = Counter(protocol.chunk(client) for _, client in _answers(lines))
-    return [counts[k] / max(1, counts.total()) for k in range(1, len(protocol.chunks) + 1)]
 
 
 def _psi_numbers(protocol: Protocol, lines: Lines) -> int:

@@ -37,7 +37,6 @@ class Found:
     summaries: dict[str, list[dict[str, Any]]]
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings, and a row of texts each."""
         given = dict.fromkeys(heading for row in self.file.rows.values() for heading in row.given)
         head = ["", "seeds", *self.file.columns, *given]
         rows = []
@@ -49,14 +48,12 @@ class Found:
 
     @property
     def caption(self) -> str:
-        """What the numbers are."""
         every = [summary for own in self.summaries.values() for summary in own]
         commits = sorted({str(summary["git_commit"])[:7] for summary in every if summary.get("git_commit")})
         made = f"; commit {', '.join(commits)}" if commits else ""
         return f"{CAPTION}{made}"
 
     def table(self) -> Table:
-        """For the terminal."""
         head, rows = self.cells()
         table = terminal_table(["method", "seeds"], self.file.title, self.caption, padding=1)
         table.add_column("found", justify="left")

@@ -28,7 +28,7 @@ from fedpart.engines import LocalEngine
 from simulations.deployment import processes
 from simulations.errors import RunError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_a_folder_of_its_own")]
 
 TINY = Workload(
     "tiny",
@@ -42,12 +42,6 @@ TINY = Workload(
     chunks=(0.5, 0.5),
     batch_size=3,
 )
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 def timed(*arguments):

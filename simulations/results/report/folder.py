@@ -31,12 +31,10 @@ class Found:
 
     @cached_property
     def finished(self) -> dict[str, list[Run]]:
-        """The finished runs by method."""
         return self._by_method(lambda run: run.finished)
 
     @cached_property
     def comparison(self) -> Comparison:
-        """The table of the finished runs."""
         return collect(self.config, (run.config.seed for run in self.runs), self.finished)
 
     @property
@@ -198,6 +196,5 @@ def versions(comparisons: Sequence[Found]) -> list[str]:
 
 
 def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
-    """All runs with their names on the page."""
     runs = [(found.name, run) for found in comparisons for run in found.runs]
     return [(f"{name}: {run.name}" if len(comparisons) > 1 else run.name, run) for name, run in runs]

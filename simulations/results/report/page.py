@@ -171,7 +171,6 @@ def _other(folder: Path) -> Part | None:
 
 
 def _comparisons(folder: Path) -> dict[str, Any]:
-    """What the page says of federated runs."""
     comparisons = find(folder)
     alone, parts, costs = len(comparisons) == 1, [], []
     for found in comparisons:

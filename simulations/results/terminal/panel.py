@@ -63,7 +63,8 @@ def show_end(
     """
     console.print(panel(summary, out))
     console.print(Text("Try next", style="bold"))
-    for what, words in _tips(command, summary, out, _command_of(config_file), overrides):
+    named = next((name for name, file in shipped().items() if str(file) == config_file), config_file)
+    for what, words in _tips(command, summary, out, named, overrides):
         console.print(Text(f"  {what}:"), soft_wrap=True)
         console.print(Text(f"    {_called()}{shlex.join(['fedpart', *words])}"), soft_wrap=True)
 
@@ -82,11 +83,6 @@ def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     )
     said = Group(Text(what.get(method, f"Method {method}.")), Text(""), table)
     return Panel(said, title=Text(f"{method}, {summary[clock]:,} {clock}"), border_style="green")
-
-
-def _command_of(config_file: str | None) -> str | None:
-    """As what a configuration is typed: a shipped one by its name."""
-    return next((name for name, file in shipped().items() if str(file) == config_file), config_file)
 
 
 def _called() -> str:

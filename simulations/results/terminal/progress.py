@@ -107,7 +107,6 @@ class Progress:
             self._print(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")
 
     def note(self, text: str) -> None:
-        """A sentence above the bar."""
         self._print(text, style="yellow")
 
     def _print(self, text: str, style: str | None = None) -> None:

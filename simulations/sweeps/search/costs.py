@@ -87,7 +87,6 @@ class Costs:
         return ["method", accuracies[0], *costs, *accuracies[1:], f"bytes to{LF}{SHARE.text(self.accuracy)}"]
 
     def rows(self) -> list[list[str]]:
-        """Texts below :meth:`head`."""
         return [self._row(entry) for entry in self.entries]
 
     def _row(self, entry: Entry) -> list[str]:
@@ -102,7 +101,6 @@ class Costs:
         return row
 
     def notes(self) -> list[str]:
-        """What the columns mean."""
         return [
             "In brackets: how many seeds; with several, means and standard errors.",
             f"At equal bytes: what was deployed by {BYTES.text(self.least('bytes'))}; at equal rounds: by "
@@ -112,7 +110,6 @@ class Costs:
         ]
 
     def table(self) -> RenderableType:
-        """For the terminal."""
         table = terminal_table(self.head(), "what is deployed, and what it has cost", rows=self.rows())
         table.columns[0].no_wrap = True
         return Group(table, *map(Text, self.notes()))

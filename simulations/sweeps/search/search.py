@@ -143,7 +143,6 @@ def _own_values(config: AnyConfig, section: SearchSection) -> dict[str, Any]:
 
 
 def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:
-    """The configuration of a trial."""
     return with_values(config, {"search": None, **values}, f"search.space with {in_line(values)}")
 
 
@@ -192,7 +191,6 @@ def _short(value: Any) -> str:
 
 
 def _ended(trial: FrozenTrial, section: SearchSection, clock: str) -> str:
-    """How a trial has ended."""
     if trial.state == TrialState.COMPLETE:
         return f"{section.objective} {_short(trial.value)}"
     if trial.state == TrialState.PRUNED:

@@ -28,6 +28,7 @@ from simulations.folders.run_directory import holds_run, read_metrics
 from simulations.sweeps.parallel import Pruned
 
 JOURNAL = "study.log"
+SAMPLERS = {"random": RandomSampler, "tpe": TPESampler, "gp": GPSampler}
 REDUCTION = 3  # one of so many runs goes on, with asha and hyperband
 _ATTEMPTS = 20  # at values that were not tried yet
 _NAME = "search"  # Hyperband deals trials to its brackets by this name
@@ -93,7 +94,7 @@ class Study:
         seed = int.from_bytes(hashlib.sha256(json.dumps(key).encode()).digest()[:4])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            twin = self._before(number, _sampler(self.section.sampler, seed))
+            twin = self._before(number, SAMPLERS[self.section.sampler](seed=seed))
             if self._first is not None and not number:
                 twin.enqueue_trial(self._params(self._first))
             twin.ask(self._distributions)
@@ -152,7 +153,6 @@ class Attempt(Cell):
 
     @property
     def known(self) -> FrozenTrial:
-        """What the study has of it."""
         return self.study.trials[self.trial.number]
 
     def check(self, data: KnownData) -> None:
@@ -210,12 +210,6 @@ def _distribution(domain: Domain) -> BaseDistribution:
         return CategoricalDistribution([json.dumps(value) for value in domain.ends])
     kind = IntDistribution if domain.whole else FloatDistribution
     return kind(*domain.ends, log=domain.kind == "log")
-
-
-def _sampler(name: str, seed: int) -> BaseSampler:
-    if name == "random":
-        return RandomSampler(seed)
-    return TPESampler(seed=seed) if name == "tpe" else GPSampler(seed=seed)
 
 
 def _pruner(section: SearchSection, least: int, rounds: int) -> BasePruner:

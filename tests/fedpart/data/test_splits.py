@@ -7,14 +7,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from command_line import fedpart
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_file
-from typer.testing import CliRunner
 
 from fedpart.data import SPLITS, angle_bins
 from simulations.building.experiment import build
-from simulations.cli.main import app
 from simulations.config.load import load_config
 
 DIRICHLET = ["per_client", "per_client_shares", "per_client_subset", "per_client_total", "per_label"]
@@ -201,8 +200,6 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
     file = tiny_file(tmp_path, split={"recipe": "my_recipes:alternate"}, data_seed=2)
     shards = build(load_config(file)).shards
     assert [len(shard) for shard in shards] == [10, 10, 10, 10, 9, 9]  # it leaves two out
-    done = CliRunner().invoke(
-        app, ["run", str(file), "--out", "run", "--set", "split.recipe=my_recipes:same_for_all"]
-    )
+    done = fedpart("run", str(file), "--out", "run", "--set", "split.recipe=my_recipes:same_for_all")
     assert done.exit_code == 2 and "which client 0 has" in " ".join(done.output.split())
     assert not (tmp_path / "run").exists()

@@ -1,12 +1,17 @@
-"""Building: a finished run read back, transforms of a file, images as the network gets them."""
+"""Building: a finished run read back, transforms of a file, images, clients whom the data know."""
 
 import json
+import math
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from command_line import fedpart as command
+from command_line import refused
+from documents import DOCS, blocks
 from sizes import TWO
 from tiny import tiny, tiny_training, unnamed
 from torch import nn
@@ -16,14 +21,11 @@ from simulations.building.data import client_shards, load_data
 from simulations.building.experiment import build
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, load_config
+from simulations.flower.client_data import KeptShards
+from simulations.folders.data_files import changed_data, listed_data
 from simulations.folders.run_directory import read_summary
 from simulations.results.pictures.transform_figures import examples, run_blocks
 from simulations.running.run import run_experiment
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ),
     ],
 )
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_it_scores_as_the_run_has(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     summary, test = run_experiment(config, "run"), build(config).test
     monkeypatch.setattr("simulations.building.reading.load_data", None)  # the data need not be there
@@ -60,6 +63,7 @@ def test_it_scores_as_the_run_has(config: Config, monkeypatch: pytest.MonkeyPatc
     assert run.predict(test.inputs[:3]).shape == run.module()(test.inputs[:3]).shape
 
 
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_of_retraining_the_run_that_had_found_psi_may_be_gone() -> None:
     run_experiment(tiny(rounds=1), "found")
     done = command("retrain", "found", "iterations=2", "--out", "again")
@@ -69,6 +73,7 @@ def test_of_retraining_the_run_that_had_found_psi_may_be_gone() -> None:
     assert fedpart.load("again").psi == found
 
 
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_a_run_from_before_summaries_named_the_inputs_is_read_with_its_data() -> None:
     summary = run_experiment(tiny(rounds=1), "run")
     kept = {key: value for key, value in summary.items() if key not in ("inputs", "num_classes")}
@@ -92,6 +97,7 @@ class Both(nn.Module):
         return self.fc(left) + self.fc(right)
 
 
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path: Path) -> None:
     path = tmp_path / "parts.yaml"
     path.write_text(
@@ -103,6 +109,7 @@ def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path: Path) -> None:
     assert not seen["left"].any() and seen["right"].all()
 
 
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 @pytest.mark.parametrize("hidden", [[8], [8, 4], []])
 def test_lists_are_sequences(hidden: list[int]) -> None:
     config = ExperimentConfig.from_dict(
@@ -116,6 +123,7 @@ def test_lists_are_sequences(hidden: list[int]) -> None:
 NORMALISE = {"mean": [0.2], "std": [0.4]}
 
 
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_images_are_normalised_after_they_are_rotated():
     plain, found = (
         load_data(tiny(rotated=True, test_points=None, **more)) for more in ({}, {"normalise": NORMALISE})
@@ -125,6 +133,7 @@ def test_images_are_normalised_after_they_are_rotated():
         assert after.groups.equal(before.groups) and after.targets.equal(before.targets)
 
 
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_clients_own_examples_are_too():
     own = {"evaluation": "clients", "evaluation_share": None}
     plain, found = (tiny(**own, **more) for more in ({}, {"normalise": NORMALISE}))
@@ -134,9 +143,125 @@ def test_clients_own_examples_are_too():
         torch.testing.assert_close(after.evaluation.inputs, (before.evaluation.inputs - 0.2) / 0.4)
 
 
+@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_pictures_of_transforms_have_the_images_own_colours(tmp_path):
     config = tiny(rounds=1, normalise=NORMALISE)
     run_experiment(config, tmp_path / "run")
     (_, shown), *others = run_blocks(tmp_path / "run", load_data(config))
     torch.testing.assert_close(shown[:, 0], examples(load_data(tiny()))[0])
     assert others
+
+
+WARDS = 5
+PAGE = blocks(DOCS / "guides" / "data.md")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Row i: ward i % 5, and the inputs i and i squared."""
+    path = tmp_path / "wards.csv"
+    rows = [f"{i},{i * i},w{i % WARDS},{i % 2},{i / 8}" for i in range(100)]
+    path.write_text("\n".join(["a,b,ward,ill,days", *rows]) + "\n")
+    return path
+
+
+def config(file, clients=WARDS, cohort=2, **changes):
+    options = {"target": "ill", "client": "ward", "ignore": ["days"], **changes.pop("data_options", {})}
+    points = {f"{part}_points": None for part in ("training", "validation", "test")}
+    about = {"model": "mlp", "model_options": {"hidden": [4]}, "hyperparameters": {"affine": None}}
+    return tiny(data="table", data_dir=str(file), data_options=options, clients=clients, cohort=cohort,
+                **{**points, **about, "split": {}, **changes})  # fmt: skip
+
+
+def test_a_data_set_that_knows_its_clients_leaves_them_their_examples(file):
+    found = config(file)
+    assert found.split.recipe == "natural"
+    assert ExperimentConfig.from_dict(found.resolved()) == found
+    assert config(file, split={"recipe": "iid"}).split.recipe == "iid"
+    assert config(file, data_options={"client": None, "ignore": ["ward", "days"]}).split.recipe == "per_label"
+    for client, shard in enumerate(build(found).shards):
+        assert len(shard) == 14 and shard.clients is None
+        assert (shard.inputs[:, 0].long() % WARDS).eq(client).all()
+
+
+def test_clients_score_on_their_own_held_out_rows(file):
+    found = build(config(file, evaluation="clients", evaluation_share=None))
+    for client, shard in enumerate(found.shards):
+        assert len(shard.evaluation) == 2
+        assert (shard.evaluation.inputs[:, 0].long() % WARDS).eq(client).all()
+        assert not set(shard.inputs[:, 0].tolist()) & set(shard.evaluation.inputs[:, 0].tolist())
+
+
+def test_a_changed_table_is_noticed(file, tmp_path):
+    """Also one of as many bytes; the same rows in a file of another name are the same."""
+    (tmp_path / "wards.yaml").write_text(yaml.safe_dump(config(file, rounds=1).resolved()))
+    longer = ["run", "--resume", tmp_path / "run", "--set", "rounds=2"]
+    assert command("run", tmp_path / "wards.yaml", "--out", tmp_path / "run").exit_code == 0
+    text = file.read_text()
+    file.write_text(text.replace("w4", "w3", 1))
+    refused(command(*longer), "The data are not those", "(train: other contents)")
+    file.write_text(text + "9,81,w4,1,0\n")
+    refused(command(*longer), f"(train: {len(text)} bytes there, {len(text) + 12} here)")
+    (tmp_path / "same.csv").write_text(text)
+    done = command(*longer, f"data_dir={tmp_path / 'same.csv'}")
+    assert done.exit_code == 0, done.output
+
+
+def test_changed_files_of_leaf_are_noticed(tmp_path):
+    def write(y):
+        (tmp_path / "train").mkdir(exist_ok=True)
+        content = {"users": ["a"], "user_data": {"a": {"x": [[1.0], [2.0]], "y": y}}}
+        (tmp_path / "train" / "all.json").write_text(json.dumps(content))
+        return listed_data(tiny(data="leaf", data_dir=str(tmp_path), split={}))
+
+    before = write([0, 1])
+    assert before == write([0, 1])
+    (tmp_path / "data.json").write_text(json.dumps(before))
+    assert changed_data(tmp_path, write([1, 0])) == ["train: other contents"]
+
+
+def test_a_deployed_clients_file_has_the_same_shard(file, tmp_path):
+    found = config(file, evaluation="clients", evaluation_share=None)
+    built = build(found).shards[3]
+    for kept in (KeptShards(found, tmp_path / "kept"), KeptShards(found, tmp_path / "kept")):
+        assert kept[3].inputs.equal(built.inputs) and kept[3].targets.equal(built.targets)
+        assert kept[3].evaluation.inputs.equal(built.evaluation.inputs)
+
+
+def test_whole_clients_held_out_are_not_among_the_clients(file):
+    options = {"hold_out": "clients", "test": 0.2, "validation": 0.25}
+    found = build(config(file, clients=3, data_options=options))
+    wards = [set((part.inputs[:, 0].long() % WARDS).tolist()) for part in (*found.shards, found.validation)]
+    assert all(len(own) == 1 for own in wards) and len(set.union(*wards)) == 4
+
+
+def test_the_likelihood_says_whether_targets_are_numbers(file):
+    options = {"target": "days", "ignore": ["ill"], "standardise": True}
+    found = build(config(file, likelihood="gaussian", data_options=options))
+    assert found.validation.targets.dtype == torch.float32 and found.num_classes == 1
+
+
+def test_the_guides_own_table_end_to_end(tmp_path, monkeypatch):
+    """The file and the configuration of guides/data.md, with more rows than the page shows."""
+    monkeypatch.chdir(tmp_path)
+    table = next(block.text for block in PAGE if block.text.startswith("hospital,"))
+    text = next(block.text for block in PAGE if block.file == "patients.yaml")
+    assert len([line for line in text.splitlines() if re.match(r"\w", line)]) <= 12
+    header, *shown, _ = table.splitlines()
+    columns = len(header.split(","))
+    assert all(len(line.split(",")) == columns for line in shown)
+    hospitals = yaml.safe_load(text)["clients"]
+    rows = [f"h{i % hospitals},{30 + i % 40},{100 + i % 7},{i % 2},{'yes' if i % 40 > 20 else 'no'}"
+            for i in range(40 * hospitals)]  # fmt: skip
+    Path("patients.csv").write_text("\n".join([header, *rows]) + "\n")
+    Path("patients.yaml").write_text(text)
+    few = ["--set", "rounds=3", "evaluate_every=3"]
+    done = command("run", "patients.yaml", *few, "--out", "run")
+    assert done.exit_code == 0, done.output
+    again = command("run", "patients.yaml", *few, "--set", "workers=2", "--out", "again")
+    assert again.exit_code == 0, again.output
+    assert math.isfinite(read_summary("run")["test_nll"])
+    assert Path("run/state.safetensors").read_bytes() == Path("again/state.safetensors").read_bytes()
+    refused(
+        command("run", "patients.yaml", "--set", "clients=9", "cohort=2", "--out", "other"), "set clients: "
+    )

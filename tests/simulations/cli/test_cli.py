@@ -24,13 +24,9 @@ from simulations.results.psi_parts import compact
 from simulations.results.terminal.panel import panel
 from simulations.results.terminal.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
+
 DIVERGES = {"learning_rate": 1e30, "epochs": 3}
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path: Path) -> None:

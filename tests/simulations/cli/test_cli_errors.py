@@ -19,11 +19,7 @@ from fedpart.data import Splits, load_splits
 from simulations.config.yaml_files import file_of, purpose, shipped
 from simulations.folders.run_directory import read_metrics, saved_config
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

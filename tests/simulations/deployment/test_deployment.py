@@ -9,16 +9,15 @@ import threading
 
 import pytest
 import torch
+from command_line import fedpart
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from places import ROOT
 from safetensors.torch import load_file
 from sizes import TWO
-from typer.testing import CliRunner
 
 import simulations.running.server_app
 from benchmarks.checks.crash_deployed import EXPERIMENT, kill, survived
-from simulations.cli.main import app
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.keys import CA, TOKEN, make_keys
@@ -123,7 +122,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         assert "superlink has ended; it is started again.\n" in resumed
         assert watch(federation, first, lambda text: None).status == "finished:failed"
         arguments = ["--link", link, "--keys", str(keys / "operator"), "--run", str(fails)]
-        shown = CliRunner().invoke(app, ["results", *arguments])
+        shown = fedpart("results", *arguments)
         assert shown.exit_code == 1
         assert "finished and failed" in shown.output and "nowhere" in shown.output
         (keys / "operator" / "node-2.pub").unlink()
@@ -187,7 +186,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
         assert any(f"workarounds.{program}" in command for command in running)
     assert commands_with(private) == []
     assert list(private.glob("*fedpart-*")) == [] and out.stat().st_mode & 0o777 == 0o700
-    resumed = CliRunner().invoke(app, ["run", "--resume", str(out), "--engine", "local"])
+    resumed = fedpart("run", "--resume", str(out), "--engine", "local")
     assert resumed.exit_code == 0, resumed.output
     local = {**keys, "on_client_error": "skip", "clip": clip}
     run_experiment(ExperimentConfig.from_dict(local), tmp_path / "local")
@@ -224,7 +223,7 @@ def test_resuming_with_another_configuration_names_the_difference(tmp_path, comm
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
     where = ["--link", "127.0.0.1:1", "--keys", str(tmp_path)] if command == "submit" else []
     for setting, says in (("seed=7", "has seed = 0, not 7"), ("rounds=2", r"has rounds = 3, not 2")):
-        shown = CliRunner().invoke(app, [command, *where, "--resume", str(tmp_path), "--set", setting])
+        shown = fedpart(command, *where, "--resume", str(tmp_path), "--set", setting)
         assert shown.exit_code == 2
         assert says in " ".join(shown.output.split())
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before

@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from command_line import fedpart
 from fake_runs import small_config, write_run
 from tiny import unnamed
-from typer.testing import CliRunner
 
 from benchmarks.checks.crash_deployed import EXPERIMENT
 from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.cli import federations as commands
-from simulations.cli.main import app
 from simulations.config.load import ExperimentConfig
 from simulations.folders.run_directory import CHECKPOINT, SUMMARY, RunDirectory
 from simulations.running.run import run_experiment
@@ -64,7 +63,7 @@ def told(monkeypatch):
 
     def tell(link, *arguments):
         monkeypatch.setattr(commands, "Control", lambda address, keys: link)
-        shown = CliRunner().invoke(app, [*map(str, arguments), "--link", "here:1", "--keys", "keys"])
+        shown = fedpart(*map(str, arguments), "--link", "here:1", "--keys", "keys")
         return shown.exit_code, " ".join(shown.output.split())
 
     return tell

@@ -13,15 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_line import fedpart
 from cryptography.hazmat.primitives import serialization
 from fake_runs import small_config
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from places import ROOT
-from typer.testing import CliRunner
 
 from fedpart.flower.workarounds import superlink
 from fedpart.flower.workarounds.control import SubmittedRun
-from simulations.cli.main import app
 from simulations.deployment import control, health, processes, up
 from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys
@@ -213,7 +212,7 @@ def test_a_signal_while_processes_start_ends_them_and_nothing_is_submitted(tmp_p
     monkeypatch.setattr(Control, "start", start)
     file = tmp_path / "one.yaml"
     file.write_text("{data: digits, model: digits_cnn, clients: 1, cohort: 1, chunks: [1]}")
-    shown = CliRunner().invoke(app, ["up", str(file), "--out", str(tmp_path / "out")])
+    shown = fedpart("up", str(file), "--out", str(tmp_path / "out"))
     assert shown.exit_code == 128 + number
     assert "Stopped before anything was run" in shown.output, "there is no run in it to continue"
     assert len(asked) == 1 and ended == [True]

@@ -7,12 +7,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 import yaml
+from command_line import fedpart
 from places import ROOT
 from tiny import tiny_file
-from typer.testing import CliRunner
 
 from simulations.building.experiment import build
-from simulations.cli.main import app
 from simulations.config.load import load_config
 from simulations.folders.run_directory import read_summary
 
@@ -90,6 +89,6 @@ def test_a_partitioner_is_a_recipe(setting, tmp_path):
     shards = build(load_config(file)).shards
     labels = [set(shard.targets.tolist()) for shard in shards]
     assert labels == [{client, client + 1} for client in range(6)]
-    done = CliRunner().invoke(app, ["run", str(file), "--out", "run"])
+    done = fedpart("run", str(file), "--out", "run")
     assert done.exit_code == 0, done.output
     assert read_summary("run")["rounds"] == 1

@@ -1,16 +1,23 @@
-"""Everything works beside a user's own ``server.py`` and ``client.py``, Flower's commonest file names."""
+"""Flower's own commands: files of the user's in a bundle, and a run that is the local engine's."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
+import torch
+from flwr_command import flwr_command
 from places import ROOT
+from safetensors.torch import load_file
 
+from fedpart import Federation
+from fedpart.engines import LocalEngine
 from simulations.deployment import control
-
-pytestmark = pytest.mark.slow
+from simulations.flower.config import build_experiment
 
 CONFIG = """
 data: digits
@@ -79,6 +86,7 @@ def own(tmp_path, request):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", ["server.py"], indirect=True)
 def test_ray_runs_beside_them(own):
     (own / "config.yaml").write_text(CONFIG)
@@ -87,10 +95,12 @@ def test_ray_runs_beside_them(own):
     assert (own / "out" / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_they_import_the_strategy_and_the_client_app(own):
     assert "0 of the 2 configured clients are connected" in python(own, "-c", RUN_IT)
 
 
+@pytest.mark.slow
 def test_the_bundle_of_a_deployment_names_what_is_installed():
     components = tomllib.loads(control._APP.format(version=1, serverapp=control.SERVER_APP))["tool"]["flwr"][
         "app"
@@ -100,3 +110,49 @@ def test_the_bundle_of_a_deployment_names_what_is_installed():
         python(
             ROOT.parent, "-c", f"from {module} import {name}; import sys; sys.exit('server' in sys.modules)"
         )
+
+
+OVERRIDES = "rounds=2 clients=5 cohort=3 samples=2 training_points=100 evaluate_every=2"
+
+
+@pytest.fixture
+def flwr(tmp_path):
+    """Runs the flwr command on a copy of the checkout."""
+    app = tmp_path / "app"
+    for name in ("fedpart", "server", "client", "simulations"):
+        shutil.copytree(ROOT / name, app / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, app / name)
+    with flwr_command(app, Path(sys.executable), tmp_path / "flwr") as call:
+        yield call
+
+
+@pytest.mark.deployment
+@pytest.mark.slow
+def test_flwr_run_equals_the_local_engine(flwr, tmp_path):
+    out = tmp_path / "out"
+    process = flwr(
+        "run",
+        ".",
+        "--stream",
+        "--federation-config",
+        "num-supernodes=5 client-resources-num-cpus=1 init-args-num-cpus=2",
+        "--run-config",
+        f'overrides="{OVERRIDES}" out="{out}"',
+    )
+    log = process.stdout + process.stderr
+    assert (out / "summary.json").exists(), log[-5000:]
+    status = json.loads(flwr("ls", "--format", "json").stdout)["runs"][0]["status"]
+    assert status == "finished:completed"
+
+    before = torch.get_num_threads()
+    config = {"config": "simulations/configs/quickstart.yaml", "overrides": OVERRIDES}
+    experiment = build_experiment(config)
+    federation = Federation(experiment.protocol)
+    LocalEngine(federation, experiment.shards).run(2)
+    torch.set_num_threads(before)
+    state = load_file(out / "state.safetensors")
+    for name, tensor in federation.tensors().items():
+        assert torch.equal(state[f"w/{name}"], tensor), name
+    for name, tensor in federation.psi_tensors().items():
+        assert torch.equal(state[f"psi/{name}"], tensor), name

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 import refusals
 import torch
+from command_line import fedpart
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from rich.console import Console
 from tiny import TINY, tiny, tiny_file
-from typer.testing import CliRunner
 
 import simulations.running.server_app as served
 from fedpart import ClipSettings, Federation
@@ -19,7 +19,6 @@ from fedpart.engines import LocalEngine
 from fedpart.flower import FedPart, strategy
 from fedpart.updates.stages import Feedback
 from simulations.building.experiment import build
-from simulations.cli.main import app as command
 from simulations.config.load import ConfigError, load_config
 from simulations.deployment.up import run_deployed
 from simulations.flower.client import app
@@ -113,7 +112,7 @@ def test_real_clients_are_promised_no_privacy_that_they_could_undo(tmp_path, mon
         ]
     )
     assert not out.exists()
-    said = CliRunner().invoke(command, ["up", str(file), "--out", str(out)])
+    said = fedpart("up", str(file), "--out", str(out))
     assert said.exit_code != 0 and re.search("privacy.randomness is seed", said.output.replace("\n", " "))
     kept = read_run_config(deployed_run_config(tiny(**SYSTEM), out, False))
     assert kept.privacy == tiny(**SYSTEM).privacy

@@ -20,10 +20,9 @@ from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.objects import claim_identity, message_bytes
 from simulations.building.experiment import build as build_experiment
 from simulations.config.load import ExperimentConfig
-from simulations.ray.actor import FIRST_NODE, pack, unpack
+from simulations.ray.actor import FIRST_NODE, make_slots, pack, unpack, writing
 from simulations.ray.engine import starting
 from simulations.ray.grid import WAITING, RayGrid
-from simulations.ray.slot import make_slots, writing
 
 import ray  # isort: skip  (after the environment is set)
 

@@ -6,11 +6,10 @@ import json
 import math
 
 import pytest
+from command_line import fedpart
 from fake_runs import small_config, write_run
 from rich.console import Console
-from typer.testing import CliRunner
 
-from simulations.cli.main import app
 from simulations.config.federated import Published
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.errors import RunError
@@ -219,9 +218,9 @@ def test_the_command_takes_several_configurations_and_processes(tmp_path):
         )
     files = [str(tmp_path / "small.yaml"), str(tmp_path / "large.yaml")]
     options = ["--methods", "fedavg", "--seeds", "1", "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, ["compare", *files, "--jobs", "2", *options])
+    done = fedpart("compare", *files, "--jobs", "2", *options)
     assert done.exit_code == 0, done.output
     assert "2 runs to do, 2 at a time." in done.output and "Finished 2 of 2" in done.output
     assert (tmp_path / "out" / "large" / "fedavg" / "seed0" / "summary.json").is_file()
-    twice = CliRunner().invoke(app, ["compare", files[0], files[0], *options])
+    twice = fedpart("compare", files[0], files[0], *options)
     assert twice.exit_code == 2 and "Two configurations are called small" in twice.output

@@ -12,15 +12,15 @@ from rich.console import Console
 from safetensors.torch import load_file
 from tiny import tiny, tiny_training
 from torch import Tensor
-from typer.testing import CliRunner
 
 from fedpart import AffineAugmentation
-from simulations.cli.main import app
 from simulations.config.load import Config, ConfigError, TrainingConfig
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.results.terminal.panel import panel
 from simulations.running import resume
 from simulations.running.run import run_experiment
+
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 DIGITS = {
     "data": "digits",
@@ -29,12 +29,6 @@ DIGITS = {
     "hyperparameters": {"affine": {"initial": 0.1}},
     "iterations": 3,
 }
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 def psi_of(folder: str) -> dict[str, Tensor]:
@@ -212,5 +206,5 @@ def test_the_settings_of_the_guide_start(tmp_path: Path, settings: list[str]) ->
         *few,
         *settings,
     ]
-    done = CliRunner().invoke(app, command)
+    done = fedpart(*command)
     assert done.exit_code == 0, done.output

@@ -1,7 +1,9 @@
-"""Runs that are killed go on: over Flower with a checkpoint from the beginning; with what clients keep."""
+"""Runs that are killed go on, over Flower, with what clients keep, on a simulated clock; what that tells."""
 
+import io
 import multiprocessing
 import os
+import re
 import signal
 import time
 from contextlib import nullcontext
@@ -9,15 +11,29 @@ from types import SimpleNamespace
 
 import pytest
 from interruptions import DiesAfter, kill
+from rich.console import Console
 from sizes import TWO
-from tiny import same_run, tiny
+from tiny import same_run, tiny, tiny_file
 
 from fedpart.engines import LocalEngine
+from fedpart.federated.cohorts import UPLOAD_HEADER
 from simulations.building.experiment import build
+from simulations.config.load import load_config
 from simulations.folders import run_directory
-from simulations.folders.run_directory import CHECKPOINT, RESIDUALS, RunDirectory, saved_config
+from simulations.folders.run_directory import (
+    CHECKPOINT,
+    RESIDUALS,
+    RunDirectory,
+    read_metrics,
+    read_summary,
+    saved_config,
+)
+from simulations.results.curves import Run, seconds_to_accuracy
+from simulations.results.report.page import write_report
+from simulations.results.terminal.panel import panel
+from simulations.results.terminal.progress import Progress
 from simulations.running import recorder
-from simulations.running.recorder import caught_signals
+from simulations.running.recorder import Interrupted, caught_signals
 from simulations.running.run import run_experiment
 
 CONFIG = tiny(engine="flower", rounds=4, checkpoint_every=100)
@@ -126,3 +142,90 @@ def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path, change
     assert killed.exitcode == -signal.SIGKILL and any((out / RESIDUALS).glob("*/*/*.pt"))
     run_experiment(saved_config(out), out, resume=True)
     same_run(calm, out)
+
+
+DEVICES = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "download": 1e6, "available": 0.9}}
+LATE = {**DEVICES, "overselect": 1.5}
+BUFFERED = {**DEVICES, "aggregation": "buffered", "buffer": 2, "staleness": "sqrt"}
+
+
+def untimed(folder):
+    return [{**line, "seconds": 0, "client_seconds": 0} for line in read_metrics(folder)]
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    folder, console = tmp_path_factory.mktemp("late") / "run", Console(width=200, file=io.StringIO())
+    run_experiment(tiny(**LATE), folder, progress=Progress(console))
+    console.print(panel(read_summary(folder), folder))
+    return folder, console.file.getvalue()
+
+
+def test_files_and_terminal_tell_the_simulated_time(late):
+    folder, shown = late
+    lines, summary = read_metrics(folder), read_summary(folder)
+    ends = [line["simulated_seconds"] for line in lines]
+    assert ends == sorted(ends) and ends[0] > 0 and summary["simulated_seconds"] == ends[-1]
+    assert summary["refused"]["late"] == sum(len(line["cohort"]) - line["replies"] for line in lines) > 0
+    assert summary["simulated_seconds_to"] == seconds_to_accuracy(lines)
+    assert f"{ends[-1]:,.1f} simulated s" in shown and "on the simulated clock" in shown
+    assert all("staleness" not in line for line in lines)
+
+
+def test_the_answers_are_counted_by_chunk(tmp_path):
+    """Where the later chunks have slow devices, a deadline leaves them out."""
+    protocol = build(tiny()).protocol
+    lines = [f"{client},{1e9 if protocol.chunk(client) == 1 else 1},1e9,1e9" for client in range(6)]
+    (tmp_path / "trace.csv").write_text("client,speed,upload,download\n" + "\n".join(lines))
+    late = {"devices": {"trace": str(tmp_path / "trace.csv")}, "deadline": 1.0}
+    assert run_experiment(tiny(**late), tmp_path / "late")["answers_chunks"] == [1.0, 0.0, 0.0]
+    del late["deadline"]
+    found = run_experiment(tiny(**late), tmp_path / "all")
+    cohorts = [client for line in read_metrics(tmp_path / "all") for client in line["cohort"]]
+    expected = [sum(protocol.chunk(client) == k for client in cohorts) / 15 for k in (1, 2, 3)]
+    assert found["answers_chunks"] == pytest.approx(expected) and min(expected) > 0
+    assert found["psi"] != read_summary(tmp_path / "late")["psi"]
+
+
+def test_a_trace_is_found_from_other_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = load_config(tiny_file(tmp_path), ["devices.trace=trace.csv"])
+    assert config.devices.trace == str(tmp_path / "trace.csv")
+
+
+def test_the_upload_ratio_is_of_those_that_were_waited_for(late):
+    lines, summary = read_metrics(late[0]), read_summary(late[0])
+    whole = (4 * summary["parameters"]["trained"] + UPLOAD_HEADER) * sum(line["replies"] for line in lines)
+    assert summary["upload_ratio"] == sum(line["upload_bytes"] for line in lines) / whole
+
+
+def test_the_page_draws_over_simulated_time(late, tmp_path):
+    html = write_report(late[0], tmp_path / "page.html").read_text()
+    assert "Validation accuracy over simulated time" in html and "simulated time [s]" in html
+    assert re.search(r"partitioned, seed 0: .* Answers by chunk: \d+%; \d+%; \d+%\.", html)
+    run = Run.load(late[0])
+    assert run.along("time").tolist() == [line["simulated_seconds"] for line in run.metrics]
+    run_experiment(tiny(rounds=1), tmp_path / "plain")
+    assert "simulated" not in write_report(tmp_path / "plain").read_text().lower()
+
+
+def test_the_time_to_an_accuracy_is_that_of_the_first_evaluation_that_finds_it():
+    scores = [(1.0, None), (2.0, 0.55), (3.0, None), (4.0, 0.81), (5.0, 0.58), (6.0, 0.9)]
+    lines = [{"simulated_seconds": at, "val_accuracy": found} for at, found in scores]
+    del lines[2]["val_accuracy"]
+    assert seconds_to_accuracy(lines) == {"0.5": 2.0, "0.6": 4.0, "0.7": 4.0, "0.8": 4.0, "0.9": 6.0}
+
+
+@pytest.mark.parametrize("changes", [LATE, BUFFERED])
+def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, changes):
+    def stop(line):
+        if line["round"] == 3:
+            raise Interrupted(2, "round 3")
+
+    run_experiment(tiny(**changes), tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run_experiment(tiny(**changes), tmp_path / "run", watch=stop)
+    run_experiment(tiny(**changes), tmp_path / "run", resume=True)
+    assert untimed(tmp_path / "run") == untimed(tmp_path / "whole")
+    weights = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("run", "whole")]
+    assert weights[0] == weights[1]

@@ -19,11 +19,7 @@ from simulations.results.terminal.progress import Progress
 from simulations.running.resume import resumed_config
 from simulations.running.run import run_experiment
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from command_line import fedpart
 from fake_runs import small_config
 from interruptions import Died, DiesAfter
 from places import importing
 from rich.console import Console
 from tiny import same_run, tiny, tiny_file
-from typer.testing import CliRunner
 
 from fedpart.methods.plain import FedAvg
 from simulations.building.experiment import build
-from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.errors import DiskFull
 from simulations.folders.cell import Cell
@@ -194,7 +193,7 @@ def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
 
     (tmp_path / "desert").unlink()
     for more in (several, ["--out", "undisturbed"]):
-        done = CliRunner().invoke(app, [*arguments, *more])
+        done = fedpart(*arguments, *more)
         assert done.exit_code == 0, done.output
     for seed in ("seed0", "seed1"):
         (own,), (other,) = (list(Path(out).glob(f"*/{seed}")) for out in ("out", "undisturbed"))
@@ -245,7 +244,7 @@ def test_the_command_compares_real_runs_and_its_status_tells_of_a_bad_one(tmp_pa
         " samples: 1, evaluate_every: 1, chunks: [.5, .5], method_options: {augerino: {initial: 1.0e+30}}}"
     )
     arguments = ["compare", str(config), "--seeds", "1", "--out", str(tmp_path / "out")]
-    failed = CliRunner().invoke(app, [*arguments, "--methods", "augerino,fedavg,partitioned"])
+    failed = fedpart(*arguments, "--methods", "augerino,fedavg,partitioned")
     assert failed.exit_code == 1 and "1 of 3 runs failed" in failed.output
     lines = failed.output.splitlines()
     assert lines[1].startswith("Failed: augerino, seed 0: ")
@@ -253,7 +252,7 @@ def test_the_command_compares_real_runs_and_its_status_tells_of_a_bad_one(tmp_pa
     told = f"Finished 1 of 3: fedavg, seed 0: validation accuracy {accuracy:.1%} at the last evaluation, "
     assert lines[2].startswith(told)
     assert lines[3].startswith("Finished 2 of 3: partitioned, seed 0: ")
-    good = CliRunner().invoke(app, [*arguments, "--methods", "fedavg,partitioned"])
+    good = fedpart(*arguments, "--methods", "fedavg,partitioned")
     assert good.exit_code == 0 and "2 of 2 runs were finished before" in good.output
     for method in ("fedavg", "partitioned"):
         folder = tmp_path / "out" / method / "seed0"

@@ -26,13 +26,9 @@ from simulations.results.terminal.progress import Progress
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.select import plan, run_selection
 
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
+
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 def scored(value: int, seed: int, lml: float) -> dict[str, Any]:

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import fedpart
 from fake_runs import learned, small_config, write_run
 from places import ROOT
 from tiny import TINY, tiny, tiny_file
-from typer.testing import CliRunner
 
 from fedpart.engines.batches import count_batches, local_batches
 from fedpart.task.gradients import Job
 from simulations.building.experiment import build
-from simulations.cli.main import app
 from simulations.config.load import ConfigError
 from simulations.results.curves import Run
 from simulations.results.pictures.figures import THEMES
@@ -86,7 +85,7 @@ def compared(tmp_path_factory):
     file = tiny_file(folder, **changes, server_psi={"learning_rate": 0.1})
     out = folder / "out"
     for arguments in (["compare", str(file), "--seeds", "1", "--out", str(out)], ["report", str(out)]):
-        done = CliRunner().invoke(app, arguments)
+        done = fedpart(*arguments)
         assert done.exit_code == 0, done.output
     return Page(out / "report.html")
 
@@ -193,7 +192,7 @@ def test_the_guide_leads_to_a_report_in_three_commands(tmp_path, monkeypatch):
     extra = [text for setting in small for text in ("--set", setting)]
     for command, more in ((compare, [*extra, "--seeds", "1", "--jobs", "1"]), (report, [])):
         arguments = shlex.split(command.removeprefix(".uv/bin/uv run fedpart "))
-        done = CliRunner().invoke(app, [*arguments, *more])
+        done = fedpart(*arguments, *more)
         assert done.exit_code == 0, done.output
     page = Page(tmp_path / "runs" / "compare-quickstart" / "report.html")
     assert page.headings == [*SECTIONS[:2], *SECTIONS[3:]]  # one round is no course of a hyperparameter
@@ -380,7 +379,7 @@ def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
         find(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="no federated run and no comparison"):
         find(tmp_path)
-    done = CliRunner().invoke(app, ["report", str(tmp_path)])
+    done = fedpart("report", str(tmp_path))
     assert done.exit_code == 2 and "no comparison" in done.output
 
 

@@ -1,15 +1,23 @@
-"""Searches and runs against each other: by hand, from folders that were never run."""
+"""What searches and runs have cost, and what cannot be searched."""
 
 import csv
 import json
+import os
+from functools import partial
 
 import pytest
+import refusals
 import yaml
 from command_line import fedpart, refused
 from fake_runs import small_config, write_run
+from rich.console import Console
+from tiny import tiny, tiny_training
 
+from simulations.errors import ConfigError, RunError
 from simulations.results.search import Cost
+from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.search.costs import read_costs
+from simulations.sweeps.search.search import run_search
 
 VALIDATION = [(i + 1) / 20 for i in range(12)]  # of a round each, 1,800 bytes
 
@@ -101,3 +109,73 @@ def test_what_cannot_be_compared_is_refused(folders, tmp_path):
     ):
         refused(fedpart("costs", *named, "--out", tmp_path / "out"), says)
     assert not (tmp_path / "out").exists()
+
+
+RATES = {"local.learning_rate": {"log": [1e-3, 1.0]}}
+SECTIONS = [
+    ({}, "search.space"),
+    ({"space": {}}, "search.space"),
+    ({"space": {"cohort": [5, 2]}}, r"space.cohort cannot be \[5, 2\]; write \[low, high\]"),
+    ({"space": {"cohort": {"log": [0, 2]}}}, "with low above 0"),
+    ({"space": {"samples": [1.0, float("inf")]}}, r"write \[low, high\]"),
+    ({"space": {"cohort": {"choice": [2, 2]}}}, "offers a value twice"),
+]
+
+
+def section(space=RATES, trials=1, objective="val_nll", **more):
+    return {"space": space, "trials": trials, "objective": objective, **more}
+
+
+def begun(config, out):
+    with open(os.devnull, "w") as nowhere:
+        run_search(config, out, CellRunner(console=Console(file=nowhere)))
+
+
+def searched(out, **changes):
+    begun(tiny(**changes), out)
+
+
+def test_sections():
+    refusals.check(
+        (f"{changes}", partial(tiny, search=changes), ConfigError, says) for changes, says in SECTIONS
+    )
+
+
+def test_what_cannot_be_searched(tmp_path):
+    low = section({"local.learning_rate": [1e-9, 1e-8]}, own_values_first=True)
+    far = "own local.learning_rate is .* which search.space.local.learning_rate does not offer"
+    central = tiny_training(search=section({"optimiser.learning_rate": [0.001, 0.1]}, objective="client_nll"))
+    rows = [
+        (section({"cohrt": [1, 3]}), {}, "unknown key 'cohrt'"),
+        (section({"checkpoint_every": [1, 3]}), {}, "space.checkpoint_every decides nothing in a run"),
+        (section({"cohort": [1, 300]}), {}, "cohort must be between 1 and the number of clients"),
+        (section(objective="client_nll"), {}, "set evaluation: clients"),
+        (section(), {"evaluation": "none"}, "set evaluation: central"),
+        (low, {}, far),
+    ]
+    calls = [(partial(searched, tmp_path / "out", search=of, **more), says) for of, more, says in rows]
+    no_clients = r"no clients for search\.objective: client_nll; set it to val_"
+    calls.append((partial(begun, central, tmp_path / "out"), no_clients))
+    refusals.check((says, call, ConfigError, says) for call, says in calls)
+    assert not (tmp_path / "out" / "trials").exists()
+
+
+def test_folders(tmp_path):
+    out = tmp_path / "out"
+    begun(tiny(rounds=1, search=section()), out)
+    other, inside = tiny(rounds=1, seed=1, search=section()), tiny(rounds=1, search=section())
+    endless = tiny(search=section({"local.learning_rate": {"choice": [1e30]}}))
+    another = "holds a search with another configuration"
+    a_run = partial(begun, inside, out / "trials" / "000")
+    refusals.check(
+        [
+            ("another search", partial(begun, other, out), ConfigError, another),
+            ("a run", a_run, ConfigError, "holds a run; choose another folder"),
+            (
+                "no result",
+                partial(begun, endless, tmp_path / "none"),
+                RunError,
+                "No trial has a result",
+            ),
+        ]
+    )
