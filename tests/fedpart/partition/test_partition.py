@@ -109,44 +109,22 @@ def test_partition_order():
     partition = make()
     own = torch.arange(float(partition.space.size))
     w = partition.to_partition_order(own)
-    for k in range(1, 4):
-        assert torch.equal(w[partition.slice(k)].long(), partition.order[partition.slice(k)])
-        assert torch.equal(
-            w[partition.bounds[k - 1] :].long(),
-            torch.cat([partition.order[partition.slice(j)] for j in range(k, 4)]),
-        )
-        assert (partition.assignment[w[partition.slice(k)].long()] == k).all()
-    assert torch.equal(partition.to_own_order(w), own)
-    assert torch.equal(partition.to_partition_order(partition.to_own_order(own)), own)
+    assert torch.equal(w.long(), partition.order) and torch.equal(partition.to_own_order(w), own)
 
 
 @pytest.mark.parametrize("defaults", ["initial", "zeros"])
 def test_subnetwork_is_trained_head_and_default_tail(defaults):
     partition = make(defaults=defaults)
-    initial = partition.space.initial()
-    own = torch.randn(partition.space.size)
-    w = partition.to_partition_order(own)
-    default = torch.zeros_like(initial)
-    for entry in partition.space.entries:
-        if entry.fold == "product":
-            default[entry.offset : entry.offset + entry.size] = 1
-    if defaults == "initial":
-        default = initial
+    own, default = torch.randn(partition.space.size), partition.space.initial()
+    if defaults == "zeros":
+        default.zero_()
+        for entry in partition.space.entries:
+            if entry.fold == "product":
+                default[entry.offset : entry.offset + entry.size] = 1
     for k in range(4):
         trained = partition.assignment <= k
-        assert torch.equal(partition.subnetwork(w, k), torch.where(trained, own, default))
-    assert torch.equal(w, partition.to_partition_order(own))  # untouched
-    assert torch.equal(partition.subnetwork(w, 0), default)
-    scale = partition.materialise(w, 1)["norm.weight"]
-    entry = next(e for e in partition.space.entries if e.name == "norm.weight")
-    assert torch.equal(scale, own[entry.offset : entry.offset + 8])  # later scales are one
-
-
-def test_subnetwork_is_differentiable_in_its_own_partitions_only():
-    partition = make()
-    w = partition.to_partition_order(partition.space.initial()).requires_grad_()
-    partition.subnetwork(w, 2).sum().backward()
-    assert (w.grad[: partition.bounds[2]] == 1).all() and (w.grad[partition.bounds[2] :] == 0).all()
+        found = partition.subnetwork(partition.to_partition_order(own), k)
+        assert torch.equal(found, torch.where(trained, own, default))
 
 
 @pytest.mark.parametrize("seed", [0, 5])

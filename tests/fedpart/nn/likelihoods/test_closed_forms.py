@@ -128,11 +128,17 @@ def test_another_number_may_stand_for_no_class():
     assert torch.equal(Tokens(ignored=-1)(outputs, padded), Tokens()(outputs, targets))
 
 
+SHAPES = pytest.mark.parametrize(
+    "shapes", [((B, 2), (B, 2)), ((B, 1), (B,)), ((B,), (B,)), ((B,), (B, 1)), ((B, 2, 1), (B, 1, 2))]
+)
+
+
+@SHAPES
 @pytest.mark.parametrize("learned", [False, True])
-def test_gaussian_of_any_variance(learned):
-    outputs, targets = double(B, 2), double(B, 2, seed=1)
+def test_gaussian_of_any_variance(learned, shapes):
+    outputs, targets = double(*shapes[0]), double(*shapes[1], seed=1)
     ends = Gaussian(variance=0.25, learned=learned).double()
-    expected = -Independent(Normal(outputs, 0.5), 1).log_prob(targets)
+    expected = -Normal(outputs, 0.5).log_prob(targets.reshape(outputs.shape)).reshape(B, -1).sum(1)
     torch.testing.assert_close(ends(outputs, targets), expected, rtol=1e-6, atol=1e-7)
     assert list(ends.physical()) == (["standard_deviation"] if learned else [])
     assert sum(ends.physical().values()) == pytest.approx(0.5 * learned)
@@ -150,7 +156,7 @@ def test_multilabel():
     torch.testing.assert_close(total, torch.ones(B, dtype=torch.float64), **DOUBLE)
 
 
-@pytest.mark.parametrize("shapes", [((B, 2), (B, 2)), ((B, 1), (B,)), ((B,), (B, 1)), ((B, 2, 1), (B, 1, 2))])
+@SHAPES
 def test_poisson(shapes):
     outputs = double(*shapes[0])
     targets = torch.arange(math.prod(shapes[1])).view(shapes[1])

@@ -104,21 +104,6 @@ def test_a_copy_of_a_scale_multiplies_in_the_subnetworks_that_have_it():
             torch.testing.assert_close(after, before * (1.5 if j >= k else 1))
 
 
-def test_a_subnetwork_has_no_gradient_of_later_partitions():
-    network = perturbed()
-    partition = RandomPartition(ParameterSpace(network, 3), (0.6, 0.2, 0.2))
-    images = torch.rand(4, 3, 8, 8)
-    for k in (1, 2, 3):
-        w = partition.initial().requires_grad_()
-        outputs = torch.func.functional_call(network, partition.materialise(w, k), (images,))
-        (found,) = torch.autograd.grad(outputs.square().sum(), w)
-        own, later = found[: partition.bounds[k]], found[partition.bounds[k] :]
-        assert not later.any()
-        assert own[partition.slice(k)].any()
-        scalars = partition.to_partition_order(partition.space.stacked().float()).bool()
-        assert (found[scalars] != 0).sum() == k * len(of_scalars(network))
-
-
 def test_first_convolutions_start_as_hes_over_the_root_of_the_number_of_blocks():
     torch.manual_seed(0)
     for depth in (8, 14):
