@@ -1,6 +1,7 @@
 """The networks of the experiments: sizes, narrow ones in wide ones, parts as hyperparameters."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -105,14 +106,20 @@ def test_resnet9_dropout_in_stages():
     assert task.psi_names == tuple(f"stage{i}.dropout.logit" for i in (1, 2, 3))
 
 
+HETEROFL = {1.0: 1_556_874, 0.5: 391_370, 0.25: 98_922, 0.125: 25_274, 0.0625: 6_594}
+MNIST = {1.0: 1_276_630, 0.75: 727_981, 0.5: 319_570, 0.25: 83_296}
+
+
 @pytest.mark.parametrize(
-    ("width", "numbers"), [(1.0, 1_556_874), (0.5, 391_370), (0.25, 98_922), (0.125, 25_274), (0.0625, 6_594)]
+    "build, width, numbers",
+    [(heterofl_cnn, *row) for row in HETEROFL.items()]
+    + [(partial(mnist_cnn, dropout=None), *row) for row in MNIST.items()],
 )
-def test_published_numbers_of_parameters(width, numbers):
-    """As the table of Flower's baseline has them: 1,556.874 K to 6.594 K."""
-    module = heterofl_cnn(width=width)
+def test_published_numbers_of_parameters_in_every_width(build, width, numbers):
+    """As the table of Flower's baseline has them, 1,556.874 K to 6.594 K, and of the paper's network."""
+    module = build(width=width)
     assert sum(parameter.numel() for parameter in module.parameters()) == numbers
-    assert len(leading(ParameterSpace(heterofl_cnn()), ParameterSpace(module).entries)) == numbers
+    assert len(leading(ParameterSpace(build()), ParameterSpace(module).entries)) == numbers
 
 
 def test_the_scaler_makes_up_for_units_that_are_not_there_while_training():
