@@ -78,21 +78,6 @@ def test_proportions_hold_in_every_layer(u):
         assert (torch.bincount(torch.cat(layers["tiny"]).long(), minlength=len(u) + 1)[1:] == 0).any()
 
 
-def test_assignment_is_drawn_at_random_within_a_layer():
-    partition = RandomPartition(ParameterSpace(nn.Linear(200, 200), 2), (0.5, 0.5))
-    rows = (partition.assignment[:40000].view(200, 200) == 1).double().mean(1)
-    assert rows.min() > 0.3 and rows.max() < 0.7 and rows.std() > 0.02
-    assert (partition.assignment[40000:] == 1).double().mean() == pytest.approx(
-        0.5, abs=0.15
-    )  # the bias, too
-
-
-def test_equal_layers_are_drawn_apart():
-    module = nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9))
-    assignment = RandomPartition(ParameterSpace(module, 2), (0.5, 0.5)).assignment
-    assert not torch.equal(*assignment.view(2, 90))
-
-
 def test_regenerated_from_seed_shapes_and_proportions():
     first, again, other = make(seed=3), make(seed=3), make(seed=4)
     assert torch.equal(first.assignment, again.assignment)
