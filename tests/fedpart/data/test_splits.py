@@ -120,13 +120,6 @@ def test_a_subset_of_all_is_all():
     assert len({len(shard) for shard in SPLITS["per_client_subset"](labels[:49_000], 100, 0.1, 0)}) > 5
 
 
-@pytest.mark.parametrize("name", BOTH_REMARKS)
-def test_clients_that_would_be_empty_get_an_example(name):
-    labels = LABELS[:100]
-    sizes = np.array([len(shard) for shard in SPLITS[name](labels, 60, 0.1, 0)])
-    assert sizes.min() == 1 and sizes.sum() == 100 and sizes.max() > 2
-
-
 def test_per_label_sizes_differ_and_nobody_is_empty():
     # 1,250 points at alpha 0.1 would leave about 5 of 100 clients empty, of which the paper says nothing.
     for seed in range(10):

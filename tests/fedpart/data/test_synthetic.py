@@ -40,16 +40,6 @@ def test_the_noise_is_standard_normal_and_independent(data):
     assert abs((noise.abs() < 1).double().mean() - (2 * phi(1) - 1)) < 5 * 0.5 / math.sqrt(30 * N)
 
 
-@pytest.mark.parametrize("used", [5, 15, 30])
-def test_accuracy_of_the_best_rule(data, used):
-    """The sum of the inputs, against half of what the informative ones add: Phi(k / (2 sqrt(used)))."""
-    informative = min(used, 15)
-    guess = data.inputs[:, :used].sum(1) > informative / 2
-    expected = phi(informative / (2 * math.sqrt(used)))
-    error = 5 * math.sqrt(expected * (1 - expected) / N)
-    assert abs((guess == data.targets.bool()).double().mean() - expected) < error
-
-
 def test_a_function_of_the_seed_and_fewer_are_the_first_of_more(data):
     assert torch.equal(input_selection(N, seed=3).inputs, data.inputs)
     few = input_selection(100, seed=3)

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from fedpart import ParameterSpace, RandomPartition
-from fedpart.nn.models import mnist_cnn
-from fedpart.partition.nested import has_private, labelled, leading, nested, united
+from fedpart.partition.nested import has_private, labelled, nested, united
 from fedpart.partition.partition import SeparateNetworks
 
 U = (0.5, 0.3, 0.2)
@@ -30,27 +29,16 @@ def partitions(u=U, sizes=SIZES):
 
 @pytest.mark.parametrize("u", [(1.0,), U])
 def test_a_smaller_network_is_a_corner_of_the_largest(u):
+    """In every subnetwork."""
     whole, found = partitions(u)
-    w = torch.randn(whole.space.size, generator=torch.Generator().manual_seed(0))
-    large = found[0].materialise(w, len(u))
-    assert {name: value.shape for name, value in large.items()} == {
-        name: parameter.shape for name, parameter in net().named_parameters()
-    }
-    for partition, size in zip(found, SIZES, strict=True):
-        for name, parameter in net(*size).named_parameters():
-            corner = large[name][tuple(map(slice, parameter.shape))]
-            assert torch.equal(partition.materialise(w, len(u))[name], corner)
-
-
-def test_every_subnetwork_of_a_smaller_network_is_a_corner_too():
-    whole, found = partitions()
     assert found[0].bounds == whole.bounds
-    w = found[0].initial() + 1
-    for k in range(4):
+    w = torch.randn(whole.space.size, generator=torch.Generator().manual_seed(0))
+    for k in range(len(u) + 1):
         large = found[0].materialise(w, k)
-        for partition in found[1:]:
-            for name, small in partition.materialise(w, k).items():
-                assert torch.equal(small, large[name][tuple(map(slice, small.shape))])
+        for partition, size in zip(found, SIZES, strict=True):
+            tensors = partition.materialise(w, k)
+            for name, parameter in net(*size).named_parameters():
+                assert torch.equal(tensors[name], large[name][tuple(map(slice, parameter.shape))])
 
 
 def test_one_network_is_divided_as_without_others():
@@ -130,16 +118,6 @@ def test_groups_divide_the_cells_of_each_partition(u):
     starts = networks[0].cells[:-1]
     assert [kinds[start] for start in starts] == sorted(set(kinds))
     assert networks[0].group_of == tuple(kinds[start][2] for start in starts)
-
-
-@pytest.mark.parametrize(
-    ("width", "numbers"), [(1.0, 1_276_630), (0.75, 727_981), (0.5, 319_570), (0.25, 83_296)]
-)
-def test_the_papers_network_in_four_widths(width, numbers):
-    module = mnist_cnn(width=width, dropout=None)
-    assert sum(parameter.numel() for parameter in module.parameters()) == numbers
-    assert len(leading(ParameterSpace(mnist_cnn(dropout=None)), ParameterSpace(module).entries)) == numbers
-    assert module(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
 class Net(nn.Module):

@@ -151,17 +151,6 @@ def test_tied_norms_appear_once():
     assert space.size == 16 + 20
 
 
-def test_gradient_flows_to_every_copy():
-    module = nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4))
-    space = ParameterSpace(module, 2)
-    flat = space.initial().requires_grad_()
-    functional_call(module, space.tensors(flat), (torch.randn(6, 3),)).square().sum().backward()
-    scale = next(e for e in space.entries if e.fold == "product")
-    first, second = flat.grad[scale.offset : scale.offset + scale.size].view(2, 4)
-    assert (first != 0).all()
-    torch.testing.assert_close(first, second)  # both copies are one at the start
-
-
 @pytest.mark.parametrize("total", [0, 1, 2, 7, 100, 12345, 50_000_000])
 @pytest.mark.parametrize(
     "proportions",

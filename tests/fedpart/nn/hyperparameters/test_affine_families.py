@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedpart import AffineAugmentation, Task, federate, fit
-from fedpart.nn.hyperparameters.affine import schwobel_matrix, warp
+from fedpart.nn.hyperparameters.affine import minmax_matrix, schwobel_matrix, warp
 from fedpart.randomness.noise import Noise, NoiseKey, uniform
 from fedpart.training.result import remarks_on
 
@@ -37,14 +37,15 @@ def test_it_is_the_product():
         torch.testing.assert_close(matrix, torch.cat([a, -a @ p], dim=1))
 
 
-@pytest.mark.parametrize("family", ["schwobel", "symmetric"])
-def test_the_families_draw_from_that_product(family):
+@pytest.mark.parametrize("family", ["minmax", "schwobel", "symmetric"])
+def test_the_families_draw_from_their_product(family):
+    product = minmax_matrix if family == "minmax" else schwobel_matrix
     half = [0.5, 0.1, 0.2, 0.3, 0.2, 0.1, 0.4]
     transform, other = AffineAugmentation(family, half), AffineAugmentation("minmax", half)
     low, high = other.range
     with Noise(NoiseKey(0, "test")).active():
         u = uniform((50, 7), like=transform.range)
-    torch.testing.assert_close(drawn(transform), schwobel_matrix(low + (high - low) * u))
+    torch.testing.assert_close(drawn(transform), product(low + (high - low) * u))
     torch.testing.assert_close(transform.widths(), other.widths())
     assert transform.physical() == pytest.approx(other.physical())
 

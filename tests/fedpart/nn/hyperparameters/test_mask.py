@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-from every_way import assert_learned_every_way
 from torch import nn
 
-from fedpart import Batch, ConcreteMask, FixedMask, InputNoise, Task, federate, normal
+from fedpart import Batch, ConcreteMask, FixedMask, InputNoise, Task, normal
 from fedpart.randomness.noise import Noise, NoiseKey
 
 
@@ -57,20 +56,6 @@ def test_a_task_may_have_a_transform_without_psi():
     assert not gradients["0.weight"][:, 4:].any() and gradients["0.weight"][:, :4].any()
 
 
-def test_fedpart_learns_through_masks():
-    """Both masks in whole runs: a learned one moves, a fixed one has nothing to learn."""
-    generator = torch.Generator().manual_seed(0)
-    y = torch.randint(0, 2, (40,), generator=generator)
-    x = torch.randn(40, 4, generator=generator) + 2 * y[:, None] * torch.tensor([1.0, 1.0, 0.0, 0.0])
-    shards = [(x[i::4], y[i::4]) for i in range(4)]
-    options = {"rounds": 2, "chunks": (0.5, 0.5), "seed": 1}
-    fixed = federate(masked_task(FixedMask(4, 2)), shards, **options)
-    assert fixed.psi == {}
-    learned = federate(masked_task(ConcreteMask(4), samples=3), shards, **options)
-    assert list(learned.psi) == [f"concrete_mask.keep[{i}] [%]" for i in range(4)]
-    assert all(value != 50 for value in learned.psi.values())
-
-
 def test_mean_over_the_noise():
     """At every temperature P(m > 1/2) is the probability; towards 0 the mean is, too."""
     probabilities = torch.tensor([0.02, 0.3, 0.5, 0.9])
@@ -83,15 +68,6 @@ def test_mean_over_the_noise():
         assert ((values > 0.5).float().mean(0) - probabilities).abs().le(error).all()
         if temperature == 0.01:
             assert (values.mean(0) - probabilities).abs().le(error + 2e-3).all()
-
-
-def test_mask_follows_the_concrete_distribution():
-    probability, temperature = 0.3, 0.5
-    u = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
-    exact = torch.sigmoid((math.log(0.3 / 0.7) + u.log() - (1 - u).log()) / temperature)
-    values = sampled(ConcreteMask(20, probability, temperature), 10_000).detach().flatten().double()
-    at = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
-    torch.testing.assert_close(torch.quantile(values, at), torch.quantile(exact, at), rtol=0, atol=0.01)
 
 
 def test_gradient_of_the_logits():
@@ -122,24 +98,6 @@ def test_rows_and_features_are_independent_and_the_noise_decides():
 def test_it_samples_in_evaluation_too():
     mask = ConcreteMask(3).eval()
     assert len(sampled(mask, 50).unique(dim=0)) > 40
-    task = masked_task(ConcreteMask(6), samples=2)
-    w, psi, x = dict(task.module.named_parameters()), task.psi_space.initial(), torch.randn(9, 6)
-    one, two = (task.outputs(w, psi, x, Noise(NoiseKey(0, "t", (i,))), dropout=False) for i in range(2))
-    assert not torch.equal(one, two)
-
-
-def test_psi_gradient_through_a_task():
-    """A feature that tells the class gains from a higher logit; one with zero weights has no gradient."""
-    mask = ConcreteMask(2, temperature=0.5)
-    task = Task(nn.Linear(2, 2, bias=False), transforms=[mask], samples=20)
-    w = {"weight": torch.tensor([[-1.0, 0.0], [1.0, 0.0]])}
-    y = torch.arange(200) % 2
-    x = torch.stack([2.0 * y - 1, torch.randn(200, generator=torch.Generator().manual_seed(0))], 1)
-    psi = task.psi_space.initial().clone().requires_grad_()
-    loss = task.loss(w, psi, Batch(x, y), Noise(NoiseKey(0, "t")))
-    (gradient,) = torch.autograd.grad(loss, psi)
-    assert task.psi_names == ("concrete_mask.logit",)
-    assert gradient[0] < -0.01 and gradient[1] == 0
 
 
 def test_extreme_noise_and_logits_stay_finite():
@@ -148,12 +106,6 @@ def test_extreme_noise_and_logits_stay_finite():
     out = sampled(mask, 200_000)
     out.sum().backward()
     assert out.isfinite().all() and mask.logit.grad.isfinite().all() and out.min() > 0.999
-
-
-@pytest.mark.parametrize("place", ["transform", "layer"])
-@pytest.mark.parametrize("shape", [(5,), (2, 6), (3, 6, 6)])
-def test_it_is_learned_every_way(place, shape):
-    assert_learned_every_way(**{place: InputNoise(0.2)}, shape=shape)
 
 
 def test_what_is_added_is_the_deviation_times_the_runs_normal_noise():

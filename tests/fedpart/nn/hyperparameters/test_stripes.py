@@ -24,6 +24,32 @@ from fedpart import (
 from fedpart.nn.hyperparameters.base import soft_box
 from fedpart.randomness.noise import Noise, NoiseKey
 
+OUTSIDE = ("zeros", "border", "circular")
+MASKS = {TimeMask: -1, FrequencyMask: -2}
+NO_COLOUR = dict.fromkeys(("brightness", "contrast", "saturation", "hue"))
+LEARNED = [
+    *((Cutout(0.5), (channels, 6, 6)) for channels in (1, 3)),
+    *((GaussianBlur(0.7, 5), (channels, 6, 6)) for channels in (1, 3)),
+    *((ColourJitter(saturation=None, hue=None), (channels, 6, 6)) for channels in (1, 2)),
+    (ColourJitter(), (3, 6, 6)),
+    *((ColourJitter(**{**NO_COLOUR, part: 0.2}), (3, 6, 6)) for part in NO_COLOUR),
+    *((RandomFlip(0.4, axis, 0.5), (2, 6, 6)) for axis in ("horizontal", "vertical")),
+    *((mask(0.5), shape) for mask in MASKS for shape in ((7, 9), (2, 7, 9))),
+    *((TimeShift(0.2, outside), (2, 12)) for outside in OUTSIDE),
+    *((InputNoise(0.2), shape) for shape in ((5,), (2, 6), (3, 6, 6))),
+    (ConcreteMask(5, 0.3, 0.5), (5,)),
+]
+
+
+@pytest.mark.parametrize("transform, shape", LEARNED, ids=str)
+def test_transforms_are_learned_every_way(transform, shape):
+    assert_learned_every_way(transform, shape=shape)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 6), (3, 6, 6)])
+def test_noise_is_learned_every_way_as_a_layer(shape):
+    assert_learned_every_way(layer=InputNoise(0.2), shape=shape)
+
 
 def cut(side, shape=(8, 3, 40, 60), softness=0.5):
     """What is left of ones, and the centres of the holes in pixels (down, across)."""
@@ -31,11 +57,6 @@ def cut(side, shape=(8, 3, 40, 60), softness=0.5):
         out = Cutout(side, softness)(torch.ones(shape)).detach()
     with Noise(NoiseKey(0, "test")).active():
         return out, uniform((shape[0], 2), like=out) * torch.tensor(shape[2:])
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_cutout_is_learned_every_way(channels):
-    assert_learned_every_way(Cutout(0.5), shape=(channels, 6, 6))
 
 
 def test_hard_edges_cut_a_square():
@@ -73,9 +94,6 @@ def test_the_gradient_is_minus_what_the_edges_would_take():
     assert slope.item() == pytest.approx(-2 * 12 * 40, rel=1e-2)
 
 
-MASKS = {TimeMask: -1, FrequencyMask: -2}
-
-
 def masked(mask, x, key=0):
     """``x`` after it, and the start and width of each row's stripe as fractions of the axis."""
     with Noise(NoiseKey(key, "test")).active():
@@ -84,12 +102,6 @@ def masked(mask, x, key=0):
         width, place = uniform((len(x), 2), like=x).unbind(1)
     width = width * mask.width.detach().abs()
     return out, place * (1 - width).clamp(min=0), width
-
-
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("shape", [(7, 9), (2, 7, 9)])
-def test_masks_are_learned_every_way(mask, shape):
-    assert_learned_every_way(mask(0.5), shape=shape)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -180,9 +192,6 @@ def test_what_people_read(module, physical, widths, text):
     assert repr(module) == f"{type(module).__name__}({text})"
 
 
-OUTSIDE = ("zeros", "border", "circular")
-
-
 def shifted(x, reach, outside="zeros"):
     """``x`` after it, and each row's delay in places, ``[rows, 1, 1]``."""
     shift = TimeShift(reach, outside).to(x.dtype)
@@ -191,11 +200,6 @@ def shifted(x, reach, outside="zeros"):
     with Noise(NoiseKey(0, "test"), dtype=x.dtype).active():
         drawn = 2 * uniform((len(x), 1, 1), like=x) - 1
     return out, x.shape[-1] * shift.reach.detach() * drawn
-
-
-@pytest.mark.parametrize("outside", OUTSIDE)
-def test_shifts_are_learned_every_way(outside):
-    assert_learned_every_way(TimeShift(0.2, outside), shape=(2, 12))
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)

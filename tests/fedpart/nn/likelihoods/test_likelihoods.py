@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import Batch, Dataset, HyperModule, ParameterSpace, Task, fit, uniform
-from fedpart.nn.likelihoods import Classification, EnsembleClassification, Gaussian
+from fedpart.nn.likelihoods import Classification, EnsembleClassification
 from fedpart.nn.likelihoods.base import average_samples
 from fedpart.nn.likelihoods.ensemble import calibration_error, disagreement, diversity
 from fedpart.training.optimisers import SGDSettings
@@ -62,40 +62,15 @@ def test_the_average_of_one_sample_is_that_sample_and_no_part_of_it():
     found = average_samples(outputs, "logits")
     assert torch.equal(found, outputs[:, 0]) and found.is_contiguous()
     assert found.data_ptr() != outputs.data_ptr()
+    torch.testing.assert_close(
+        average_samples(outputs, "probabilities"), average_samples(outputs, "log_probabilities")
+    )
 
 
 @pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
 def test_average_over_samples(average):
     task, arguments, logits, y = task_and_logits(average)
     torch.testing.assert_close(task.loss(*arguments), by_hand(logits, y, average), rtol=1e-5, atol=1e-6)
-
-
-def test_outputs_are_averaged_in_the_named_way():
-    outputs = torch.randn(B, S, K)
-    torch.testing.assert_close(average_samples(outputs, "logits"), outputs.mean(1))
-    p = outputs.softmax(-1)
-    torch.testing.assert_close(average_samples(outputs, "probabilities").exp(), p.mean(1))
-    torch.testing.assert_close(average_samples(outputs, "log_probabilities"), p.log().mean(1))
-    torch.testing.assert_close(
-        average_samples(outputs[:, :1], "probabilities"), average_samples(outputs[:, :1], "log_probabilities")
-    )
-
-
-@pytest.mark.parametrize("shapes", [((B, 2), (B, 2)), ((B, 1), (B,)), ((B,), (B,)), ((B,), (B, 1))])
-def test_gaussian(shapes):
-    outputs, targets = torch.randn(shapes[0]), torch.randn(shapes[1])
-    normal = torch.distributions.Normal(outputs, 1.0)
-    expected = -normal.log_prob(targets.reshape(outputs.shape)).reshape(B, -1).sum(1)
-    torch.testing.assert_close(Gaussian()(outputs, targets), expected)
-
-
-def test_gaussian_task():
-    task = Task(nn.Linear(3, 1), likelihood="gaussian", samples=2)
-    space = task.parameter_space(1)
-    x, y = torch.randn(B, 3), torch.randn(B)
-    w = space.tensors(space.initial())
-    expected = 0.5 * (y - (x @ w["weight"].T + w["bias"])[:, 0]).square().mean() + 0.5 * math.log(2 * math.pi)
-    torch.testing.assert_close(task.loss(w, task.psi_space.initial(), Batch(x, y), None), expected)
 
 
 def poisson(outputs, targets):

@@ -91,34 +91,6 @@ def test_every_scalar_is_stacked_and_the_last_subnetwork_is_the_network():
     assert all(torch.equal(whole[name], p) for name, p in network.named_parameters())
 
 
-def test_a_copy_of_a_scale_multiplies_in_the_subnetworks_that_have_it():
-    partition = RandomPartition(ParameterSpace(perturbed(), 3), (0.8, 0.1, 0.1))
-    start = partition.initial()
-    for k in (1, 2, 3):
-        own = partition.to_own_order(start)
-        entry = next(one for one in partition.space.entries if one.name == "stage2.0.scale")
-        own[entry.offset + k - 1] *= 1.5
-        changed = partition.to_partition_order(own)
-        for j in (1, 2, 3):
-            before, after = (partition.materialise(w, j)["stage2.0.scale"] for w in (start, changed))
-            torch.testing.assert_close(after, before * (1.5 if j >= k else 1))
-
-
-def test_a_subnetwork_has_no_gradient_of_later_partitions():
-    network = perturbed()
-    partition = RandomPartition(ParameterSpace(network, 3), (0.6, 0.2, 0.2))
-    images = torch.rand(4, 3, 8, 8)
-    for k in (1, 2, 3):
-        w = partition.initial().requires_grad_()
-        outputs = torch.func.functional_call(network, partition.materialise(w, k), (images,))
-        (found,) = torch.autograd.grad(outputs.square().sum(), w)
-        own, later = found[: partition.bounds[k]], found[partition.bounds[k] :]
-        assert not later.any()
-        assert own[partition.slice(k)].any()
-        scalars = partition.to_partition_order(partition.space.stacked().float()).bool()
-        assert (found[scalars] != 0).sum() == k * len(of_scalars(network))
-
-
 def test_first_convolutions_start_as_hes_over_the_root_of_the_number_of_blocks():
     torch.manual_seed(0)
     for depth in (8, 14):

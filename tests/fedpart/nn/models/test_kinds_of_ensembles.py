@@ -7,7 +7,6 @@ from torch import nn
 from fedpart import Dataset, ParameterSpace, Task, fit
 from fedpart.nn.models import MODELS, digits_cnn, wrn
 from fedpart.nn.models.ensembles import Mimo, UniversallySlimmable, batch_ensemble, slimmable
-from fedpart.nn.models.ensembles.batch import RankOne
 from fedpart.randomness.noise import Noise, NoiseKey
 
 SHAPE = (1, 8, 8)
@@ -56,13 +55,6 @@ def numbers(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def ones(module):
-    for layer in module.modules():
-        if isinstance(layer, RankOne):
-            nn.init.ones_(layer.inputs)
-            nn.init.ones_(layer.outputs)
-
-
 @pytest.mark.parametrize("members", [1, 3])
 def test_numbers_of_parameters(members):
     """M (n_in + n_out) of each layer; with norms of their own their scales and biases too, M - 1 times."""
@@ -91,16 +83,6 @@ def test_a_member_multiplies_a_layers_inputs_and_outputs():
     outputs.sum().backward()
     first, second = (member[0].parametrizations.weight for member in found.members)
     assert first.original is second.original and first[0].inputs is not second[0].inputs
-
-
-def test_a_member_without_signs_is_the_plain_network_to_the_bit():
-    torch.manual_seed(0)
-    plain = wrn(depth=10, width=1)
-    torch.manual_seed(0)
-    found = batch_ensemble([wrn(depth=10, width=1)])
-    ones(found)
-    x = torch.rand(2, 3, 8, 8)
-    assert torch.equal(found(x)[:, 0], plain(x))
 
 
 WRN = {"model": "wrn", "depth": 10, "width": 1}
@@ -140,15 +122,6 @@ def test_rows_of_training_have_several_images_by_the_runs_own_draws():
     assert torch.equal(first[:, :1], x) and not torch.equal(first[:, 1:], x)
     assert sorted(first[:, 1:].sum((1, 2, 3)).tolist()) == sorted(x.sum((1, 2, 3)).tolist())
     assert torch.equal(rest, torch.cat([x, x], 1))
-
-
-def test_training_is_a_function_of_the_seed():
-    data, states = Dataset(torch.rand(12, 1, 8, 8), torch.arange(12) % 3), []
-    for _ in range(2):
-        torch.manual_seed(0)
-        task = Task(made("mimo", [WRN | {"times": 2}]), likelihood="ensemble", samples=1)
-        states.append(fit(task, data, method="none", chunks=(1.0,), iterations=2, batch_size=6).state)
-    assert torch.equal(states[0].w, states[1].w)
 
 
 def test_a_single_member_is_partitioned():

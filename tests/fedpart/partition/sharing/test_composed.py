@@ -106,23 +106,6 @@ def test_gradients_of_templates_are_sums_over_their_uses_in_closed_form(coupled)
         torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
-def test_scaled_coefficients_scale_the_gradient_of_templates_alone():
-    (composed,) = compose("bank", [equal_layers()], clusters=[["*"]], budget=2 * 144)
-    upstream = torch.randn(3, 4, 4, 3, 3, dtype=DOUBLE)
-
-    def gradients(scale):
-        composed.zero_grad()
-        with torch.no_grad():
-            for one in composed.own.values():
-                one.alpha.mul_(scale)
-        (torch.stack([*composed.weights().values()]) * upstream).sum().backward()
-        return composed.shared["#1:0"].values.grad.clone(), [a.alpha.grad for a in composed.own.values()]
-
-    (before, alphas), (after, same) = gradients(1.0), gradients(4.0)
-    torch.testing.assert_close(after, 4 * before, rtol=1e-12, atol=0)
-    assert all(torch.equal(a, b) for a, b in zip(alphas, same, strict=True))
-
-
 def test_a_narrower_weight_is_the_leading_corner_of_a_wider_one_where_coefficients_are_coupled():
     networks = compose("bank", [sized(w) for w in (1, 0.75, 0.5)], budget=800, coupled=True)
     wide = networks[0].weights()
