@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from fedpart.registry import admit, foreign, home, installed, trusting, vouch
 from fedpart.training.files import parsed, remembered, replace
@@ -35,6 +36,27 @@ def write_config(folder: Path, config: Config, name: str | None, own: bool) -> N
             replace(record, lambda file: file.write(content))
 
 
+_GONE: dict[str, dict[str, Any]] = {  # keys of runs of before, with the values that are constants now
+    "server": {"betas": [0.9, 0.999]},
+    "server_psi": {"betas": [0.9, 0.999], "hypergradient": 0.0, "momentum": 0.0, "name": "adam"},
+    "search": {"epsilon": None, "reduction": 3},
+    "select": {"laplace_every": 150},
+}
+
+
+def _leave_out_gone(data: dict[str, Any], file: Path) -> None:
+    """Leave out keys that there are no more, in place.
+
+    Raises:
+        ConfigError: one has another value than what is computed now.
+    """
+    for section, gone in _GONE.items():
+        held = data.get(section)
+        for key, value in gone.items() if isinstance(held, dict) else ():
+            if held.pop(key, value) != value:
+                raise ConfigError(f"{file}: {section}.{key} was another than {value}, which alone is left.")
+
+
 def saved_config(path: str | Path) -> Config:
     """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`."""
     file = Path(path) / CONFIG
@@ -44,6 +66,7 @@ def saved_config(path: str | Path) -> Config:
             f"federate() has left is continued by its resume=True."
         )
     data = read_yaml(file)
+    _leave_out_gone(data, file)
     kind = kind_of(data)
     with trusting(None):
         try:

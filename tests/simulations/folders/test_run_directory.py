@@ -19,7 +19,9 @@ from tiny import same_run, tiny, tiny_file
 from fedpart.federated.cohorts import upload_numbers
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError
+from simulations.config.yaml_files import as_yaml
 from simulations.errors import RunError
+from simulations.folders.contents import CONFIG, named, run_name
 from simulations.folders.data_files import git_commit
 from simulations.folders.run_directory import (
     CHECKPOINT,
@@ -239,6 +241,25 @@ def test_more_rounds_continue_a_finished_run(undisturbed: Path, tmp_path: Path) 
     run_experiment(resumed_config(tmp_path, None, ["rounds=5"]), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)  # round 3's evaluation was out of turn, and is gone
     assert saved_config(tmp_path).rounds == 5
+
+
+def with_keys(folder: Path, **keys: Any) -> None:
+    """Write a run's configuration as it was written when there were more keys of the server."""
+    data = yaml.safe_load((folder / CONFIG).read_text())
+    data["server"] |= keys
+    (folder / CONFIG).write_bytes(named(as_yaml(data, 110, None), run_name(folder)).encode())
+
+
+def test_runs_from_when_there_were_more_keys_go_on(undisturbed: Path, tmp_path: Path) -> None:
+    run_experiment(tiny(rounds=3), tmp_path)
+    with_keys(tmp_path, betas=[0.9, 0.99])
+    with pytest.raises(
+        ConfigError, match=r"server.betas was another than \[0.9, 0.999\], which alone is left"
+    ):
+        saved_config(tmp_path)
+    with_keys(tmp_path, betas=[0.9, 0.999])
+    run_experiment(resumed_config(tmp_path, None, ["rounds=5"]), tmp_path, resume=True)
+    same_run(undisturbed, tmp_path)
 
 
 def test_a_finished_run_is_left_alone(undisturbed: Path) -> None:

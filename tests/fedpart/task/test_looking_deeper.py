@@ -1,0 +1,302 @@
+"""States, caches, writes and weights in places where few would look for them."""
+
+import collections
+import contextlib
+import ctypes
+import functools
+import queue
+import weakref
+
+import numpy as np
+import pytest
+import refusals
+import test_looking as looking
+import torch
+from test_looking import Net, ours, plain
+from test_looking_backward import CHANGES, DRAWS, REFUSED, Counted
+from torch import nn
+
+QUEUE, NUMBER, OBJECTS = queue.Queue(), ctypes.c_int(0), np.array([0, None], dtype=object)
+QUEUE.put(0)
+applied = Counted.apply
+
+
+class Large(Net):
+    """A network of more than a thousand layers."""
+
+    def __init__(self, forward, **kept):
+        super().__init__(forward, **kept)
+        self.many = nn.ModuleList(nn.Identity() for _ in range(1100))
+
+
+def counts(net, x):
+    net.n += 1
+    return net.b(x) / net.n
+
+
+def hidden(net, x):
+    out = net.b(x) if net.h is None else net.b(x) + 0.1 * net.h
+    net.h = out.detach()
+    return out
+
+
+class Transposed(Net):
+    def __init__(self):
+        super().__init__(None)
+
+    @functools.cached_property
+    def transposed(self):
+        return self.a.weight.t()
+
+    def forward(self, x):
+        return self.b(x @ self.transposed)
+
+
+def made_once(make):
+    """A forward that makes something of its weights in the first pass."""
+
+    def forward(net, x):
+        if net.c is None:
+            net.c = make(net)
+        return net.b(x) * torch.as_tensor(net.c).mean()
+
+    return forward
+
+
+def held_once(net, x):
+    if "w" not in net.c:
+        net.c["w"] = net.a.weight
+    return net.b(x @ net.c["w"])
+
+
+def near_the_start(net, x):
+    if net.c is None:
+        net.c = [weight.detach().clone() for weight in net.parameters()]
+    pairs = zip(net.parameters(), net.c, strict=True)
+    return net.b(x) + sum((weight - start).square().sum() for weight, start in pairs)
+
+
+@functools.lru_cache
+def norm_of(layer):
+    return layer.weight.detach().norm()
+
+
+@functools.lru_cache
+def mask(size):
+    return torch.arange(float(size))
+
+
+class Buffered(Net):
+    def __init__(self, forward, **kept):
+        super().__init__(forward, **kept)
+        self.register_buffer("buffer", torch.ones(3))
+
+
+def adds(name):
+    def forward(net, x):
+        torch._foreach_add_([getattr(net, name)], [torch.ones(3)])
+        return net.b(x) * getattr(net, name)
+
+    return forward
+
+
+def reaching(kind):
+    """A network whose forward reaches the caller's weights, without a gradient."""
+    net = Net(lambda s, x: s.a(s.get(x)[:, :1].expand(-1, 6)) @ s.w)
+    layer, alias = net.b, net.w.detach()
+    net.get = {
+        "layer": lambda x: layer(x).detach(),
+        "alias": lambda x: x @ alias,
+        "number": lambda x: x[:, :3] * net.b.weight.norm().item(),
+        "reference": (lambda found: lambda x: found()(x).detach())(weakref.ref(layer)),
+    }[kind]
+    return net
+
+
+def hooks_once(net, x):
+    if not net.done:
+        net.done = True
+        net.b.weight.register_hook(lambda gradient: gradient * 0.1)
+    return net.b(x)
+
+
+def hooks_always(net, x):
+    if net.b.weight.requires_grad:
+        net.b.weight.register_hook(lambda gradient: gradient * 0.1)
+    return net.b(x)
+
+
+def goes_backward(net, x):
+    if net.b.weight.requires_grad:
+        net.b(x).square().mean().backward()
+    return net.b(x)
+
+
+def late(act, kind=Net, **kept):
+    """A network that acts when its weights have moved."""
+
+    def forward(net, x):
+        y = net.b(x)
+        if abs(net.b.weight.detach().norm() - net.start) > 0.02:
+            return act(net, x, y)
+        return y
+
+    net = kind(forward, **kept)
+    net.start = float(net.b.weight.detach().norm())
+    return net
+
+
+def changes_a_buffer(net, x, y):
+    net.buffer.add_(1)
+    return y * net.buffer
+
+
+def keeps_once(net, x, y):
+    if net.c is None:
+        net.c = x.std()
+    return y / net.c
+
+
+def hooks(net, x, y):
+    if y.requires_grad:
+        y.register_hook(lambda gradient: gradient * torch.rand(()))
+    return y
+
+
+def doubled(number, y):
+    return y * (2.0 if number > 40 else 1.0)
+
+
+def in_a_set(net, x):
+    number = net.q.pop() + 1
+    net.q.add(number)
+    return doubled(number, net.b(x))
+
+
+def in_many(net, x):
+    net.q[1][0] += 1
+    return doubled(net.q[1][0], net.b(x))
+
+
+def in_a_queue(net, x):
+    number = QUEUE.get() + 1
+    QUEUE.put(number)
+    return doubled(number, net.b(x))
+
+
+def in_a_number_of_c(net, x):
+    NUMBER.value += 1
+    return doubled(NUMBER.value, net.b(x))
+
+
+def in_objects(net, x):
+    OBJECTS[0] += 1
+    return doubled(OBJECTS[0], net.b(x))
+
+
+@torch.library.custom_op("fedpart_tests::noisy", mutates_args=())
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+noisy.register_autograd(lambda ctx, gradient: gradient + 0.1 * torch.randn_like(gradient))
+
+
+def unpacks_noise(net, x):
+    pack, unpack = (lambda tensor: tensor), (lambda tensor: tensor * torch.rand(()))
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        return net.b(torch.tanh(net.a(x)))
+
+
+ANOTHER = "forward\\(\\) reaches the weight '.*' by another way than as a parameter"
+HOOK = "puts a hook on the weight 'b.weight', which is lost after the pass"
+
+
+def test_what_few_would_look_for(monkeypatch):
+    monkeypatch.setattr(looking, "ROUNDS", 9)
+    rows = [
+        (Large(counts, n=0), f"'n' .* {CHANGES}"),
+        (Large(hidden, h=None), f"'h' .* {CHANGES}"),
+        (
+            Large(lambda s, x: s.b(x) * s.r.random(), r=lambda _: np.random.default_rng(0)),
+            "'r' .* draws from",
+        ),
+        (Transposed(), f"'transposed' .* {CHANGES}"),
+        (Net(made_once(lambda s: s.a.weight * 2), c=None), f"'c' .* {CHANGES}"),
+        (Net(made_once(lambda s: s.a.weight.abs().max().item()), c=None), f"'c' .* {CHANGES}"),
+        (Net(held_once, c=lambda _: {}), f"'c' .* {CHANGES}"),
+        (Net(near_the_start, c=None), f"'c' .* {CHANGES}"),
+        (
+            Net(lambda s, x: s.b(x) / norm_of(s.a)),
+            r"depends on weights or inputs in the cache of norm_of\(\)",
+        ),
+        (Buffered(adds("buffer")), "forward\\(\\) changes 'buffer'"),
+        (Net(adds("t"), t=torch.ones(3)), "returns other numbers"),
+        *((reaching(kind), ANOTHER) for kind in ("layer", "alias", "number", "reference")),
+        (Net(hooks_once, done=False), HOOK),
+        (Net(hooks_always), HOOK),
+        (Net(goes_backward), "calls backward\\(\\), whose gradients would be lost; return"),
+        (late(changes_a_buffer, Buffered), "forward\\(\\) changes 'buffer'"),
+        (late(keeps_once, c=None), f"'c' .* {CHANGES}"),
+        (late(hooks), DRAWS),
+        (Net(in_a_set, q=lambda _: {0}), f"'q' .* {CHANGES}"),
+        (Net(in_many, q=lambda _: [[0] for _ in range(2000)]), f"'q' .* {CHANGES}"),
+        (Net(in_a_queue), f"'QUEUE' .* {CHANGES}"),
+        (Net(in_a_number_of_c), f"'NUMBER' .* {CHANGES}"),
+        (Net(in_objects), f"'OBJECTS' .* {CHANGES}"),
+        (Net(lambda s, x: s.b(applied(s.a(x)))), f"'n' .* {CHANGES}"),
+        (Net(lambda s, x: s.b(noisy(s.a(x)))), DRAWS),
+        (Net(unpacks_noise), DRAWS),
+    ]
+    refusals.check((f"{i}", lambda net=net: ours(net), REFUSED, says) for i, (net, says) in enumerate(rows))
+
+
+class Ordered(collections.OrderedDict):
+    """A dict that is made of other arguments than a dict is."""
+
+    def __init__(self, scale, _):
+        super().__init__(scale=scale)
+
+    def __deepcopy__(self, _):
+        return self
+
+
+@contextlib.contextmanager
+def timed():
+    yield
+
+
+class Timed(Net):
+    def __init__(self):
+        super().__init__(None)
+
+    @timed()
+    def forward(self, x):
+        return self.b(x)
+
+
+def doubles_its_inputs(net, x):
+    torch._foreach_mul_([x], 2.0)
+    return net.b(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Net(lambda s, x: s.b(x * mask(x.shape[1]))),
+        lambda: Net(doubles_its_inputs),
+        lambda: Net(lambda s, x: s.b(x) * s.o["scale"], o=Ordered(2.0, 0)),
+        Timed,
+    ],
+)
+def test_what_is_right_is_computed_as_in_pytorch(make):
+    trained = ours(make())
+    for name, value in plain(make()).items():
+        torch.testing.assert_close(trained[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+
+
+def test_a_condition_that_mixes_rows_later_ends_a_fused_run(monkeypatch):
+    monkeypatch.setattr(looking, "ROUNDS", 9)
+    net = late(lambda s, x, y: s.b(x - x.mean(0)))
+    says = "depends on the other examples of its batch"
+    refusals.check([("late", lambda: ours(net, "fused"), REFUSED, says)])
