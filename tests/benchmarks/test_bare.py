@@ -11,7 +11,7 @@ from inprocess_grid import InProcessGrid
 from problems import augmentation, chain_net, settings, shards
 
 import fedpart.nn.models
-from benchmarks.checks.memory import MODULE, judged
+from benchmarks.costs.memory import MODULE, judged
 from benchmarks.rounds import bare
 from benchmarks.rounds.bare import LocalWork
 from benchmarks.rounds.networks import Model, resnet9

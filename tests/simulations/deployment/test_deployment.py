@@ -12,12 +12,12 @@ import torch
 from command_line import fedpart
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
+from killed import EXPERIMENT, kill, survived
 from places import ROOT
 from safetensors.torch import load_file
 from sizes import TWO
 
 import simulations.running.server_app
-from benchmarks.checks.crash_deployed import EXPERIMENT, kill, survived
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.deployment.control import Control
 from simulations.deployment.keys import CA, TOKEN, make_keys

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from command_line import fedpart
 from fake_runs import small_config, write_run
+from killed import EXPERIMENT
 from tiny import unnamed
 
-from benchmarks.checks.crash_deployed import EXPERIMENT
 from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.cli import federations as commands
 from simulations.config.load import ExperimentConfig

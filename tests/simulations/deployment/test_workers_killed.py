@@ -10,11 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from abuse import ABUSES
+from hostile_node import Hostile
+from killed import EXPERIMENT, kill
 from places import ROOT
 
-from benchmarks.checks.abuse import ABUSES
-from benchmarks.checks.crash_deployed import EXPERIMENT, CheckedDeployment, kill
-from benchmarks.checks.hostile_node import Hostile
+from benchmarks.costs.memory import CheckedDeployment
 from fedpart.flower.workarounds.executor import children
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import CA, CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN, make_keys

@@ -32,12 +32,12 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 from flwr.supernode.servicer.runtime import runtime_handlers
+from hostile_node import broad
 from one_message import REQUEST, OneMessage, clientapp, receive_until_the_run_ends
 from private_names import PUBLIC
 from superlink_state import SuperLink
 from uvicorn.server import ServerState
 
-from benchmarks.checks.hostile_node import broad
 from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.flower.workarounds.door import SERVER
 from fedpart.flower.workarounds.objects import RECORD_BYTES, RUN_ID, claim_identity

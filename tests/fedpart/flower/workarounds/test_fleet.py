@@ -10,9 +10,9 @@ from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.superlink.routers.fleet.router import fleet_push_messages
 from flwr.superlink.servicer.fleet import fleet_handlers
+from hostile_node import broad, deep
 from superlink_state import SuperLink
 
-from benchmarks.checks.hostile_node import broad, deep
 from fedpart.flower.workarounds.fleet import DEPTH, MOST, PUSHES, Pushes, guard_pushes
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE, claim_identity
 

@@ -1,8 +1,8 @@
 """What memory a run takes: a large cohort beside a small one, and a long run, which must not grow.
 
-python -m benchmarks.checks.memory cohorts --engines local,workers,ray
-python -m benchmarks.checks.memory soak --engines local,ray --rounds 1000
-python -m benchmarks.checks.memory soak --engines deployed --rounds 60 --every 4 --warmup 20
+python -m benchmarks.costs.memory cohorts --engines local,workers,ray
+python -m benchmarks.costs.memory soak --engines local,ray --rounds 1000
+python -m benchmarks.costs.memory soak --engines deployed --rounds 60 --every 4 --warmup 20
 """
 
 import gc
@@ -11,7 +11,7 @@ import os
 import statistics
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,19 @@ import psutil
 import torch
 import typer
 
-from benchmarks.checks.crash_deployed import CheckedDeployment
 from benchmarks.memory import PeakMemory, occupied
 from benchmarks.script import child, tell, tell_versions
 from fedpart.engines import LocalEngine
+from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.building.experiment import build
 from simulations.config.load import ExperimentConfig
-from simulations.folders.run_directory import read_metrics
+from simulations.deployment.up import Deployment, watch
+from simulations.flower.config import deployed_run_config
+from simulations.folders.run_directory import CONFIG, read_metrics
 from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
 
-MODULE = "benchmarks.checks.memory"
+MODULE = "benchmarks.costs.memory"
 QUIET = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}  # the allocator gives back what is freed
 CLIENTS, UPDATES, SAMPLE_SECONDS = 200, 400, 0.05
 LEAK = 0.01  # of a process's memory, per hundred rounds
@@ -72,6 +74,28 @@ DIGITS: dict[str, Any] = {
 }
 
 app = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
+
+
+class CheckedDeployment(Deployment):
+    """A federation for runs of an experiment."""
+
+    def __init__(self, config: ExperimentConfig, folder: Path) -> None:
+        super().__init__(config.clients, folder / "private", folder / "logs")
+        self.config = config
+
+    def run(
+        self, out: Path, meanwhile: Callable[[threading.Event], None] = lambda over: None
+    ) -> SubmittedRun:
+        """A run until it has ended, however that is; ``meanwhile`` is told when it is over."""
+        over = threading.Event()
+        thread = threading.Thread(target=meanwhile, args=(over,))
+        thread.start()
+        try:
+            id = self.control.start(deployed_run_config(self.config, out, (out / CONFIG).exists()))
+            return watch(self, id, lambda text: None)
+        finally:
+            over.set()
+            thread.join()
 
 
 @app.command(hidden=True)

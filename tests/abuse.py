@@ -1,33 +1,17 @@
-"""Abuses a SuperLink with the key of a registered node, and says what it was answered.
-
-In docker-compose.yml's federation, with client 3 in the hostile part, beside a run of the others:
-
-    docker compose stop supernode-3 clientapp-3
-    docker run --rm --network fedpart_fleet -v fedpart_supernode-3-keys:/keys:ro \
-        -v $PWD:/checkout:ro -w /checkout -e PYTHONPATH=/checkout fedpart \
-        python benchmarks/checks/abuse.py superlink:8000 --keys /keys --minutes 20
-"""
+"""What a registered node may do to a SuperLink: abuses, by name."""
 
 import os
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Annotated
 
 import httpx
-import typer
 from flwr.app import ConfigRecord
+from hostile_node import TOP, Hostile, ObjectTree, broad, deep
 
-from benchmarks.checks.hostile_node import TOP, Hostile, ObjectTree, broad, deep
-from benchmarks.script import tell
 from fedpart.flower.workarounds.protocol import message
-from simulations.deployment.keys import CA
-
-PAUSE = 15.0  # seconds, in which what a node may ask has come back, however much it was refused
 
 
 def _answers_to_nothing(node: Hostile) -> None:
@@ -158,28 +142,3 @@ ABUSES: dict[str, Callable[[Hostile], None]] = {
     "unknown_type": lambda node: node.push(message_type="unknown"),
     "without_a_length": lambda node: node.post("fleet/push-messages", (bytes(2**20) for _ in range(64))),
 }
-
-
-def main(address: str, keys: Annotated[Path, typer.Option()], minutes: float = 20.0) -> None:
-    """Abuse the SuperLink at HOST:PORT with the node's keys in a folder."""
-    node = Hostile(ABUSES, address, keys / CA, keys, PAUSE)
-    timer = threading.Timer(60 * minutes, node.over.set)
-    timer.start()
-    node.start()
-    node.join()
-    timer.cancel()
-    answered: dict[str, dict[str, int]] = {kind: {} for kind in ABUSES}
-    for (kind, status), count in sorted(node.answers.items()):
-        answered[kind][str(status)] = count
-    for kind, answers in answered.items():
-        tell(abuse=kind, answers=answers)
-    faults = sum(count for (_, status), count in node.answers.items() if status >= 500)
-    alone = sum(answers.keys() == {"429"} for answers in answered.values())
-    failed = None if node.failed is None else repr(node.failed)
-    met = {"met_429_alone": alone, "answers": node.answers.total(), "server_faults": faults}
-    tell(kinds=len(answered), **met, failed=failed)
-    raise SystemExit(int(faults > 0 or node.failed is not None or not all(answered.values())))
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,1 +1,0 @@
-"""Checks: crashes, soaks and memory, for hours at a time."""
