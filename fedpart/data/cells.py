@@ -147,15 +147,22 @@ def check_float32(numbers: Floats, what: str, way_out: str) -> None:
         raise ValueError(
             f"{what} holds {numbers[~np.isfinite(rounded)][0]:g}, too large for float32; {way_out}."
         )
-    values = np.unique(numbers)
-    gaps = np.diff(values)
-    apart = 8 * np.spacing(np.abs(values[1:]))
-    if (values % 1).any():
-        apart = np.maximum(apart, 1e-4 * np.subtract(*np.percentile(values, (75, 25))))
-    met = np.flatnonzero((np.diff(_float32(values)) == 0) & (gaps > apart))
-    if len(met):
-        pair = " and ".join(f"{values[at]!s}" for at in (met[0], met[0] + 1))
+    if (pair := merged(numbers, rounded, all_apart=not (numbers % 1).any())) is not None:
         raise ValueError(f"{what} has values that are one in float32, such as {pair}; {way_out}.")
+
+
+def merged(numbers: Floats, rounded: Floats, all_apart: bool = False) -> str | None:
+    """Two of ``numbers [n]`` that became one in ``rounded [n]``; None if there are none.
+
+    Unless all must stay apart, those may meet that lie closer together than 1e-4 of what the middle half of
+    the values spans.
+    """
+    values, places = np.unique(numbers, return_index=True)
+    apart = 8 * np.spacing(np.abs(values[1:]))
+    if not all_apart:
+        apart = np.maximum(apart, 1e-4 * np.subtract(*np.percentile(values, (75, 25))))
+    met = np.flatnonzero((np.diff(rounded[places]) == 0) & (np.diff(values) > apart))
+    return f"{values[met[0]]!s} and {values[met[0] + 1]!s}" if len(met) else None
 
 
 def one_in_float64(column: Sequence[Any], numbers: Floats) -> str | None:

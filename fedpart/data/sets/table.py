@@ -168,4 +168,4 @@ def load_table(
     parts = {name: part(columns, str(files[name])) for name, columns in tables.items()}
     shares = {"test": test, "validation": validation}
     splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
-    return standardised(splits) if standardise else splits
+    return standardised(splits, inputs) if standardise else splits
