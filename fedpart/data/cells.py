@@ -16,12 +16,12 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.trees import leaves
 
-# What R, pandas, spreadsheets and databases write for a value that is not there.
+# What R, pandas, spreadsheets and databases write for a value that is not there, without case.
 _MISSING = frozenset(
     (
-        *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-nan", "-NaN", "NaT", "NULL", "null"),
-        *("(null)", "None", "?", ".", r"\N"),
-        *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),
+        *("na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "nat", "null", "(null)", "none"),
+        *("nil", "-1.#ind", "1.#ind", "-1.#qnan", "1.#qnan", "?", ".", r"\n"),
+        *("#div/0!", "#name?", "#null!", "#num!", "#ref!", "#value!"),
     )
 )
 _WHOLE = re.compile(r"(-?\d+)\.0+")
@@ -72,7 +72,7 @@ def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
                 f"Row {row} of {file}: the column {name!r} is empty; fill it in, or remove the row."
             )
         text = _text(value)
-        if text in _MISSING:
+        if text.casefold() in _MISSING:
             raise ValueError(
                 f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell; fill "
                 f"it in, remove the row, or spell the name out if it is one."

@@ -4,12 +4,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import check_list
 from fedpart.data.cells import (
     OTHER_UNIT,
     Floats,
@@ -29,7 +31,10 @@ from fedpart.registry import nearest
 Columns = Mapping[str, Sequence[Any]]
 """Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
 
-_UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__")
+_UNNAMED = re.compile(  # by pandas, R (make.names, readr), polars and pyarrow
+    r"\s*|unnamed[ :._]*\d+(\.\d+)*(_level_\d+)?|\.\.\.\d+|_duplicated_\d+|__index_level_\d+__",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,10 @@ class Roles:
                 f"data_options.ignore is a list of columns, got the text {self.ignore!r}; write "
                 f"ignore: [{in_yaml(self.ignore)}]."
             )
+        check_list("data_options.ignore", self.ignore or (), "columns", "[id, date]")
+        for name, value in (("target", self.target), ("client", self.client)):
+            if not isinstance(value, (str, bool, int, float, NoneType)):
+                raise ValueError(f"data_options.{name} is the name of a column, got {value!r}; write one.")
         for name, value in (
             ("target", plain(str(self.target))),
             ("client", None if self.client is None else plain(str(self.client))),

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import check_list, check_whole
 from fedpart.data.cells import OTHER_UNIT, Floats, check_positions
 from fedpart.data.columns import Part, splits_of
 from fedpart.data.dataset import Dataset, Splits
@@ -130,6 +131,9 @@ def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> Floats:
         ) from error
     if shape is None:
         return numbers
+    check_list("data_options.shape", shape, "lengths", "[1, 28, 28]")
+    for length in shape:
+        check_whole("A length in data_options.shape", length, 1)
     if math.prod(shape) * len(numbers) != numbers.size:
         raise ValueError(
             f"{where}: an example has {numbers.size // len(numbers)} numbers, which do not fill the shape "
