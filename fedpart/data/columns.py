@@ -56,9 +56,9 @@ class Roles:
                 f"ignore: [{in_yaml(self.ignore)}]."
             )
         check_list("data_options.ignore", self.ignore or (), "columns", "[id, date]")
-        for name, value in (("target", self.target), ("client", self.client)):
-            if not isinstance(value, (str, bool, int, float, NoneType)):
-                raise ValueError(f"data_options.{name} is the name of a column, got {value!r}; write one.")
+        for name, column in (("target", self.target), ("client", self.client)):
+            if not isinstance(column, (str, bool, int, float, NoneType)):
+                raise ValueError(f"data_options.{name} is the name of a column, got {column!r}; write one.")
         for name, value in (
             ("target", plain(str(self.target))),
             ("client", None if self.client is None else plain(str(self.client))),

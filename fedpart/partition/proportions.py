@@ -15,7 +15,7 @@ def check_proportions(proportions: Collection[float], what: str = "chunk proport
     if not is_list(proportions):
         raise ValueError(f"The {what} are one number per chunk, (0.8, 0.1, 0.1) say, got {proportions!r}.")
     try:
-        u = tuple(float(p) for p in proportions if not isinstance(p, (bool, str)))
+        u = tuple(float(p) for p in proportions if not isinstance(p, bool))
     except (TypeError, ValueError):
         u = ()
     if len(u) < len(proportions):

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import check_options
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.nn.layers.copying import copied
 from fedpart.nn.likelihoods import FromModel, Likelihood
@@ -78,8 +79,7 @@ class Task:
         sizes: Callable[..., nn.Module] | None = None,
     ) -> None:
         self._given = {name: given for name, given in locals().items() if name not in ("self", "module")}
-        if samples < 1:
-            raise ValueError(f"The number of augmentation samples must be at least 1, got {samples}.")
+        check_options(**self._given)
         self.dtype = dtype_of(precision)
         self.likelihood_name, ends = resolve_likelihood(copied(likelihood), average, {})
         self.samples, self.average, self.share_dropout_mask = samples, average, share_dropout_mask

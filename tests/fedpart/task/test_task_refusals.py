@@ -45,7 +45,7 @@ def test_options_and_psi():
             ({"likelihood": "clasification"}, unknown),
             ({"average": "logit"}, "Unknown average over samples 'logit': did you mean 'logits'"),
             ({"precision": "fp16"}, "Unknown precision 'fp16': choose fp32, fp64 or bf16"),
-            ({"samples": 0}, "samples must be at least 1, got 0"),
+            ({"samples": 0}, "samples is a number of augmentation samples, at least 1, got 0"),
             (gaussian, "no probabilities; use average='logits'"),
             ({"hyperparameters": ["wieght"]}, "the hyperparameter 'wieght': did you mean 'weight'"),
             ({"hyperparameters": ["*"]}, "no trainable parameters"),
