@@ -1,9 +1,13 @@
-"""Whole numbers and lists that people hand over, refused in one sentence where they are something else."""
+"""Numbers, lists and options that people hand over, refused in one sentence where they are something else."""
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, TypeGuard
+
+
+class NetworkError(ValueError):
+    """What a network, its hooks or a loss does cannot be trained, whatever the data are."""
 
 
 def check_whole(name: str, value: Any, least: int, what: str = "a whole number") -> None:

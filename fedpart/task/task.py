@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import check_options
+from fedpart.checks import NetworkError, check_options
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.nn.layers.copying import copied
 from fedpart.nn.likelihoods import FromModel, Likelihood
@@ -190,7 +190,7 @@ class Task:
             dropout: False switches the network's stochastic layers off (inference); transforms still sample.
 
         Raises:
-            TypeError, ValueError: see :meth:`.Model.averaged`.
+            NetworkError: see :meth:`.Model.averaged`.
         """
         returned = self._run(w, psi, (inputs, None), noise, dropout)
         with self.likelihood_at(psi):
@@ -218,7 +218,7 @@ class Task:
         if batch.weights is None:
             return nll.mean()
         if not nll.ndim:
-            raise ValueError(
+            raise NetworkError(
                 "The network returns one loss for the whole batch, which cannot be padded; return one for "
                 "each row, or use execution: loop."
             )

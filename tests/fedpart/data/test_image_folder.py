@@ -247,10 +247,9 @@ def test_a_file_with_several_pictures(divided, tmp_path):
                 assert call().shape == (7, 3, 16, 16)
             else:
                 rows += [(kind, call, says.format(kind))]
-    zipped(tmp_path / "gif3", tmp_path / "many.zip")
-    rows.append(
-        ("zip", lambda: load_image_folder(str(tmp_path / "many.zip")).train.inputs, "several pictures")
-    )
+    packed = str(zipped(tmp_path / "gif3", tmp_path / "many.zip"))
+    whole = partial(load_image_folder, packed, validation=0, test=0)
+    rows.append(("zip", lambda: whole().train.inputs, "several pictures"))
     refusals.check(rows)
     several(tmp_path / "png1" / "red" / "camera.jpg", 2, format="MPO")
     image(COLOURS["red"], 16, 16).save(tmp_path / "png1" / "red" / "old.jfif", "jpeg")
@@ -285,8 +284,7 @@ def test_images_that_are_not_read_and_parts_of_two_names(divided, tmp_path):
     leaf = tmp_path / "leaf"
     for part in ("train", "test", "testing"):
         (leaf / part).mkdir(parents=True)
-        (leaf / part / "a.json").write_text(
-            '{"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [0, 1]}}}'
-        )
+        content = {"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [0, 1]}}}
+        (leaf / part / "a.json").write_text(json.dumps(content))
     rows.append(("LEAF", partial(load_splits, "leaf", str(leaf)), "has test and testing for one part, test"))
     refusals.check(rows)
