@@ -109,7 +109,7 @@ class Settings:
             bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
             within = [f"{word} {bound}" for _, word, bound in bounds]
             number, kind = _NUMBERS.get(kinds[0], (object, "")) if len(kinds) == 1 else (object, "")
-            whole = [one for one in kinds if one in _NUMBERS and isinstance(value, _NUMBERS[one][0])]
+            whole = [each for each in kinds if each in _NUMBERS and isinstance(value, _NUMBERS[each][0])]
             if whole and type(value) not in (bool, *_NUMBERS):
                 value = whole[0](value)  # NumPy's
                 object.__setattr__(self, field.name, value)
@@ -165,7 +165,7 @@ def _plain(kind: Any) -> Any:
 
 def _is_word(value: Any, hint: Any) -> bool:
     """Whether a value is one of a ``Literal``, or None where that may be."""
-    words = [word for one in (hint, *get_args(hint)) for word in get_args(one)]
+    words = [word for each in (hint, *get_args(hint)) for word in get_args(each)]
     return value in words if isinstance(value, str) else value is None and type(None) in get_args(hint)
 
 
