@@ -8,6 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 from torch import Tensor, nn
 
+from fedpart.checks import check_options, check_whole
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.engines.paced import local_engine
@@ -78,8 +79,8 @@ def federate(
         ("evaluate_every", evaluate_every, 1),
         ("checkpoint_every", checkpoint_every, 1),
     ):
-        if not isinstance(count, int | np.integer) or count < least:
-            raise ValueError(f"{name} is a number of rounds, at least {least}, got {count!r}.")
+        check_whole(name, count, least, "a number of rounds")
+    check_options(progress=progress, resume=resume, checkpoint=checkpoint, on_round=on_round)
     task, data = as_task(task), _clients(shards)
     beside = inspect.signature(federate).parameters
     check_names(settings, FederationSettings, without="clients", beside=beside)  # these are the shards

@@ -153,6 +153,8 @@ class Registry(Mapping[str, T], Generic[T]):
         Raises:
             ValueError: the name is unknown, or the import fails; the message says which and what is near.
         """
+        if not isinstance(name, str):
+            raise ValueError(f"The {self.kind} is a name, got {name!r}: {nearest('', self._items)}")
         if name in self._items:
             return self._items[name]
         if ":" not in name:

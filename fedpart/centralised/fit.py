@@ -9,6 +9,7 @@ from torch import nn
 
 from fedpart.centralised.settings import TrainingError, TrainingOptions, TrainingReport, TrainingSettings
 from fedpart.centralised.training import Training
+from fedpart.checks import check_options, check_whole
 from fedpart.data.given import Examples
 from fedpart.data.splitting.parts import given_chunks
 from fedpart.loggers import logged
@@ -61,8 +62,8 @@ def fit(
         ImportError: the library of a logger is not installed.
         TrainingError: the loss is not finite, or the method has diverged.
     """
-    if evaluate_every < 1:
-        raise ValueError(f"evaluate_every is a number of iterations, at least 1, got {evaluate_every}.")
+    check_whole("evaluate_every", evaluate_every, 1, "a number of iterations")
+    check_options(progress=progress, resume=resume, checkpoint=checkpoint, on_report=on_report)
     check_names(settings, TrainingSettings, beside=inspect.signature(fit).parameters)
     chunks = given_chunks(dataset)
     if chunks is not None:

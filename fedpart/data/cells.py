@@ -16,12 +16,12 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.trees import leaves
 
-# What R, pandas, spreadsheets and databases write for a value that is not there.
+# What R, pandas, spreadsheets and databases write for a value that is not there, without case.
 _MISSING = frozenset(
     (
-        *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-nan", "-NaN", "NaT", "NULL", "null"),
-        *("(null)", "None", "?", ".", r"\N"),
-        *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),
+        *("na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "nat", "null", "(null)", "none"),
+        *("nil", "-1.#ind", "1.#ind", "-1.#qnan", "1.#qnan", "?", ".", r"\n"),
+        *("#div/0!", "#name?", "#null!", "#num!", "#ref!", "#value!"),
     )
 )
 _WHOLE = re.compile(r"(-?\d+)\.0+")
@@ -72,7 +72,7 @@ def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
                 f"Row {row} of {file}: the column {name!r} is empty; fill it in, or remove the row."
             )
         text = _text(value)
-        if text in _MISSING:
+        if text.casefold() in _MISSING:
             raise ValueError(
                 f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell; fill "
                 f"it in, remove the row, or spell the name out if it is one."
@@ -147,15 +147,22 @@ def check_float32(numbers: Floats, what: str, way_out: str) -> None:
         raise ValueError(
             f"{what} holds {numbers[~np.isfinite(rounded)][0]:g}, too large for float32; {way_out}."
         )
-    values = np.unique(numbers)
-    gaps = np.diff(values)
-    apart = 8 * np.spacing(np.abs(values[1:]))
-    if (values % 1).any():
-        apart = np.maximum(apart, 1e-4 * np.subtract(*np.percentile(values, (75, 25))))
-    met = np.flatnonzero((np.diff(_float32(values)) == 0) & (gaps > apart))
-    if len(met):
-        pair = " and ".join(f"{values[at]!s}" for at in (met[0], met[0] + 1))
+    if (pair := merged(numbers, rounded, all_apart=not (numbers % 1).any())) is not None:
         raise ValueError(f"{what} has values that are one in float32, such as {pair}; {way_out}.")
+
+
+def merged(numbers: Floats, rounded: Floats, all_apart: bool = False) -> str | None:
+    """Two of ``numbers [n]`` that became one in ``rounded [n]``; None if there are none.
+
+    Unless all must stay apart, those may meet that lie closer together than 1e-4 of what the middle half of
+    the values spans.
+    """
+    values, places = np.unique(numbers, return_index=True)
+    apart = 8 * np.spacing(np.abs(values[1:]))
+    if not all_apart:
+        apart = np.maximum(apart, 1e-4 * np.subtract(*np.percentile(values, (75, 25))))
+    met = np.flatnonzero((np.diff(rounded[places]) == 0) & (np.diff(values) > apart))
+    return f"{values[met[0]]!s} and {values[met[0] + 1]!s}" if len(met) else None
 
 
 def one_in_float64(column: Sequence[Any], numbers: Floats) -> str | None:

@@ -4,18 +4,21 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import check_list
 from fedpart.data.cells import (
     OTHER_UNIT,
     Floats,
     check_float32,
     in_yaml,
     is_empty,
+    merged,
     numbered,
     one_in_float64,
     plain,
@@ -28,7 +31,10 @@ from fedpart.registry import nearest
 Columns = Mapping[str, Sequence[Any]]
 """Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
 
-_UNNAMED = re.compile(r"\s*|Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__")
+_UNNAMED = re.compile(  # by pandas, R (make.names, readr), polars and pyarrow
+    r"\s*|unnamed[ :._]*\d+(\.\d+)*(_level_\d+)?|\.\.\.\d+|_duplicated_\d+|__index_level_\d+__",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,10 @@ class Roles:
                 f"data_options.ignore is a list of columns, got the text {self.ignore!r}; write "
                 f"ignore: [{in_yaml(self.ignore)}]."
             )
+        check_list("data_options.ignore", self.ignore or (), "columns", "[id, date]")
+        for name, column in (("target", self.target), ("client", self.client)):
+            if not isinstance(column, (str, bool, int, float, NoneType)):
+                raise ValueError(f"data_options.{name} is the name of a column, got {column!r}; write one.")
         for name, value in (
             ("target", plain(str(self.target))),
             ("client", None if self.client is None else plain(str(self.client))),
@@ -127,9 +137,9 @@ def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool 
             )
         numbers = _numbers(columns[name], name, file)
         leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
-        if (merged := one_in_float64(columns[name], numbers)) is not None:
+        if (pair := one_in_float64(columns[name], numbers)) is not None:
             raise ValueError(
-                f"The column {name!r} of {file} has values that are one in float64, such as {merged}; "
+                f"The column {name!r} of {file} has values that are one in float64, such as {pair}; "
                 f"subtract a constant in the file, {leave}."
             )
         if not standardise:
@@ -175,10 +185,11 @@ def targets_of(
     return labels, len(names), () if places else names
 
 
-def standardised(splits: Splits) -> Splits:
+def standardised(splits: Splits, names: Sequence[str]) -> Splits:
     """Every input ([n, features]) brought to mean 0 and deviation 1, by numbers from training examples alone.
 
-    They are those of all clients' training examples together. An input that never changes becomes 0.
+    They are those of all clients' training examples together. An input that never changes becomes 0. One of
+    which float32 merges values, for an outlier is far from them, is refused by its name.
     """
     train = splits.train.inputs
     if not isinstance(train, Tensor) or train.ndim != 2 or not train.is_floating_point():
@@ -198,7 +209,18 @@ def standardised(splits: Splits) -> Splits:
     def part(dataset: Dataset) -> Dataset:
         return replace(dataset, inputs=((moved(dataset.inputs) / scale - mean) / deviation).float())
 
-    return splits.mapped(part)
+    done = splits.mapped(part)
+    parts = [(part.inputs, done.parts()[name].inputs) for name, part in splits.parts().items() if len(part)]
+    before, after = (torch.cat(each).double().numpy().T for each in zip(*parts, strict=True))
+    for name, numbers, rounded, never in zip(names, before, after, constant.tolist(), strict=True):
+        if not never and (pair := merged(numbers, rounded)) is not None:
+            furthest = numbers[np.abs(rounded).argmax()]
+            raise ValueError(
+                f"The column {name!r}, standardised, has values that are one in float32, such as {pair}, for "
+                f"an outlier, {furthest!s}, is far from them; correct or remove its row, or leave the column "
+                f"out (data_options: {{ignore: [{in_yaml(name)}]}})."
+            )
+    return done
 
 
 def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:

@@ -54,6 +54,8 @@ class Dataset:
         for name, part in tensors.items():
             if not isinstance(part, Tensor):
                 remedy = "make numbers of text" if isinstance(part, str) else "use torch.as_tensor"
+                if hasattr(part, "to_numpy"):  # of pandas or polars
+                    remedy = "write data.to_numpy(), of inputs and targets alike"
                 raise TypeError(
                     f"Dataset {name} must be a torch tensor, got {type(part).__name__}; {remedy}."
                 )
@@ -102,7 +104,9 @@ class Dataset:
             return
         if targets.dim() != 1 or yes_or_no or targets.is_complex():
             kind = f"{targets.dtype} {list(targets.shape)}"
-            raise ValueError(f"Class labels must be [n] integers, got {kind}; number the classes.")
+            raise ValueError(
+                f"Class labels must be [n] integers, got {kind}; number the classes, targets.long()."
+            )
         labels = targets.long()
         if len(labels) and int(labels.min()) < 0:
             raise ValueError(

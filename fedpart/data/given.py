@@ -80,6 +80,8 @@ def _way_out(given: Any) -> str:
         return f"name one of its parts, data[{next(iter(given))!r}]"
     if hasattr(given, "iloc"):
         return "write (table[inputs].to_numpy(), table[target].to_numpy()), with the names of its columns"
+    if isinstance(given, Mapping) and not given.keys().isdisjoint(LABELS):
+        return "write a pair, (inputs, targets), each a tensor with a row for each example"
     return "put the examples into tensors, one row each"
 
 

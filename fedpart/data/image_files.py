@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import sys
 import threading
 import zipfile
@@ -13,9 +14,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedpart.data.cells import plain
-from fedpart.data.reading import FORMATS, Limits, is_hidden, refuse_twice, regular, walk
+from fedpart.data.reading import FORMATS, Limits, is_hidden, real_place, refuse_twice, regular, walk
 
 EXTENSIONS = tuple(FORMATS)
+_UNREAD = re.compile(  # what other programs call images
+    r"\.(apng|arw|avifs?|blp|bw|cr[23]|cur|dcm|dds|dib|dng|emf|eps|exr|fits?|hdr|hei[cf]|hif|icns|ico|j2[ck]|jp2"
+    r"|jp[fx]|jxl|mpo|nef|orf|pcx|pfm|psd|qoi|raf|ras|raw|rgb|rw2|sgi|svgz?|tga|wbmp|wmf|xbm|xcf|xpm)",
+    re.IGNORECASE,
+)
 LAYOUT = "train/CLASS/image.jpg and test/CLASS/image.jpg, or CLASS/image.jpg alone"
 CLIENT_LAYOUT = LAYOUT.replace("CLASS", "CLIENT/CLASS")
 PARTS = {
@@ -24,6 +30,16 @@ PARTS = {
     "test": ("test", "testing"),
 }
 _NAMED = {alias: part for part, aliases in PARTS.items() for alias in aliases}
+
+
+def check_aliases(root: str | Path, folders: Iterable[str]) -> None:
+    """Refuse two folders for one part, such as val and validation, which would be one set."""
+    for part, names in PARTS.items():
+        both = [name for name in names if name in folders]
+        if len(both) > 1:
+            raise ValueError(
+                f"{root} has {both[0]} and {both[1]} for one part, {part}; move one of them away."
+            )
 
 
 class ImageSource(ABC):
@@ -43,10 +59,14 @@ class ImageSource(ABC):
         self.images = sorted(
             name for name in files if not is_hidden(name) and name.lower().endswith(EXTENSIONS)
         )
+        self._unread = sorted(
+            name for name in files if not is_hidden(name) and _UNREAD.fullmatch(os.path.splitext(name)[1])
+        )
         self.folders = {folder for folder in folders if not is_hidden(folder)}
         while (above := self._single()) is not None:
             self._above += above
             self.images = [name.removeprefix(above) for name in self.images]
+            self._unread = [name.removeprefix(above) for name in self._unread]
             self.folders = {folder.removeprefix(above) for folder in self.folders if folder + "/" != above}
 
     def _single(self) -> str | None:
@@ -87,6 +107,12 @@ class ImageSource(ABC):
             if odd:
                 beside = f"the folder {odd[0]!r} beside its training images"
                 raise ValueError(f"{self.root} has {beside}; the layout is {layout}.")
+            check_aliases(self.place("").rstrip("/"), self.folders)
+        for name in self._unread:
+            path = name.split("/")
+            if len(path) > level + 1 + by_client and (not level or path[0] in _NAMED):
+                read = f"not read ({', '.join(EXTENSIONS)} are)"
+                raise ValueError(f"{self.place(name)} is in a format {read}; save it as PNG, or remove it.")
         for name in self.images:
             path = name.split("/")
             if len(path) > level + 1 + by_client:
@@ -130,10 +156,10 @@ class Folder(ImageSource):
         files, folders, seen = list[str](), list[str](), dict[str, str]()
         for above, real, below, names in walk(self.root):
             for name in names:
-                if name.lower().endswith(EXTENSIONS):
-                    path = os.path.join(above, name)
-                    place = os.path.join(real, name)
-                    refuse_twice(path, os.path.realpath(path) if os.path.islink(path) else place, seen)
+                path = os.path.join(above, name)
+                if name.lower().endswith(EXTENSIONS) and os.path.exists(path):
+                    place = None if os.path.islink(path) else os.path.join(real, name)
+                    refuse_twice(path, real_place(path, place), seen)
             here = Path(above).relative_to(self.root)
             files += [(here / name).as_posix() for name in names]
             folders += [(here / name).as_posix() for name in below]

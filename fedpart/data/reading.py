@@ -22,8 +22,9 @@ from typing import Any
 from fedpart.registry import nearest
 
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-FORMATS = {f".{kind.lower()}": kind for kind in ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")}
-FORMATS = dict(sorted({**FORMATS, ".jpg": "JPEG", ".pgm": "PPM", ".tif": "TIFF"}.items()))
+FORMATS = {f".{kind.lower()}": kind for kind in ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")}
+FORMATS |= dict.fromkeys((".jfif", ".jpe", ".jpg"), "JPEG") | dict.fromkeys((".pbm", ".pgm", ".pnm"), "PPM")
+FORMATS = dict(sorted({**FORMATS, ".tif": "TIFF"}.items()))
 """What Pillow may read, by the extension of files that hold it; none of them starts another program."""
 
 
@@ -110,6 +111,13 @@ class Limits:
             self.check("pixels", self.pixels + 1, name)
             raise
         self.check("pixels", image.width * image.height, name)
+        if image.format != "MPO":  # a camera's JPEG, whose first picture is the one, with previews behind it
+            with suppress(EOFError):
+                image.seek(1)
+                raise ValueError(
+                    f"{name} holds several pictures, of which the first alone would be used; save each in a "
+                    f"file, or remove it."
+                )
         return image
 
 
@@ -185,6 +193,14 @@ def _unpacked(path: str, most: int) -> Iterator[tuple[str, int]]:
 def is_hidden(path: str) -> bool:
     """Whether a path leads through what is hidden, or what macOS adds to zip files."""
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
+
+
+def real_place(path: str | Path, real: str | None = None) -> str:
+    """Where a file lies without links, symbolic or hard, which ``real`` says unless it has hard ones."""
+    status = os.stat(path)
+    if status.st_nlink > 1:
+        return f"{status.st_dev}:{status.st_ino}"
+    return os.path.realpath(path) if real is None else real
 
 
 def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:

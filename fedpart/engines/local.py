@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from fedpart.checks import check_whole
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
 from fedpart.engines.executor import Executor
@@ -69,9 +70,8 @@ class LocalEngine:
         check_gradients_on()
         if not self.paced and federation.pace is not None:
             raise ValueError("The settings simulate time, which LocalEngine does not; use local_engine().")
-        if workers < 1:
-            raise ValueError(f"workers is a number of processes, at least 1, got {workers}.")
-        execute = EXECUTIONS.resolve(execution) if isinstance(execution, str) else execution
+        check_whole("workers", workers, 1, "a number of processes")
+        execute = execution if callable(execution) else EXECUTIONS.resolve(execution)
         if execution != "loop" and workers > 1:
             raise ValueError(
                 f"Clients are {execution} in one process, but workers is {workers}; set it to 1, or use "

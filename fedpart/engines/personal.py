@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import check_texts, check_whole, is_number
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.engines.batches import count_held_out, noisy_batches
@@ -89,10 +89,11 @@ def personalise(
     """
     counts = {"epochs": epochs, "batch_size": batch_size, "samples": 1 if samples is None else samples}
     for name, count in counts.items():
-        _check_whole(name, count, 1)
-    _check_whole("client", client, 0)
-    if not 0 <= weight_decay < math.inf:
-        raise ValueError(f"weight_decay is a number, at least 0, got {weight_decay}.")
+        check_whole(name, count, 1)
+    check_whole("client", client, 0)
+    check_texts("layers", layers, "names of layers", "[fc1, conv*]")
+    if not is_number(weight_decay) or not 0 <= weight_decay < math.inf:
+        raise ValueError(f"weight_decay is a number, at least 0, got {weight_decay!r}.")
     if not isinstance(sgd, SGDSettings | None):
         raise ValueError(f"sgd are SGDSettings(learning_rate, momentum), got {type(sgd).__name__}.")
     state = result.state if isinstance(result, Result) else result
@@ -124,12 +125,6 @@ def personalise(
     return Personal(state.module(moved), len(kept), len(scored), before, after)
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    whole = isinstance(value, Integral)
-    if not (whole and least <= value < 2**64):
-        raise ValueError(f"{name} is a whole number, at least {least}, got {value!r}.")
-
-
 def _divided(shard: Dataset, held_out: float | Examples, seed: int, client: int) -> tuple[Dataset, Dataset]:
     """What is trained on, and what is scored."""
     if not isinstance(held_out, (int, float)):
@@ -142,7 +137,7 @@ def _divided(shard: Dataset, held_out: float | Examples, seed: int, client: int)
         return shard, scored
     if not 0 < held_out < 1:
         raise ValueError(
-            f"The share that is held out lies between 0 and 1, for instance 0.25, got {held_out}."
+            f"The share that is held out lies between 0 and 1, for instance 0.25, got {held_out!r}."
         )
     n = len(shard)
     if n < 2:

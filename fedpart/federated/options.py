@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from fedpart.checks import is_list
 from fedpart.federated.pace.settings import DeviceSettings
 from fedpart.partition.proportions import check_proportions
 from fedpart.training.local import LocalSettings
@@ -31,8 +32,10 @@ def checked_caps(caps: Any, chunks: int) -> dict[int, float]:
 def checked_architectures(given: Any) -> tuple[Mapping[str, Any], ...]:
     """Each with its ``share`` and ``model_options``."""
     known = {"share", "model_options"}
-    if not given or not all(
-        isinstance(one, Mapping) and "share" in one and one.keys() <= known for one in given
+    if (
+        not is_list(given)
+        or not len(given)
+        or not all(isinstance(one, Mapping) and "share" in one and one.keys() <= known for one in given)
     ):
         raise ValueError(
             f"architectures are a list of {{share: 0.4, model_options: {{width: 0.5}}}}, one for each size "

@@ -149,10 +149,6 @@ class FederationSettings(PaceSettings):
                     f"SGDSettings."
                 )
         require(
-            self.download in (None, "fp16", "bf16"),
-            f"download is fp16 or bf16, or null, got {self.download!r}.",
-        )
-        require(
             self.cohort <= self.clients,
             f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}.",
         )

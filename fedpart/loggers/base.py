@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedpart.checks import is_list
 from fedpart.registry import Registry
 
 Line = Mapping[str, Any]  # of metrics.jsonl, see metrics_line
@@ -77,7 +78,7 @@ class Loggers:
     """
 
     def __init__(self, chosen: Sequence[Any]) -> None:
-        if isinstance(chosen, str | Mapping):
+        if not is_list(chosen):
             raise ValueError(f"loggers is a list, got {chosen!r}; write [{chosen!r}].")
         self._loggers = [_made(logger) for logger in chosen]
 

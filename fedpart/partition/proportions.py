@@ -3,6 +3,8 @@
 import math
 from collections.abc import Collection
 
+from fedpart.checks import is_list
+
 
 def check_proportions(proportions: Collection[float], what: str = "chunk proportions") -> tuple[float, ...]:
     """The proportions as a tuple of floats.
@@ -10,9 +12,14 @@ def check_proportions(proportions: Collection[float], what: str = "chunk proport
     Raises:
         ValueError: fewer than one or more than 255 of them, one that is not positive, or a sum other than 1.
     """
-    if isinstance(proportions, (int, float, str)):
+    if not is_list(proportions):
         raise ValueError(f"The {what} are one number per chunk, (0.8, 0.1, 0.1) say, got {proportions!r}.")
-    u = tuple(float(p) for p in proportions)
+    try:
+        u = tuple(float(p) for p in proportions if not isinstance(p, bool))
+    except (TypeError, ValueError):
+        u = ()
+    if len(u) < len(proportions):
+        raise ValueError(f"All {what} must be positive numbers, got {list(proportions)!r}.")
     if not 1 <= len(u) < 256:
         raise ValueError(f"There must be between 1 and 255 {what}, got {len(u)}.")
     if any(not (math.isfinite(p) and p > 0) for p in u):

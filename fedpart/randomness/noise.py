@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import NetworkError
 from fedpart.randomness.streams import generator, sixteen_bits
 
 _HALF_ULP = 2.0**-25  # float32 draws are multiples of 2**-24 in [0, 1); shifted, none is 0 but one becomes 1
@@ -251,7 +252,7 @@ def _active() -> Noise | None:
     """
     noise = _ACTIVE.get()
     if noise is not None and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-        raise ValueError(
+        raise NetworkError(
             "A layer inside of torch.utils.checkpoint draws random numbers, which would be others when it is "
             "computed again; call it without checkpoint, or set its dropout to 0."
         )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedpart.checks import NetworkError
 from fedpart.randomness.noise import order, uniform
 
 
@@ -42,7 +43,7 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if draw is None or (kind is not None and kind.is_complex):
             name = str(func).removeprefix("aten.").partition(".")[0]
             numbers = "random" if draw is None else "complex random"
-            raise ValueError(
+            raise NetworkError(
                 f"The network draws {numbers} numbers with torch's {name}, for which there is no "
                 f"reproducible noise; draw with torch.rand, torch.randn or fedpart.uniform in its forward()."
             )

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import NetworkError
 from fedpart.randomness.redirect import TorchDraws
 from fedpart.randomness.watching import states, watched
 from fedpart.trees import same_numbers
@@ -95,7 +96,7 @@ class Redirection:
         if _moved(generators, before) and (
             threading.active_count() == 1 or not self._alike(drawing, compute)
         ):
-            raise ValueError(
+            raise NetworkError(
                 "The network draws from torch's global generator where its draws cannot be redirected, so "
                 "that equal seeds would give different weights; draw with torch.rand or fedpart.uniform in "
                 "its forward()."

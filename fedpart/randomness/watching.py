@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fedpart.checks import NetworkError
 from fedpart.trees import version_of
 
 
-class Unstable(ValueError):
+class Unstable(NetworkError):
     """A pass that returns other numbers when it is computed again, of which the cause is not known."""
 
 
@@ -40,13 +41,13 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
         if event == "call":
             code = frame.f_code
             if code is _CHECKPOINT:
-                raise ValueError(
+                raise NetworkError(
                     f"{_named(model, _computing(model, frame))} computes with torch.utils.checkpoint, which "
                     f"would take other weights when it computes again for the gradient; call "
                     f"model.gradient_checkpointing_disable(), or leave torch.utils.checkpoint out."
                 )
             if code is _SEEDING:
-                raise ValueError(
+                raise NetworkError(
                     f"{_named(model, _computing(model, frame))} seeds torch's generator in forward(), which "
                     f"its draws do not come from; make constants once in __init__, or leave the seed out."
                 )
@@ -74,7 +75,7 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
             rest = (
                 f"call module.get_submodule({path!r}).eval() if it leaves it alone then, or " if path else ""
             )
-            raise ValueError(
+            raise NetworkError(
                 f"{_named(model, layer)} changes its buffer {name!r} in forward(), which would carry numbers "
                 f"from one client to the next; {rest}compute without changing it, as with a constant: "
                 f"self.{name} = nn.Parameter({name}, requires_grad=False)."
@@ -107,8 +108,8 @@ def _refuse_moves(model: nn.Module, again: Callable[[], bool]) -> None:
         raise _draws(model, *(moved or [(model, "a global generator")])[0])
 
 
-def _draws(model: nn.Module, layer: nn.Module, what: str) -> ValueError:
-    return ValueError(
+def _draws(model: nn.Module, layer: nn.Module, what: str) -> NetworkError:
+    return NetworkError(
         f"{_named(model, layer)} draws from {what}, so that equal seeds would give different weights; "
         f"draw with torch.rand(()) or fedpart.uniform in its forward()."
     )

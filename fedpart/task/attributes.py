@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedpart.checks import NetworkError
 from fedpart.randomness.watching import Unstable
 from fedpart.task.reach import Place, Reach
 from fedpart.task.values import Advancing, Drawn, Numbers
@@ -118,24 +119,24 @@ class Attributes:
                 f"compute it anew in each pass."
             )
 
-    def _moved(self, key: Place, value: Drawn | Advancing) -> ValueError:
+    def _moved(self, key: Place, value: Drawn | Advancing) -> NetworkError:
         if isinstance(value, Advancing):
             return self._refusal(key, "is an iterator,", "hold a list, and choose from it by what is given")
         return self._refusal(
             key, "draws from a generator of its own,", "draw with torch.rand or fedpart.uniform in forward()"
         )
 
-    def _refused_kept(self, key: Place) -> ValueError:
+    def _refused_kept(self, key: Place) -> NetworkError:
         return self._refusal(
             key,
             "is changed in forward(),",
             "compute it anew in each pass, or make it once in __init__; keep a number to look at as a tensor",
         )
 
-    def _refusal(self, key: Place, does: str, way_out: str) -> ValueError:
+    def _refusal(self, key: Place, does: str, way_out: str) -> NetworkError:
         path = key[0].partition(".")[2]
         layer = f"{type(self._layers[key[0]]).__name__} at {path or 'the top level'!r}"
-        return ValueError(
+        return NetworkError(
             f"{key[1]!r} of {layer} {does} which would carry numbers from one client to the next; {way_out}."
         )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fedpart.checks import NetworkError
 from fedpart.partition.sharing import within
 from fedpart.trees import Tree
 
@@ -147,7 +148,7 @@ def outputs_of(found: Any) -> Tensor:
     """The outputs in what a network returns: the tensor, ``.logits``, ``["logits"]``, or the first one.
 
     Raises:
-        TypeError: there is no tensor.
+        NetworkError: there is no tensor.
     """
     if isinstance(found, Tensor):
         return found
@@ -157,7 +158,7 @@ def outputs_of(found: Any) -> Tensor:
     elif isinstance(found, (tuple, list)) and logits is None:
         logits = found[0] if found else None
     if not isinstance(logits, Tensor):
-        raise TypeError(
+        raise NetworkError(
             f"The network returns a {type(found).__name__} in which no outputs are found; return a tensor, a "
             f"tuple whose first is one, or something with .logits."
         )
@@ -177,8 +178,8 @@ def loss_of(found: Any, rows: int) -> Tensor:
     ``[rows]``.
 
     Raises:
-        TypeError: there is none, or a tuple has several that may be it.
-        ValueError: it is neither one number nor one for each row.
+        NetworkError: there is none, or a tuple has several that may be it, or it is neither one number nor
+            one for each row.
     """
     loss = found.get("loss") if isinstance(found, Mapping) else getattr(found, "loss", None)
     if isinstance(found, Tensor):
@@ -186,7 +187,7 @@ def loss_of(found: Any, rows: int) -> Tensor:
     elif loss is None and isinstance(found, (tuple, list)):
         loss = _loss_among(found, rows)
     if not isinstance(loss, Tensor):
-        raise TypeError(
+        raise NetworkError(
             f"The network returns a {type(found).__name__} without a loss; return it as .loss, ['loss'] or "
             f"the only scalar of a tuple, or choose another likelihood than from_model."
         )
@@ -194,7 +195,7 @@ def loss_of(found: Any, rows: int) -> Tensor:
         return loss
     if loss.numel() == 1:
         return loss.reshape(())
-    raise ValueError(
+    raise NetworkError(
         f"The network returns a loss {list(loss.shape)} for {rows} rows; return their mean, or one "
         f"number for each row."
     )
@@ -206,7 +207,7 @@ def _loss_among(found: Sequence[Any], rows: int) -> Tensor | None:
     likely = scalars or [part for part in real if part.shape == (rows,)] or real
     if len(likely) > 1:
         shapes = ", ".join(str(list(part.shape)) for part in real)
-        raise TypeError(
+        raise NetworkError(
             f"The network returns a {type(found).__name__} of tensors {shapes} for {rows} rows, and it is "
             f"not clear which is the loss; return {{'loss': ..., 'logits': ...}}."
         )

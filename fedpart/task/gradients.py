@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import NetworkError
 from fedpart.partition.sharing import Penalised
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
@@ -162,7 +163,7 @@ def gradients(
             if not trains
             else ("any weight; a detach() or torch.no_grad() in forward() or in the loss cuts it off")
         )
-        raise ValueError(f"the loss does not depend on {what}")
+        raise NetworkError(f"the loss does not depend on {what}")
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None

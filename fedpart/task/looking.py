@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fedpart.checks import NetworkError
 from fedpart.randomness.noise import without_noise
 from fedpart.randomness.redirection import Kind
 from fedpart.randomness.watching import states, unwatched
@@ -173,7 +174,7 @@ class FirstLook:
             if not same_numbers(copy, held[name].detach()):
                 raise _changed(name)
         if [*map(version_of, inputs)] != versions:
-            raise ValueError(
+            raise NetworkError(
                 "forward() writes into its inputs, but not in each pass, so that data have changed; compute "
                 "without writing, as in x = x / 2 in place of x.div_(2), and load the data anew."
             )
@@ -256,14 +257,14 @@ def _gradients(outputs: Any, tensors: Mapping[str, Tensor], reads: AbstractConte
             gradients = torch.autograd.grad(ends, wanted, start, retain_graph=True, allow_unused=True)
         if states() == before:
             return gradients
-    raise ValueError(
+    raise NetworkError(
         "A hook, or a backward() of your own, draws random numbers in the backward pass, so that equal seeds "
         "would give different weights; draw in forward(), with torch.rand or fedpart.uniform."
     )
 
 
-def _unreached(what: str) -> ValueError:
-    return ValueError(
+def _unreached(what: str) -> NetworkError:
+    return NetworkError(
         f"forward() reaches {what} by another way than as a parameter of its layer, so that it would not be "
         f"trained; use self.NAME in forward(), register layers and parameters (nn.ModuleList, "
         f"nn.ParameterList, no plain list or closure), and compute what follows from a weight, such as its "
@@ -271,15 +272,15 @@ def _unreached(what: str) -> ValueError:
     )
 
 
-def _of_loss(name: str) -> ValueError:
-    return ValueError(
+def _of_loss(name: str) -> NetworkError:
+    return NetworkError(
         f"The loss has a weight {name.rpartition('.')[2]!r} of its own, which nobody would train; leave it "
         f"out, or make it a parameter of a Likelihood, where it is a hyperparameter."
     )
 
 
-def _changed(name: str) -> ValueError:
-    return ValueError(
+def _changed(name: str) -> NetworkError:
+    return NetworkError(
         f"forward() changes {_short(name)!r}, a change that is lost after the pass, or carried to other "
         f"clients; compute with the changed values and leave it as it is, as a parametrization does: "
         f"torch.nn.utils.parametrize.register_parametrization(layer, {name.rpartition('.')[2]!r}, ...)."

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import NetworkError
 from fedpart.nn.layers.batchnorm import guard_group_norms
 from fedpart.nn.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
@@ -139,12 +140,11 @@ class Model(nn.Module):
         """The outputs ``[B, ...]`` in what the network returned, averaged over the samples.
 
         Raises:
-            TypeError: it returned no tensor.
-            ValueError: the outputs are not one per row.
+            NetworkError: it returned no tensor, or the outputs are not one per row.
         """
         out = outputs_of(found).to(dtype)
         if not out.ndim or len(out) != examples * self.samples:
-            raise ValueError(
+            raise NetworkError(
                 f"The network returns outputs {list(out.shape)} for {examples * self.samples} rows; the "
                 f"first dimension of what it takes and returns must be that of examples (batch_first=True)."
             )

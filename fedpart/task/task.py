@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import NetworkError, check_options
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.nn.layers.copying import copied
 from fedpart.nn.likelihoods import FromModel, Likelihood
@@ -78,8 +79,7 @@ class Task:
         sizes: Callable[..., nn.Module] | None = None,
     ) -> None:
         self._given = {name: given for name, given in locals().items() if name not in ("self", "module")}
-        if samples < 1:
-            raise ValueError(f"The number of augmentation samples must be at least 1, got {samples}.")
+        check_options(**self._given)
         self.dtype = dtype_of(precision)
         self.likelihood_name, ends = resolve_likelihood(copied(likelihood), average, {})
         self.samples, self.average, self.share_dropout_mask = samples, average, share_dropout_mask
@@ -191,7 +191,7 @@ class Task:
             dropout: False switches the network's stochastic layers off (inference); transforms still sample.
 
         Raises:
-            TypeError, ValueError: see :meth:`.Model.averaged`.
+            NetworkError: see :meth:`.Model.averaged`.
         """
         returned = self._run(w, psi, (inputs, None), noise, dropout)
         with self.likelihood_at(psi):
@@ -219,7 +219,7 @@ class Task:
         if batch.weights is None:
             return nll.mean()
         if not nll.ndim:
-            raise ValueError(
+            raise NetworkError(
                 "The network returns one loss for the whole batch, which cannot be padded; return one for "
                 "each row, or use execution: loop."
             )

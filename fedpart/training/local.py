@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from fedpart.training.optimisers import DecaySettings, SGDSettings
 from fedpart.training.settings import documented, setting
@@ -28,7 +28,8 @@ class LocalSettings(DecaySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.psi_batch != "shard" and not (isinstance(self.psi_batch, int) and self.psi_batch >= 1):
+        size: Any = self.psi_batch
+        if not (size == "shard" if isinstance(size, str) else type(size) is int and size >= 1):
             raise ValueError(f"psi_batch is 'shard' or a number of examples, got {self.psi_batch!r}.")
 
     @cached_property

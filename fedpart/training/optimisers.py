@@ -15,6 +15,7 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
+from fedpart.checks import is_list, is_number
 from fedpart.training.settings import Settings, documented, setting
 
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
@@ -83,8 +84,9 @@ class AdamSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas}.")
+        pair = is_list(self.betas) and len(self.betas) == 2
+        if not (pair and all(is_number(beta) and 0 <= beta < 1 for beta in self.betas)):
+            raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas!r}.")
 
     @property
     def remembered(self) -> set[str]:

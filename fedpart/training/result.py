@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import NetworkError
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.data.given import Examples, as_dataset
 from fedpart.registry import trusting
@@ -75,6 +76,8 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
                 state.check(shard.evaluation)
             if kind not in kinds or client == largest:
                 state.evaluate(_largest(shard), name="training")
+        except NetworkError:
+            raise
         except Exception as error:
             if isinstance(error, ValueError) or kinds:  # of the first kind, the round says what does not fit
                 reason = " ".join(str(error).split()).rstrip(".")

@@ -8,9 +8,13 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral, Number, Real
-from typing import Any, ClassVar, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import torch
+
+from fedpart.checks import check_texts
 from fedpart.partition.assigned import Defaults
 from fedpart.partition.nodes import SCHEMES
 from fedpart.partition.proportions import check_proportions
@@ -25,6 +29,7 @@ _BOUNDS = {
     "le": (operator.le, "at most"),
 }
 _NUMBERS: Mapping[Any, tuple[type, str]] = {int: (Integral, "a whole number"), float: (Real, "a number")}
+_OTHERS: Mapping[Any, str] = {str: "a text", bool: "True or False", Mapping: "a mapping of options"}
 
 
 def setting(
@@ -95,7 +100,8 @@ class Settings:
         hints = _hints(type(self))
         for field in dataclasses.fields(self):
             hint = hints[field.name]
-            kinds = [one for one in get_args(hint) or (hint,) if one is not type(None)]
+            several = get_origin(hint) in (Union, UnionType)
+            kinds = [one for one in (get_args(hint) if several else (hint,)) if one is not type(None)]
             groups = tuple(one for one in kinds if isinstance(one, type) and issubclass(one, Settings))
             if groups and groups == tuple(kinds):
                 object.__setattr__(self, field.name, self._group(field, groups))
@@ -103,17 +109,19 @@ class Settings:
             bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
             within = [f"{word} {bound}" for _, word, bound in bounds]
             number, kind = _NUMBERS.get(kinds[0], (object, "")) if len(kinds) == 1 else (object, "")
-            numbers = isinstance(value, Number) and isinstance(value, number)
-            if numbers and type(value) not in (bool, *_NUMBERS):
-                value = kinds[0](value)  # NumPy's
+            whole = [each for each in kinds if each in _NUMBERS and isinstance(value, _NUMBERS[each][0])]
+            if whole and type(value) not in (bool, *_NUMBERS):
+                value = whole[0](value)  # NumPy's
                 object.__setattr__(self, field.name, value)
-            if get_origin(hint) is Literal and value not in get_args(hint):
-                *others, last = get_args(hint)
-                wanted = [f"one of {', '.join(others)} or {last}"]
+            if get_origin(kinds[0]) is Literal and len(kinds) == 1 and not _is_word(value, hint):
+                words = [*get_args(kinds[0]), *(["null"] if several else [])]
+                wanted = [f"one of {', '.join(words[:-1])} or {words[-1]}"]
             elif (value is not None or hint is kinds[0]) and (
                 not isinstance(value, number) or (kind and isinstance(value, bool))
             ):
                 wanted = [kind, *within]
+            elif not _fits(value, kinds, value is None and hint is not kinds[0]):
+                wanted = [" or ".join(_OTHERS[_plain(kind)] for kind in kinds)]
             elif isinstance(value, (int, float)) and not math.isfinite(value):
                 wanted = ["finite", *within]
             elif isinstance(value, (int, float)) and not all(holds(value, n) for holds, _, n in bounds):
@@ -150,6 +158,23 @@ class Settings:
         return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
 
 
+def _plain(kind: Any) -> Any:
+    """``Mapping`` of ``Mapping[str, Any]``."""
+    return get_origin(kind) or kind
+
+
+def _is_word(value: Any, hint: Any) -> bool:
+    """Whether a value is one of a ``Literal``, or None where that may be."""
+    words = [word for each in (hint, *get_args(hint)) for word in get_args(each)]
+    return value in words if isinstance(value, str) else value is None and type(None) in get_args(hint)
+
+
+def _fits(value: Any, kinds: Sequence[Any], empty: bool) -> bool:
+    """Whether a value is of one of the kinds, where all of these are texts, truths or mappings."""
+    plain = tuple(map(_plain, kinds))
+    return empty or not _OTHERS.keys() >= {*plain} or isinstance(value, plain)
+
+
 _hints: Callable[[type], dict[str, Any]] = functools.cache(get_type_hints)
 
 
@@ -184,7 +209,12 @@ class RunSettings(Settings):
     device: str = setting("cpu", "where models are computed: cpu, cuda, cuda:0, ...", decides="course")
 
     def __post_init__(self) -> None:
+        device: Any = self.device
+        if isinstance(device, torch.device):
+            object.__setattr__(self, "device", str(device))
         super().__post_init__()
+        if self.chain is not None:
+            check_texts("chain", self.chain, "names of layers", "[conv1, fc1]")
         SCHEMES.resolve(self.scheme)  # refuses
         object.__setattr__(self, "chunks", check_proportions(self.chunks))
         if self.parameters is not None:

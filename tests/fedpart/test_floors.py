@@ -5,6 +5,7 @@ from import_graph import circles, edges, rooms, upward
 # The lowest first; a room may import those before it.
 FLOORS = [
     "fedpart.extras",
+    "fedpart.checks",
     "fedpart.registry",
     "fedpart.trees",
     "fedpart.kernels",

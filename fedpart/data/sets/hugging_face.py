@@ -123,7 +123,7 @@ def load_hugging_face(
     if names is not None and not real_targets:
         numbers = map(int, splits.classes or range(splits.num_classes))
         splits = replace(splits, classes=tuple(names[number] for number in numbers))
-    return standardised(splits) if standardise else splits
+    return standardised(splits, inputs) if standardise else splits
 
 
 def _loaded(

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import check_list, check_whole
 from fedpart.data.cells import OTHER_UNIT, Floats, check_positions
 from fedpart.data.columns import Part, splits_of
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.image_files import PARTS
+from fedpart.data.image_files import PARTS, check_aliases
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import Limits, refuse_twice, regular
+from fedpart.data.reading import Limits, real_place, refuse_twice, regular
 from fedpart.data.splitting.hold_out import ClientHoldOut
 
 _LAYOUT = "train/*.json and, if there are any, test/*.json, as LEAF's preprocess.sh writes them into data/"
@@ -61,6 +61,8 @@ def load_leaf(
 def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
     """The files of the parts train, validation and test, as far as there are any; see :func:`load_leaf`."""
     root = None if data_dir is None else Path(data_dir).expanduser()
+    if root is not None:
+        check_aliases(root, [file.name for file in root.glob("*") if any(file.glob("*.json"))])
     files = {
         part: [file for name in names for file in sorted((root / name).glob("*.json"))]
         for part, names in PARTS.items()
@@ -73,7 +75,7 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
     seen: dict[str, str] = {}
     for file in itertools.chain.from_iterable(files.values()):
         regular(file)
-        refuse_twice(file, os.path.realpath(file), seen)
+        refuse_twice(file, real_place(file), seen)
     return {part: listed for part, listed in files.items() if listed}
 
 
@@ -130,6 +132,9 @@ def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> Floats:
         ) from error
     if shape is None:
         return numbers
+    check_list("data_options.shape", shape, "lengths", "[1, 28, 28]")
+    for length in shape:
+        check_whole("A length in data_options.shape", length, 1)
     if math.prod(shape) * len(numbers) != numbers.size:
         raise ValueError(
             f"{where}: an example has {numbers.size // len(numbers)} numbers, which do not fill the shape "

@@ -1,7 +1,6 @@
 """Examples in a table: a CSV or Parquet file with a column to predict, and one that says whose a row is."""
 
 import csv
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from fedpart.data.columns import Columns, Part, Roles, column_names, matrix, spl
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import USUAL, Limits, refuse_twice, regular
+from fedpart.data.reading import USUAL, Limits, real_place, refuse_twice, regular
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.extras import need
 
@@ -46,7 +45,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
             raise ValueError(f"{root} has {both} for one part, {part}; move one of them away.")
         for file in fitting:
             regular(file)
-            refuse_twice(file, os.path.realpath(file), seen)
+            refuse_twice(file, real_place(file), seen)
             named[part] = file
     if "train" in named:
         return named
@@ -168,4 +167,4 @@ def load_table(
     parts = {name: part(columns, str(files[name])) for name, columns in tables.items()}
     shares = {"test": test, "validation": validation}
     splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
-    return standardised(splits) if standardise else splits
+    return standardised(splits, inputs) if standardise else splits

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpart.checks import check_list
 from fedpart.data.dataset import Dataset, Splits, has_labels
 from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.partition.proportions import largest_remainders
@@ -36,6 +37,7 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
     """The examples of some classes, in all three parts; class ``classes[i]`` becomes class i."""
     if not all(map(has_labels, splits.parts().values())):
         raise ValueError("Only data whose targets are labels can be reduced to some classes; leave it out.")
+    check_list("classes", classes, "numbers of classes", "[0, 7]")
     whole = all(type(c) is int and 0 <= c < splits.num_classes for c in classes)
     if len(classes) < 2 or not whole or len(set(classes)) < len(classes):
         known = f"0..{splits.num_classes - 1}"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedpart.checks import check_list, is_number
 from fedpart.registry import Registry
 from fedpart.training.settings import RunSettings, Settings, documented, setting
 
@@ -56,10 +57,14 @@ class DeviceSettings(Settings):
                 if len(amount) != 1:
                     raise ValueError(f"devices.{name} has one distribution, got {len(amount)}: {amount!r}.")
                 [(distribution, numbers)] = amount.items()
+                check_list(f"devices.{name}.{distribution}", numbers, "numbers", "[100, 0.5]")
                 check_draw(f"devices.{name}", distribution, tuple(numbers))
                 object.__setattr__(self, name, {distribution: tuple(numbers)})
-            elif amount is not None and amount <= 0:
-                raise ValueError(f"devices.{name} is above 0, got {amount!r}; null takes no time.")
+            elif amount is not None and not _is_amount(amount):
+                raise ValueError(
+                    f"devices.{name} is a number above 0, or a distribution, got {amount!r}; null takes no "
+                    f"time."
+                )
 
     def traced(self) -> bytes:
         """What the trace contains; empty without one.
@@ -180,13 +185,17 @@ class PaceSettings(RunSettings):
 _PACE = frozenset(inspect.get_annotations(PaceSettings))
 
 
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and 0 < value < math.inf
+
+
 DISTRIBUTIONS: Registry[Callable[..., float]] = Registry("distribution")
 
 
 def check_draw(name: str, distribution: str, numbers: tuple[float, ...]) -> None:
     """Refuse a distribution that is not known, or numbers that are not its own."""
     wanted = [*inspect.signature(DISTRIBUTIONS.resolve(distribution)).parameters][1:]
-    if len(numbers) != len(wanted) or not all(0 < number < math.inf for number in numbers):
+    if len(numbers) != len(wanted) or not all(map(_is_amount, numbers)):
         raise ValueError(
             f"{name} is drawn from {distribution}, which takes positive numbers [{', '.join(wanted)}], got "
             f"{list(numbers)}."

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.modules.loss import _Loss
 
+from fedpart.checks import NetworkError
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.registry import Registry, nearest
 
@@ -59,9 +61,10 @@ class Likelihood(HyperModule):
 
     def _checked(self, nll: Tensor, outputs: Tensor) -> Tensor:
         if nll.shape != (len(outputs),):
-            raise ValueError(
+            less = ", .flatten(1).sum(1)" if nll.ndim > 1 else ', and take no mean: reduction="none"'
+            raise NetworkError(
                 f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
-                f"example, {(len(outputs),)}, is expected; sum over the other dimensions."
+                f"example, {(len(outputs),)}, is expected; sum over the other dimensions{less}."
             )
         return nll
 
@@ -140,6 +143,12 @@ def resolve_likelihood(
         raise ValueError(
             f"The likelihood is {chosen!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
             f"{kind}(...), or a function (outputs, targets) -> nll [B]."
+        )
+    if isinstance(chosen, _Loss) and chosen.reduction != "none":
+        kind = type(chosen).__name__
+        raise NetworkError(
+            f"nn.{kind}(reduction={chosen.reduction!r}) returns one number for all examples; write "
+            f'likelihood=nn.{kind}(reduction="none"), which returns one for each.'
         )
     if not isinstance(chosen, Likelihood):
         name = f"own {getattr(chosen, '__name__', type(chosen).__name__)}"

@@ -125,14 +125,18 @@ class Classification(Categorical):
 
 def check_classes(name: str, targets: Tensor) -> None:
     """Refuse targets that are not one class per example."""
-    if targets.is_floating_point():
+    if targets.ndim > 1 and targets.shape[-1] > 1:
         raise ValueError(
-            f"{name} takes integers, but the targets are real numbers; use likelihood='gaussian'"
+            f"{name} takes one class per example, but the targets are {list(targets.shape)}; write "
+            f"targets.argmax(1) if they are one-hot, else use likelihood='token_classification' or "
+            f"'multilabel'"
         )
-    if targets.ndim != 1:
+    if targets.ndim > 1 or targets.is_floating_point():
+        kind = f"{'real' if targets.is_floating_point() else 'whole'} numbers {list(targets.shape)}"
+        flat = "" if targets.ndim == 1 else ".flatten()"
         raise ValueError(
-            f"{name} takes one class per example, but the targets are {list(targets.shape)}; use "
-            f"likelihood='token_classification' or 'multilabel'"
+            f"{name} takes integers, one per example, but the targets are {kind}; write targets{flat}.long() "
+            f"if they are classes, else use likelihood='gaussian'"
         )
 
 

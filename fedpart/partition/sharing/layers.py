@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import is_list
+
 _KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -49,7 +51,7 @@ def matches(pattern: str, index: int, layer: str) -> bool:
 
 def check_patterns(option: str, patterns: Any, networks: Sequence[Collection[str]]) -> None:
     """Refuse what is no list of patterns, and a pattern of the ``option`` that matches no layer."""
-    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+    if not is_list(patterns) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f"{option} has lists of names of layers, such as [conv1, fc*], got {patterns!r}.")
     for pattern in patterns:
         if not any(matches(pattern, index, name) for index, names in enumerate(networks) for name in names):

@@ -5,11 +5,11 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import NoneType
 from typing import Any, ClassVar
 
 import torch
 
+from fedpart.checks import is_list, is_number
 from fedpart.partition.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
 from fedpart.updates.stages.base import Run, Stage
@@ -56,14 +56,15 @@ class ClipSettings(Settings):
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.weights, (int, float, NoneType)):
-            object.__setattr__(self, "weights", tuple(self.weights))
+        several: Any = self.weights
+        if is_list(several):
+            object.__setattr__(self, "weights", tuple(several))
         given = self.weights if isinstance(self.weights, tuple) else (self.weights,)
         fixed = self.weights is not None or self.psi is not None
         if (self.weights is not None or self.multiple is None) and not (
-            given and all(norm is not None and 0 < norm < math.inf for norm in given)
+            given and all(is_number(norm) and 0 < norm < math.inf for norm in given)
         ):
-            raise ValueError(f"Norms to clip to are positive numbers, got {self.weights}.")
+            raise ValueError(f"Norms to clip to are positive numbers, got {self.weights!r}.")
         if self.multiple is not None and fixed:
             raise ValueError(
                 "Norms to clip to are numbers or follow the clients; leave out multiple, or weights and psi."

@@ -100,7 +100,7 @@ def test_classes_and_parts_without_images(divided, new):
     rows = []
     for folder in ("train/owl", "test/owl", "owl"):
         for in_zip in (False, True):
-            for names in ((), ("moving.gif",), ("notes.txt", ".hidden.png")):
+            for names in ((), ("map.txt",), ("notes.txt", ".hidden.png")):
                 root = divided() if "/" in folder else divided() / "test"
                 load_image_folder(str(root))
                 (root / folder).mkdir()

@@ -196,6 +196,29 @@ def test_what_is_no_set_of_examples_is_one_sentence():
     )
 
 
+def test_tables_of_pandas_are_told_to_become_arrays():
+    pandas = pytest.importorskip("pandas")
+    table, column = pandas.DataFrame(X.numpy()), pandas.Series(Y.numpy())
+    pairs = {
+        "both": (table, column),
+        "targets": (X, column),
+        "inputs": [table, Y],
+        "a part": ({"a": table}, Y),
+    }
+    refusals.check(
+        [
+            *((what, partial(as_dataset, pair), TypeError, r"to_numpy\(\)") for what, pair in pairs.items()),
+            ("a table", partial(as_dataset, table), r"table\[inputs\].to_numpy\(\)"),
+            (
+                "a dict",
+                partial(as_dataset, {"x": table, "labels": column}),
+                r"write a pair, \(inputs, targets\)",
+            ),
+        ]
+    )
+    assert as_dataset((table.to_numpy(), column.to_numpy())).inputs.equal(X)
+
+
 def test_arrays_in_any_order_of_bytes_and_rows():
     plain = X.numpy().copy()
     for array in (

@@ -1,6 +1,7 @@
 """Images in a folder per class: layouts, sizes, the division, links, images of 16 bits."""
 
 import io
+import json
 import os
 import pickle
 import struct
@@ -200,6 +201,17 @@ def test_what_a_link_would_count_twice(tmp_path):
         load_image_folder(str(root))
         os.symlink(to, root / link)
         rows.append((link, partial(load_image_folder, str(root)), "one by a link, .* remove the link"))
+    for i, (link, to) in enumerate([("red/a.png", "red/01.png"), ("blue/a.png", "red/01.png")]):
+        root = tmp_path / f"hard{i}"
+        write_class_folders(root, 4, odd=False)
+        os.link(root / "red" / "00.png", tmp_path / f"{i}.png")  # elsewhere it counts nowhere
+        load_image_folder(str(root))
+        os.link(root / to, root / link)
+        rows.append((f"a hard link {link}", partial(load_image_folder, str(root)), "one by a link"))
+    (tmp_path / "h").mkdir()
+    (tmp_path / "h" / "train.csv").write_text("a,b\n1,2\n")
+    os.link(tmp_path / "h" / "train.csv", tmp_path / "h" / "test.csv")
+    rows.append(("a table by a hard link", partial(table_files, tmp_path / "h"), "one by a link"))
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "train.csv").write_text("a,b\n1,2\n")
     os.symlink("train.csv", tmp_path / "t" / "test.csv")
@@ -213,3 +225,66 @@ def test_a_class_is_one_however_its_folder_is_written(tmp_path):
         (tmp_path / part / name).mkdir(parents=True)
         Image.new("RGB", (16, 16)).save(tmp_path / part / name / "a.png")
     assert load_image_folder(str(tmp_path), validation=0).classes == ("Z\u00fcrich", "blue", "green", "red")
+
+
+def several(path, count=3, **options):
+    """A file with so many pictures."""
+    frames = [image(colour, 16, 16, seed) for seed, colour in enumerate(COLOURS.values())][:count]
+    frames[0].save(path, save_all=True, append_images=frames[1:], **options)
+
+
+def test_a_file_with_several_pictures(divided, tmp_path):
+    """Refused by its name; alone, and in the primary place of a camera's JPEG, a picture is read."""
+    says = r"/red/many.{} cannot be read as an image \(it holds several pictures, .*save each in a file"
+    rows = []
+    for kind in ("tif", "tiff", "png", "webp", "gif"):
+        for count in (1, 3):
+            root = tmp_path / f"{kind}{count}"
+            write_class_folders(root, 2, odd=False)
+            several(root / "red" / f"many.{kind}", count)
+            call = partial(lambda root: load_image_folder(str(root), validation=0, test=0).train.inputs, root)
+            if count == 1:
+                assert call().shape == (7, 3, 16, 16)
+            else:
+                rows += [(kind, call, says.format(kind))]
+    packed = str(zipped(tmp_path / "gif3", tmp_path / "many.zip"))
+    whole = partial(load_image_folder, packed, validation=0, test=0)
+    rows.append(("zip", lambda: whole().train.inputs, "several pictures"))
+    refusals.check(rows)
+    several(tmp_path / "png1" / "red" / "camera.jpg", 2, format="MPO")
+    image(COLOURS["red"], 16, 16).save(tmp_path / "png1" / "red" / "old.jfif", "jpeg")
+    found = load_image_folder(str(tmp_path / "png1"), validation=0, test=0).train.inputs
+    assert found.shape == (9, 3, 16, 16)
+
+
+def test_images_that_are_not_read_and_parts_of_two_names(divided, tmp_path):
+    for place in ("logo.svg", "train/map.heic", "train/red/.hidden.svg", "train/red/notes.txt"):
+        (divided / place).write_bytes(b"beside the classes, or no image")
+    load_image_folder(str(divided))
+    rows = []
+    for i, name in enumerate(
+        ["train/red/a.heic", "test/blue/B.AVIF", "train/red/deep/c.svg", "train/red/d.jp2"]
+    ):
+        root = tmp_path / f"{i}" / "data"
+        write_class_folders(root / "train", 2, odd=False)
+        write_class_folders(root / "test", 2, odd=False)
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"a picture")
+        says = rf"{name} is in a format not read \(\.bmp, .*; save it as PNG, or remove it"
+        rows.append((name, partial(load_image_folder, str(root)), says))
+        packed = zipped(root, tmp_path / f"{i}.zip", "above")
+        rows.append((f"{name} in a zip", partial(load_image_folder, str(packed)), f"above/{says}"))
+    for one, other in (("validation", "val"), ("test", "testing"), ("train", "training")):
+        root = tmp_path / other
+        for part in {"train", one, other}:
+            write_class_folders(root / part, 2, odd=False)
+        says = f"has {one} and {other} for one part, {one}; move one"
+        rows.append((other, partial(load_image_folder, str(root)), says))
+        rows.append((f"listed {other}", partial(image_listing, str(root)), says))
+    leaf = tmp_path / "leaf"
+    for part in ("train", "test", "testing"):
+        (leaf / part).mkdir(parents=True)
+        content = {"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [0, 1]}}}
+        (leaf / part / "a.json").write_text(json.dumps(content))
+    rows.append(("LEAF", partial(load_splits, "leaf", str(leaf)), "has test and testing for one part, test"))
+    refusals.check(rows)

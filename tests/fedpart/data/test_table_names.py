@@ -74,6 +74,11 @@ def test_names_that_mean_the_same_or_nothing():
         (word, partial(numbered, {"a.csv": ["x", word]}, "ill"), empty)
         for word in ("NA", " NA ", "N/A", "#N/A", "NaN", "null", "None", "?", r"\N", "<NA>", "#DIV/0!")
     ]
+    words = "Null NONE #N/A_N/A -1.#IND 1.#QNAN Na nil NIL -1.#QNAN 1.#ind nAn -NaN n/A #na <na> none NaT"
+    rows += [
+        (word, partial(numbered, {"a.csv": ["x", word.replace("_", " ")]}, "ill"), empty)
+        for word in words.split()
+    ]
     refusals.check(rows)
 
 
@@ -95,6 +100,18 @@ def test_targets_and_columns(tmp_path):
         ("an index of an index", of("k", "Unnamed: 0.1,b,ill", rows), LEFT_OUT.format("'U.*1'", '"U.*1"')),
         ("in the middle", of("d", "a,,ill", rows), LEFT_OUT.format("''", '""')),
         ("pyarrow's index", of("e", "__index_level_0__,b,ill", rows), '"__index_level_0__"'),
+        *(
+            (f"{name} of others", of(f"u{i}", f"{name},b,ill", rows), LEFT_OUT.format(".*", ".*"))
+            for i, name in enumerate(["...1", "...12", "unnamed: 0", "Unnamed..0", "Unnamed: 0.2.1"])
+        ),
+        ("written twice", of("v", "Unnamed: 0,Unnamed: 0.1,ill", rows), LEFT_OUT.format("'U.*0'", '"U.*0"')),
+        ("in between", of("w", "x,_duplicated_0,ill", rows), LEFT_OUT.format("'_d.*0'", '"_d.*0"')),
+        *(
+            (f"{kind!r} to ignore", of(f"t{i}", "x,xy,ill", rows, ignore=kind), "ignore is a list of columns")
+            for i, kind in enumerate([{"x": 1}, 5, True, {"x"}, 1.5])
+        ),
+        ("a mapping as target", of("y", "x,xy,ill", rows, target={"ill": 1}), "target is the name of a col"),
+        ("a list as client", of("z", "x,xy,ill", rows, client=["x"]), "client is the name of a column"),
         ("text to ignore", of("f", "x,xy,ill", rows, ignore="xy"), text),
         ("one class", everyone, same.format("yes", "ill")),
         ("one number", fixed, same.format("2.5", "y")),

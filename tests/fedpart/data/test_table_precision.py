@@ -19,9 +19,18 @@ LATE = {
     "seconds": 1_700_000_000 + ROWS,
     "an id": 2**24 + ROWS,
     "degrees of a survey": 5_412_345.25 + ROWS / 100,
-    "a stamp, and 0 for none": np.where(ROWS == 0, 0.0, 1_700_000_000.5 + ROWS),
     "tiny": 1e-200 * ROWS**2,
     "huge": 1e200 * ROWS**2,
+}
+FAR = {
+    "a stamp, and 0 for none": (np.where(ROWS == 0, 0.0, 1_700_000_000.5 + ROWS), "0.0"),
+    "milliseconds, and 0": (np.where(ROWS == 5, 0, LATE["milliseconds"]), "0.0"),
+    "small, and one large": (np.where(ROWS == 70, 1e9, 1e-3 * ROWS), "1000000000.0"),
+    "small, and one beyond float64": (
+        np.where(ROWS == 70, 1e25, 1e-3 * ROWS),
+        "1e.25",
+    ),
+    "a bill, and far below": (np.where(ROWS == 3, -1e15, ROWS), "-1000000000000000.0"),
 }
 HELD = {
     "a sum in binary": np.where(ROWS % 2, 0.3, 0.1 + 0.2) + np.where(ROWS > 9, 0, 1),
@@ -49,6 +58,22 @@ def test_standardised_in_float64(what, tmp_path):
     wanted = (scaled - scaled.mean()) / scaled.std()
     assert found.dtype == torch.float32 and len(found.unique()) == len(np.unique(wanted.astype(np.float32)))
     np.testing.assert_allclose(found[:, 0].numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_standardised_with_an_outlier(tmp_path):
+    """As without: refused, where float32 has no place for what lies beside it."""
+    says = r"^The column 'x', standardised, .* such as .* and .*, for an outlier, {}, .*\{{ignore: \[x\]\}}"
+    rows = []
+    for i, (what, (column, outlier)) in enumerate(FAR.items()):
+        file = written(tmp_path / f"{i}.csv", column.astype(np.float64))
+        rows.append((what, partial(table, file, standardise=True), says.format(outlier)))
+        if "0" in what:  # the others are apart as they are
+            rows.append((f"{what}, as it is", partial(table, file), "'x' of .* are one in float32"))
+    refusals.check(rows)
+    spread = np.where(ROWS == 70, 1e4, ROWS / 7)
+    long = 1_600_000_000_000 + np.random.default_rng(0).integers(0, 3 * 10**10, 50_000)  # of a year, in ms
+    for column in (spread, np.r_[spread, HELD["normal"]], long):
+        table(written(tmp_path / "far.csv", column), standardise=True)
 
 
 def test_in_parquet_too(tmp_path):
@@ -118,7 +143,7 @@ def test_leafs_examples_that_float32_holds(what, tmp_path):
 def test_leafs_examples_that_float32_merges(tmp_path):
     rows = [
         (what, leaf(tmp_path / what, [ROWS, column]), r"^x of .*train/\[:, 1\] (has|holds) .* unit, or")
-        for what, column in LATE.items()
+        for what, column in (*LATE.items(), ("a stamp, and 0", FAR["a stamp, and 0 for none"][0]))
     ]
     refusals.check(rows)
 

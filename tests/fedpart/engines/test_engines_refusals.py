@@ -69,6 +69,18 @@ def test_settings_and_data_of_a_run():
             ({"checkpoint_every": 0}, "checkpoint_every is a number of rounds"),
             ({"rounds": -1}, "rounds is a number of rounds, at least 0, got -1"),
             ({"rounds": 1.5}, "rounds is a number of rounds, at least 0, got 1.5"),
+            *(
+                ({name: kind}, f"{name} is a number of \\w+, at least \\d, got {kind!r}")
+                for name in ("rounds", "evaluate_every", "checkpoint_every", "workers")
+                for kind in (True, None, "x", 1.5)
+            ),
+            *(({name: 1}, f"{name} is True or False, got 1") for name in ("progress", "resume")),
+            ({"on_round": "print"}, "on_round is a function, got 'print'"),
+            ({"checkpoint": 5}, "checkpoint is the path of a file, got 5"),
+            ({"execution": None}, "execution is a name, got None: Known: fused, loop, vectorised"),
+            ({"execution": 5}, "execution is a name, got 5"),
+            ({"loggers": None}, "loggers is a list, got None"),
+            ({"loggers": 5}, "loggers is a list, got 5"),
             ({"workers": 0}, "workers is a number of processes, at least 1, got 0"),
             ({"method": "none"}, "'none' is centralised only; plain federated training is 'fedavg'"),
             ({"method": "laplace"}, "'laplace' is centralised only"),

@@ -51,7 +51,7 @@ def test_settings_of_a_federation():
             ({"on_client_error": "retry"}, "on_client_error is one of fail or skip, got 'retry'"),
             ({"server": AdamWSettings()}, r"Adam or SGD, but server is AdamWSettings\(.*AdamSettings or SGD"),
             ({"server_psi": "sgd"}, psi_optimiser),
-            ({"download": "int8"}, "download is fp16 or bf16, or null, got 'int8'"),
+            ({"download": "int8"}, "download is one of fp16, bf16 or null, got 'int8'"),
             (feedback, "keeps what an upload codec loses, but there is none; set upload as well"),
             ({**feedback, **clipped, "upload": "topk"}, carried),
             ({"upload_options": {"share": 0.1}}, codec),

@@ -110,3 +110,97 @@ def test_targets_that_a_loss_writes_to_stay_as_they_are(execution):
     expected = ours(lambda o, t: nll(o, t.clamp(0, 1)), execution="loop", validation=data(), evaluate_every=1)
     torch.testing.assert_close(written.module().weight, expected.module().weight)
     assert [m.val_nll for m in written.metrics] == pytest.approx([m.val_nll for m in expected.metrics])
+
+
+class Lazy(list):
+    """Clients that are read one at a time."""
+
+
+class Other(nn.Module):
+    """A network whose forward or hook is at fault, whatever the data."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.b, self.w, self.call = nn.Linear(6, 3), nn.Parameter(torch.ones(3)), forward
+        self.kept = [self.w]
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        return self.call(self, x)
+
+
+def renormed(net, x):
+    net.b.weight.data = net.b.weight.data / 2
+    return net.b(x)
+
+
+def counted(net, x):
+    net.seen += 1
+    return net.b(x)
+
+
+def kept(net, x):
+    net.h = getattr(net, "h", 0) + net.b(x).detach().mean()
+    return net.b(x) + net.h
+
+
+def hooked():
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+    net[1].register_full_backward_hook(lambda layer, before, after: (before[0] * torch.rand(()),))
+    return net
+
+
+AT_FAULT = {
+    "forward() changes": lambda: Other(renormed),
+    "forward() reaches": lambda: Other(lambda net, x: net.b(x) * net.kept[0].sum()),
+    "Other at 'the top level' changes its buffer": lambda: Other(counted),
+    "'h' of Other": lambda: Other(kept),
+    "The network returns outputs": lambda: Other(lambda net, x: net.b(x).sum(0)),
+    "The network returns a dict in which": lambda: Other(lambda net, x: {}),
+    "Other at 'the top level' draws": lambda: Other(lambda net, x: net.b(x) * random.random()),
+    "A hook, or a backward": hooked,
+    "The likelihood returned shape ()": lambda: fedpart.Task(
+        nn.Linear(6, 3), likelihood=F.cross_entropy, samples=1
+    ),
+    "The likelihood returned shape (12, 3)": lambda: fedpart.Task(
+        nn.Linear(6, 3), likelihood=lambda o, t: (o - F.one_hot(t, 3)) ** 2, samples=1
+    ),
+}
+
+
+@pytest.mark.parametrize("says", AT_FAULT)
+def test_what_a_network_does_is_not_laid_to_the_data(says):
+    """However clients are computed, the message names what the network does, and not a client's data."""
+    ways = [{}, {"validation": data()}, {"execution": "fused"}, {"shards": Lazy([data()] * 3)}]
+    for way in ways:
+        with pytest.raises(Exception) as raised:
+            fedpart.federate(
+                AT_FAULT[says](), **{"shards": [data()] * 3, "rounds": 1, "chunks": (1.0,), **way}
+            )
+        assert "do not fit" not in str(raised.value) and "data of" not in str(raised.value), raised.value
+        where = says.replace("(12, 3)", "(1, 3)") if says not in str(raised.value) else says
+        assert where in str(raised.value), raised.value
+
+
+def test_a_loss_that_takes_a_mean_is_told_how_not_to():
+    net = nn.Linear(6, 3)
+    rows = [
+        (
+            f"{kind.__name__} {how}",
+            lambda kind=kind, how=how: fedpart.Task(net, likelihood=kind(reduction=how)),
+        )
+        for kind in (nn.CrossEntropyLoss, nn.NLLLoss, nn.MSELoss, nn.HuberLoss)
+        for how in ("mean", "sum")
+    ]
+    says = r'returns one number for all examples; write likelihood=nn.\w+\(reduction="none"\)'
+    checked = [(what, call, f"^nn.{what.split()[0]}.*{says}") for what, call in rows]
+    for what, loss in (("a function", F.cross_entropy), ("a lambda", lambda o, t: nll(o, t).mean())):
+        task = fedpart.Task(net, likelihood=loss, samples=1)
+        call = lambda task=task: fedpart.federate(task, [data()] * 3, rounds=1)  # noqa: E731
+        checked.append((what, call, '^The likelihood returned shape .*reduction="none"'))
+    refusals.check(checked)
+    ours, own = (
+        fedpart.federate(fedpart.Task(net, likelihood=loss, samples=1), [data()] * 3, rounds=1, seed=1)
+        for loss in ("classification", nn.CrossEntropyLoss(reduction="none"))
+    )
+    assert torch.equal(ours.state.w, own.state.w)

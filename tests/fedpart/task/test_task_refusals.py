@@ -45,7 +45,7 @@ def test_options_and_psi():
             ({"likelihood": "clasification"}, unknown),
             ({"average": "logit"}, "Unknown average over samples 'logit': did you mean 'logits'"),
             ({"precision": "fp16"}, "Unknown precision 'fp16': choose fp32, fp64 or bf16"),
-            ({"samples": 0}, "samples must be at least 1, got 0"),
+            ({"samples": 0}, "samples is a number of augmentation samples, at least 1, got 0"),
             (gaussian, "no probabilities; use average='logits'"),
             ({"hyperparameters": ["wieght"]}, "the hyperparameter 'wieght': did you mean 'weight'"),
             ({"hyperparameters": ["*"]}, "no trainable parameters"),
@@ -134,8 +134,8 @@ def test_targets_outputs_and_losses():
     y = torch.arange(ROWS)
     calls = [(partial(call, module(forward), x, y), ValueError, targets) for forward, x in forwards]
     calls += [(outputs(Named(change), (A, B)), ValueError, shape) for change in other_rows.values()]
-    calls += [(partial(loss_of, loss, ROWS), TypeError, several) for loss in losses]
-    calls += [(partial(outputs_of, value), TypeError, nothing) for value in no_outputs]
+    calls += [(partial(loss_of, loss, ROWS), ValueError, several) for loss in losses]
+    calls += [(partial(outputs_of, value), ValueError, nothing) for value in no_outputs]
     refusals.check((f"{number}: {row[2]}", *row) for number, row in enumerate(calls))
 
 

@@ -1,6 +1,7 @@
 """A setting says its default, range and meaning once."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -16,11 +17,16 @@ from fedpart import (
     AdamSettings,
     AdamWSettings,
     ClipSettings,
+    DeviceSettings,
     FederationSettings,
     LocalSettings,
+    PrivacySettings,
     SGDSettings,
+    Task,
     TrainingSettings,
     federate,
+    fit,
+    personalise,
 )
 from fedpart.centralised.settings import TrainingOptions
 from fedpart.federated.options import FederationOptions
@@ -123,3 +129,68 @@ def test_a_mapping_says_what_differs_from_the_default():
     assert FederationSettings(server={"name": "sgd"}).server == SGDSettings(1.0), "the plain mean, as in YAML"
     for name, kind in {"sgd": SGDSettings, "adam": AdamSettings, "adamw": AdamWSettings}.items():
         assert TrainingSettings(optimiser={"name": name, "learning_rate": 0.2}).optimiser == kind(0.2)
+
+
+KINDS = (FederationSettings, TrainingSettings, LocalSettings, ClipSettings, SGDSettings, AdamSettings)
+KINDS += (AdamWSettings, DeviceSettings, partial(PrivacySettings, noise_multiplier=1.0))
+ODD = [None, True, "x", 5, 2.5, {}, {"a": 1}, [], [1], ["x"], {1}, b"x", 1 + 2j, math.nan, object()]
+ODD += [np.zeros(2), np.ones(1, dtype=bool)[0], torch.zeros(2)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: getattr(kind, "func", kind).__name__)
+def test_a_value_of_another_kind_is_refused_by_its_name(kind):
+    """Whatever the field: it is taken because its type says so, or refused in a sentence that names it."""
+    settings = getattr(kind, "func", kind)
+    wanted = get_type_hints(settings)
+    taken = {field.name: [] for field in fields(settings)}
+    for name, odd in ((name, odd) for name in taken for odd in ODD):
+        try:
+            kind(**{name: odd})
+            taken[name].append(odd)
+        except ValueError as error:
+            said = {"chunks": "chunk", "parameters": "parameter"}.get(name, name)
+            clip = "Norms to clip" if kind is ClipSettings else said
+            assert "\n" not in str(error) and re.search(f"{said}|{clip}", str(error)), error
+    for name, values in taken.items():
+        whole = wanted[name] in (int, int | None)
+        assert whole <= all(value is None or type(value) is int for value in values), (name, values)
+        assert (wanted[name] is not bool) <= all(value is not True for value in values), (name, values)
+
+
+def test_arguments_of_another_kind():
+    net = nn.Linear(4, 3)
+    data = torch.rand(12, 4), torch.arange(12) % 3
+    result = federate(net, [data] * 3, rounds=1)
+
+    def rows(call, name, values, says):
+        what = f"{call.func.__name__}, {name}="
+        return [(f"{what}{odd!r}", partial(call, **{name: odd}), f"^{name} is {says}") for odd in values]
+
+    task, one, tuned = partial(Task, net), partial(fit, net, data), partial(personalise, result, data)
+    numbers = (True, None, "x", 1.5, {})
+    refused = [
+        *rows(task, "samples", numbers, "a number of aug.*, at least 1"),
+        *rows(task, "hyperparameters", (None, 5, "weight", {"weight": 1}, [1]), "a list of names"),
+        *rows(task, "average", (None, True, 5), "a text"),
+        *rows(task, "precision", (None, 16), "a text"),
+        *rows(task, "stacked", (True, ["x"]), "a mapping"),
+        *rows(task, "sizes", (5, {}), "a function"),
+        *rows(one, "evaluate_every", numbers, "a number of iterations, at least 1"),
+        *rows(one, "iterations", numbers, "a whole number"),
+        *rows(one, "batch_size", numbers, "a whole number"),
+        *rows(one, "progress", (None, 1), "True or False"),
+        *rows(one, "on_report", (5, True), "a function"),
+        *rows(one, "chain", ("fc", {"fc": 1}, 5, [1]), "a list of names of layers"),
+        *rows(tuned, "client", numbers, "a whole number, at least 0"),
+        *rows(tuned, "weight_decay", (True, None, "x", math.nan), "a number, at least 0"),
+        *rows(tuned, "layers", (None, 5, "weight", {"weight": 1}), "a list of names of layers"),
+    ]
+    for name in ("share_dropout_mask", "channels_last", "learn_dropout"):
+        refused += rows(task, name, (None, 1, "yes"), "True or False")
+    for name in ("epochs", "batch_size"):
+        refused += rows(tuned, name, numbers, "a whole number, at least 1")
+    refused.append(("samples", partial(tuned, samples=True), "^samples is a whole number"))
+    refused.append(("a share", partial(LocalSettings, psi_batch=True), "'shard' or a number of examples"))
+    refusals.check(refused)
+    assert FederationSettings(device=torch.device("cpu")).device == "cpu"
+    assert LocalSettings(psi_batch=np.int64(3)).psi_batch == 3

@@ -10,7 +10,7 @@ from fedpart.federated.pace.devices import Fleet
 
 TRACE = "client,speed,upload,download,available\n1,50,2e3,4e3,0.25\n0,100,1e3,8e3,\n7,1,1,1,1\n"
 DEVICES = [
-    ({"speed": 0.0}, "devices.speed is above 0, got 0.0"),
+    ({"speed": 0.0}, "devices.speed is a number above 0, or a distribution, got 0.0"),
     ({"upload": {"zipf": (1.0,)}}, "Unknown distribution 'zipf'"),
     ({"upload": {"pareto": (1.0,)}}, r"takes positive numbers \[fastest, alpha\], got \[1.0\]"),
     ({"upload": {"pareto": (1.0, -2.0)}}, r"got \[1.0, -2.0\]"),

@@ -211,8 +211,32 @@ def test_arguments():
 def test_outputs_and_targets():
     numbers, labels, members = torch.zeros(B), torch.zeros(B).long(), EnsembleClassification()
     rows = [
-        (Classification(), (B, K), numbers, "the targets are real numbers; use likelihood='gaussian'"),
+        (Classification(), (B, K), numbers, "the targets are real numbers .*; write targets.long\\(\\) if"),
         (Classification(), (B, K), torch.zeros(B, K).long(), "likelihood='token_classification'"),
+        (
+            Classification(),
+            (B, K),
+            torch.eye(K)[:1].repeat(B, 1).long(),
+            r"write targets.argmax\(1\) if they",
+        ),
+        (
+            Classification(),
+            (B, K),
+            torch.eye(K)[:1].repeat(B, 1),
+            r"write targets.argmax\(1\), if|argmax\(1\)",
+        ),
+        (
+            Classification(),
+            (B, K),
+            labels[:, None],
+            r"whole numbers \[6, 1\]; write targets.flatten\(\).long",
+        ),
+        (
+            Classification(),
+            (B, K),
+            numbers[:, None],
+            r"real numbers \[6, 1\]; write targets.flatten\(\).long",
+        ),
         (Classification(), (B, 3, K), labels, "use likelihood='ensemble'"),
         (
             members.loss,
