@@ -67,8 +67,7 @@ class Attributes:
         first = now.values
         changed = [key for key in first | before if first.get(key) != before.get(key)]
         for key, value in first.items():
-            drawn = isinstance(value, Drawn) and key in changed
-            if drawn or (isinstance(value, (Drawn, Advancing)) and now.is_named(key)):
+            if isinstance(value, (Drawn, Advancing)) and (key in changed or now.is_named(key)):
                 raise self._moved(key, value)
         self._check_caches(given, again, other_weights)
         counted = torch._C._len_torch_function_stack()  # somebody looks at each call, and would see too many

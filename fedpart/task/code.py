@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable
 from functools import cached_property, lru_cache, partialmethod
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,16 @@ _PAST_VERSIONS = {
     *("data", "numpy", "asarray", "array", "from_numpy", "from_dlpack", "frombuffer", "memoryview"),
     *("untyped_storage", "storage", "data_ptr", "setattr", "getattr", "vars", "__dict__", "exec", "eval"),
     *("__array__", "__array_interface__"),
+}
+
+
+_WRAPPERS = {
+    MethodType: "__func__",
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    property: "fget",
+    cached_property: "func",
+    partialmethod: "func",
 }
 
 
@@ -61,24 +71,28 @@ def read(code: CodeType) -> Code:
     )
 
 
-def code_of(function: Any) -> CodeType | None:
-    """That of a function, or of what a decorator has made of it."""
-    if isinstance(function, (staticmethod, classmethod)):
-        function = function.__func__
-    elif isinstance(function, property):
-        function = function.fget
-    elif isinstance(function, (cached_property, partialmethod)):
-        function = function.func
-    code = getattr(function, "__code__", None) or getattr(
-        getattr(function, "__wrapped__", None), "__code__", None
-    )
-    return code if isinstance(code, CodeType) else None
+def plain_function(function: Any) -> FunctionType | None:
+    """A function, or the one of which a decorator has made something else."""
+    for wrapper, held in _WRAPPERS.items():
+        if isinstance(function, wrapper):
+            function = getattr(function, held)
+    if not isinstance(function, FunctionType):
+        function = getattr(function, "__wrapped__", None) if callable(function) else None
+    return function if isinstance(function, FunctionType) else None
 
 
+@lru_cache(4096)
 def is_of_user(module: str | None) -> bool:
     """Whether neither torch, Python nor the library keeps something there."""
     top = (module or "").partition(".")[0]
     return top not in ("torch", "torchvision", "fedpart", "numpy") and top not in sys.stdlib_module_names
+
+
+@lru_cache(4096)
+def is_installed(module: str | None) -> bool:
+    """Whether a module is a part of an installed package, and not of what the user works on."""
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
 
 
 def computes(names: Iterable[str]) -> bool:

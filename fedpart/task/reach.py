@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import _lru_cache_wrapper, lru_cache, partial
-from types import FunctionType, MethodType, ModuleType
+from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
 
-from fedpart.task.code import code_of, computes, is_of_user, read
+from fedpart.task.code import computes, is_installed, is_of_user, plain_function, read
 from fedpart.task.values import PLAIN, Numbers, comparable, filled, is_datum, refill, rename, reset
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
 OF_TORCH = frozenset(nn.Module().__dict__) - {"training"} | {"_flat_weights"}
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_OF_ALL = tuple(f"_global{hooks}" for hooks in _HOOKS)
-_COMPUTING = ("torch", "math", "fedpart")
+_COMPUTING = ("torch", "torchvision", "math", "fedpart")
 _DEPTH = 6  # of containers and objects in an attribute
 _MANY = 1000  # parts of a container that are looked into; the others are told apart by what they are
 _FUNCTIONS = 10_000  # whose code is read
@@ -55,12 +54,12 @@ class Reach:
         self._back: list[Callable[[], None]] = []
         self._seen = set(map(id, layers.values()))
         self._functions: list[tuple[Place, Any]] = []  # whose code is read if somebody names it
-        self._read = 0
+        self._read, self._far = 0, set[Place]()
         self.caches: list[Any] = []
         self._known, self._odd = set[str](), set[str]()  # names of what layers compute with, and of the rest
         for name, layer in layers.items():
             self._layer(name, layer)
-        for hook in (hook for hooks in _OF_ALL for hook in getattr(modules, hooks).values()):
+        for hook in (hook for hooks in _HOOKS for hook in getattr(modules, f"_global{hooks}").values()):
             self.names.add("a hook of all modules")
             self._value(("", "a hook of all modules"), hook, 2)
         while named := [function for function in self._functions if function[0][1] in self.names]:
@@ -69,7 +68,8 @@ class Reach:
                 self._function(place, function)
         if self.writes and any(isinstance(held, Numbers) for held in self.values.values()):
             self.keeps = True  # into tensors that are no buffers
-        self.acts_backward |= any("hook" in name for name in self.names)
+        hooks = (name for name in self.names if "hook" in name)
+        self.acts_backward |= any("register" in name or "saved" in name for name in hooks)
 
     def restore(self) -> None:
         """Have containers, attributes and names hold again what they held; numbers in tensors stay."""
@@ -77,8 +77,8 @@ class Reach:
             back()
 
     def is_named(self, place: Place) -> bool:
-        """Whether a function uses what is there."""
-        return not self.names.isdisjoint(place[1:])
+        """Whether a function of the user's uses what is there, and not only one of an installed package."""
+        return place not in self._far and not self.names.isdisjoint(place[1:])
 
     @contextmanager
     def disturbed(self, places: Iterable[Place], number: int) -> Iterator[None]:
@@ -93,12 +93,12 @@ class Reach:
                 undo.append(partial(self._puts[place], held))
                 self._puts[place](filled(held, number))
             container = self._containers.get(place[:-1])
-            if isinstance(container, (list, deque, dict)) and container:
-                undo.append(partial(refill, container, container.copy()))
-                if isinstance(container, dict):
-                    container.update({object(): [*container.values()][-1] for _ in range(_FURTHER)})
-                else:
-                    container.extend([container[-1]] * _FURTHER)
+            if isinstance(container, dict) and container:
+                undo.append(partial(refill, container, dict(container)))
+                container.update({object(): [*container.values()][-1] for _ in range(_FURTHER)})
+            elif isinstance(container, (list, deque)) and container:
+                undo.append(partial(refill, container, [*container]))
+                container.extend([container[-1]] * _FURTHER)
         try:
             yield
         finally:
@@ -140,14 +140,12 @@ class Reach:
             self._functions.append((place, value))
         elif isinstance(value, type):
             self._class(place[0], value)
-        elif isinstance(owner := getattr(value, "__self__", None), type):  # Function.apply
-            self._class(place[0], owner)
-        elif (
-            not isinstance(value, ModuleType)
-            and depth > 0
-            and id(value) not in self._seen
-            and type(value).__module__ != "contextlib"
-        ):
+        elif isinstance(value, BuiltinFunctionType):
+            if isinstance(value.__self__, type):  # Function.apply
+                self._class(place[0], value.__self__)
+        elif isinstance(value, ModuleType) or type(value).__module__ == "contextlib":
+            return
+        elif depth > 0 and id(value) not in self._seen:
             self._seen.add(id(value))
             self._container(place, value, depth - 1)
 
@@ -159,7 +157,7 @@ class Reach:
             return
         if isinstance(value, (Mapping, list, tuple, deque)):
             self._containers[place] = value
-        else:
+        elif isinstance(value, nn.Module) or not is_installed(type(value).__module__):
             self._class(place[0], type(value))
         if len(parts) > _MANY:
             self.values[place] = hash(tuple(id(part) for part, _ in parts.values()))
@@ -207,7 +205,8 @@ class Reach:
             self._back.append(partial(reset, base, held))
             for key, value in held.items():
                 if (name, key) not in self.values:  # that of a class before it in the order of inheritance
-                    self._value((name, key), value, _DEPTH, partial(setattr, base, key))
+                    depth = 1 if is_installed(base.__module__) else _DEPTH
+                    self._value((name, key), value, depth, partial(setattr, base, key))
 
     def _function(self, place: Place, function: Any) -> None:
         if isinstance(function, partial):
@@ -215,25 +214,25 @@ class Reach:
             function = function.func
         if isinstance(function, MethodType):
             self._value((*place, "self"), function.__self__, 2)
-        function = getattr(function, "__func__", function)
-        code = code_of(function)
+        self.keeps |= isinstance(function, (_lru_cache_wrapper, cached_property))
         if isinstance(function, _lru_cache_wrapper):
-            self.keeps = True
             self.caches.append(function)
-        if code is None or id(function) in self._seen or self._read > _FUNCTIONS:
-            self.keeps |= code is None
+        function = plain_function(function)
+        if function is None or id(function) in self._seen or self._read > _FUNCTIONS:
+            self.keeps |= function is None
             return
         self._seen.add(id(function))
         self._read += 1
+        code = function.__code__
         said = read(code)
-        self.names.update(said.names, place[1:], code.co_freevars)
-        if not is_of_user(origin := getattr(function, "__module__", None)):
-            self.keeps |= not (origin or "").startswith(_COMPUTING)
+        self.names.update(said.names - {"__init__"}, place[1:], code.co_freevars)
+        if not is_of_user(function.__module__):
+            self.keeps |= _package(function) not in _COMPUTING
             return
         self.keeps |= said.keeps
         self.writes |= said.writes
         self.past_versions |= said.past_versions
-        for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
             with suppress(ValueError):  # an empty one
                 put = partial(setattr, cell, "cell_contents")
                 self._back.append(partial(put, cell.cell_contents))
@@ -241,44 +240,61 @@ class Reach:
         for kept in ("__defaults__", "__kwdefaults__", "__dict__"):
             if values := getattr(function, kept, None):
                 self._held((*place, "defaults"), values, None)
-        names, module = said.names, getattr(function, "__globals__", {})
+        names, module = said.names, function.__globals__
         self.keeps |= any(name in self._odd for name in names)
         self.keeps |= not computes(names - self._known - module.keys())
+        before, installed = {*self.values}, is_installed(function.__module__)
         for name in names & module.keys():
-            self._global(place[0], name, module[name], names, partial(module.__setitem__, name))
+            put, value = partial(module.__setitem__, name), module[name]
+            if not installed:
+                self._global((place[0], name), value, names, put)
+            elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
+                self._functions.append(((place[0], name), value))
+            elif isinstance(value, (FunctionType, type, ModuleType)):
+                self.keeps |= _package(value) not in _COMPUTING
+            else:
+                self._held((place[0], name), value, put, 1)
+        if installed:
+            self._far |= self.values.keys() - before
         self._back.append(partial(rename, module, names, {n: module[n] for n in names if n in module}))
 
-    def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None) -> None:
+    def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None, depth: int = _DEPTH) -> None:
         """What a function holds; all but plain values and functions may keep what is not compared."""
-        library = str(getattr(value, "__module__", "")).startswith(_COMPUTING) and callable(value)
+        library = isinstance(value, BuiltinFunctionType) and _package(value) in _COMPUTING
+        library |= _package(type(value)) in _COMPUTING
         self.keeps |= not (library or isinstance(value, (*PLAIN, FunctionType, Tensor, nn.Module)))
-        self.acts_backward |= getattr(value, "_backward_fn", None) is not None  # of torch.library.custom_op
-        self._value(place, value, _DEPTH, put)
+        self.acts_backward |= type(value).__name__ == "CustomOpDef"  # of torch.library
+        self._value(place, value, depth, put)
 
-    def _global(
-        self, layer: str, name: str, value: Any, names: Iterable[str], put: Callable[[Any], None]
-    ) -> None:
-        """What a function's code calls by a global name; of a module, what the code names in it."""
+    def _global(self, place: Place, value: Any, names: Iterable[str], put: Callable[[Any], None]) -> None:
+        """What the user's code calls by a global name; of a module, what the code names in it."""
         if isinstance(value, ModuleType):
-            inside = vars(value)
-            if is_of_user(value.__name__):
-                for key in [key for key in names if key in inside and inside[key] is not value]:
-                    self._global(layer, key, inside[key], (), partial(inside.__setitem__, key))
-            elif value.__name__.partition(".")[0] not in _COMPUTING:
-                self.keeps = True
-                for key in names:
-                    if isinstance(inside.get(key), MutableMapping):  # os.environ
-                        self._value((layer, key), inside[key], _DEPTH)
+            inside, users = vars(value), is_of_user(value.__name__) and not is_installed(value.__name__)
+            self.keeps |= not users and value.__name__.partition(".")[0] not in _COMPUTING
+            for key in [key for key in names if key in inside and inside[key] is not value]:
+                if users:
+                    self._global((place[0], key), inside[key], (), partial(inside.__setitem__, key))
+                elif isinstance(inside[key], MutableMapping):  # os.environ
+                    self._value((place[0], key), inside[key], _DEPTH)
+        elif isinstance(value, (FunctionType, type)) and is_installed(value.__module__):
+            self.keeps = True
+            if isinstance(value, type) and issubclass(value, torch.autograd.Function):
+                self._class(place[0], value)
         elif isinstance(value, (FunctionType, type)):
             self.keeps |= isinstance(value, type) and is_of_user(value.__module__)
-            self._value((layer, name), value, _DEPTH)
+            self._value(place, value, _DEPTH)
         else:
-            self._held((layer, name), value, put)
+            self._held(place, value, put, 2 if is_installed(type(value).__module__) else _DEPTH)
 
 
 def _methods(kind: type) -> list[tuple[str, Any]]:
     """A class's own, by name."""
-    return [(key, value) for key, value in vars(kind).items() if code_of(value)]
+    return [(key, value) for key, value in vars(kind).items() if plain_function(value)]
 
 
 _library_methods = lru_cache(4096)(_methods)  # which nobody replaces
+
+
+def _package(value: Any) -> str:
+    """Of a class or a function: the package that it is from."""
+    return str(getattr(value, "__module__", None) or "").partition(".")[0]

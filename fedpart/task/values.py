@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import itertools
 import operator
 import random
 from array import array
@@ -33,9 +34,10 @@ class Drawn(NamedTuple):
 
 
 class Advancing(NamedTuple):
-    """An iterator: how far it is cannot be seen."""
+    """An iterator, and how far it is where that can be seen."""
 
     identity: int
+    state: str
 
 
 class Numbers(NamedTuple):
@@ -65,7 +67,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return Numbers(id(value), hash(value.tobytes()), value)
     if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
-        return Advancing(id(value))
+        return Advancing(id(value), repr(value) if isinstance(value, itertools.count) else "")
     if isinstance(value, (bytearray, array)):
         return bytes(value)
     if isinstance(value, ctypes._SimpleCData):
