@@ -148,8 +148,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
 
     Returns:
-        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; uint8, ``[N * height / 2,
-            width / 2 * filters]``.
+        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; and uint8,
+        ``[N * height / 2, width / 2 * filters]``.
     """
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
