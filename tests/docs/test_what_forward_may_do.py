@@ -1,5 +1,6 @@
 """Each row of the guide's table of what a network's forward may do, done."""
 
+import functools
 import itertools
 import random
 
@@ -60,6 +61,12 @@ def counts_apart(net, x):
     return net.b(x)
 
 
+def goes_backward(net, x):
+    if net.b.weight.requires_grad:
+        net.b(x).square().mean().backward()
+    return net.b(x)
+
+
 def hooks(hook):
     def forward(net, x):
         hidden = net.a(x)
@@ -113,7 +120,10 @@ def tied(net):
 ROWS = {
     "write into its inputs": [(lambda s, x: s.b(x.sub_(0.5)), nothing)],
     "keep activations to look at": [(keeps, nothing)],
-    "make a constant once": [(makes, nothing)],
+    "make a constant once": [
+        (makes, nothing),
+        (lambda s, x: s.b(x * s.h(x.shape[1])), given("h", lambda _: functools.cache(torch.ones))),
+    ],
     "use a weight twice": [(lambda s, x: s.b(F.linear(s.a(x), s.a.weight.t())), nothing)],
     "take weights from a list": [
         (lambda s, x: x @ s.h[0], given("h", lambda s: [s.w])),
@@ -153,6 +163,10 @@ ROWS = {
         (lambda s, x: s.b(x) * random.gauss(0, 1), nothing),
         (lambda s, x: s.b(x) * s.h.random(), given("h", lambda s: np.random.default_rng(0))),
     ],
+    "put a hook on a weight": [
+        (lambda s, x: (s.b.weight.requires_grad and s.b.weight.register_hook(abs), s.b(x))[1], nothing)
+    ],
+    "call `backward()`": [(goes_backward, nothing)],
     "call `torch.utils.checkpoint`": [
         (lambda s, x: s.b(checkpoint(s.a, x, use_reentrant=False)), nothing),
     ],
