@@ -53,7 +53,7 @@ class Alike:
 
 
 def loss_and_draws(executor: Executor, round: Round, job: Job, batch: Batch) -> tuple[Tensor, Draws]:
-    """The loss of ``job`` in nats, if every random number were 0.5; and the shapes of those that it draws."""
+    """The loss of ``job`` in nats, if every random number were 0.3; and the shapes of its draws."""
     task, method = executor.protocol.task, executor.protocol.method
     recorder = ShapeRecorder(executor.device, task.dtype)
     _, point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)

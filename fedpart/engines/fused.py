@@ -120,7 +120,7 @@ class FusedRunner:
                 weight = examples / visited  # of a psi batch
                 kind = (job, job == main, job == unseen)
                 if kind not in sums:
-                    self._check_noise(round, job, batches[0][0])
+                    self._check_noise(round, job, batches[0][0], len(cohort))
                     sums[kind] = PooledSum(executor, round, job)
                 for batch, noise in batches:
                     sums[kind].add(batch, noise, weight)
@@ -130,13 +130,18 @@ class FusedRunner:
             total.add(self._term(round, job, found))
             total.loss += found.loss if is_main else 0.0
             total.unseen_loss += found.loss if is_unseen else 0.0
+        if self.protocol.task.acts_backward:
+            raise _NotFused(
+                "A hook on gradients, or a backward() of your own, may see examples of several clients at "
+                "once; use execution: loop."
+            )
         tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
         small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
         if not (small and max(abs(total.loss), abs(total.unseen_loss)) <= LARGEST):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
         return CohortSum([*cohort], total, size)
 
-    def _check_noise(self, round: Round, job: Job, batch: Batch) -> None:
+    def _check_noise(self, round: Round, job: Job, batch: Batch, clients: int) -> None:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""
         count = self._by_row[job] = self._by_row.get(job, 0) + 1
         if count & (count - 1):  # the 1st, 2nd, 4th, ... time: a condition may have held back what mixes rows
@@ -147,6 +152,7 @@ class FusedRunner:
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._check_rows(round, job, batch)
+        self._check_sizes(round, job, batch, clients)
 
     def _check_rows(self, round: Round, job: Job, batch: Batch) -> None:
         """Refuse a network that computes with several examples at a time, as with their mean."""
@@ -160,7 +166,26 @@ class FusedRunner:
             pair = map_leaves(lambda leaf, p=place: leaf.roll(p, 0), pair)
             counts = torch.eye(2, dtype=self.protocol.task.dtype, device=first_leaf(pair).device)[place]
             losses.append(loss_and_draws(executor, round, job, Batch(pair[0], pair[1], counts))[0])
-        if not all(torch.allclose(losses[0], loss, rtol=1e-4, atol=1e-6) for loss in losses):
+        self._check_equal(losses)
+
+    def _check_sizes(self, round: Round, job: Job, batch: Batch, clients: int) -> None:
+        """Refuse a network that computes with the number of examples, or with what some of them are."""
+        rows, executor = batch.examples, self._one_by_one.executor
+
+        def loss(part: slice, times: int = 1) -> Tensor:
+            tree = map_leaves(lambda leaf: torch.cat([leaf[part]] * times), batch[:2])
+            return loss_and_draws(executor, round, job, Batch(tree[0], tree[1]))[0]
+
+        half, whole = rows // 2, slice(None)
+        losses = [loss(whole), loss(whole, min(clients, _CLIENTS))]
+        if half:
+            parts = half * loss(slice(half)) + (rows - half) * loss(slice(half, None))
+            losses.append(parts / rows)
+        self._check_equal(losses)
+
+    def _check_equal(self, losses: Sequence[Tensor]) -> None:
+        near = 1e-2 if self.protocol.task.precision == "bf16" else 1e-4
+        if not all(torch.allclose(losses[0], loss, rtol=near, atol=1e-6) for loss in losses):
             raise _NotFused(
                 "The loss of an example depends on the other examples of its batch, so that clients cannot "
                 "be fused; use execution: loop."
@@ -188,6 +213,9 @@ def _check_steps(client: int, examples: int, steps: int) -> None:
             f"Client {client} takes {steps} steps with its {examples} examples, but fused clients take one; "
             f"raise local.batch_size, or use execution: loop."
         )
+
+
+_CLIENTS = 20  # whose examples are computed at once, to see whether their number changes anything
 
 
 class _NotFused(ValueError):

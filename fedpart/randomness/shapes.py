@@ -42,4 +42,4 @@ class ShapeRecorder(Noise):
         self._recorded.setdefault(
             self._draws, Draw(shape, coarse)
         )  # a first pass is computed again for a few
-        return torch.full(shape, 0.5, device=self.device, dtype=self.dtype)
+        return torch.full(shape, 0.3, device=self.device, dtype=self.dtype)

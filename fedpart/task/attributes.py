@@ -73,10 +73,16 @@ class Attributes:
         counted = torch._C._len_torch_function_stack()  # somebody looks at each call, and would see too many
         if not changed and (counted or _alike_for_few(outputs, given, again)):
             return
-        repeated, latest = _repeated(outputs, given, again), Reach(self._layers)
-        second = latest.values
-        moving = [key for key in first | second if first.get(key) != second.get(key)]
-        plain = [key for key in moving if _counts(key, first.get(key), second.get(key))]
+        repeated, snapshots = self._repeated(outputs, given, again)
+        latest = snapshots[-1]
+        steps = itertools.pairwise([first, *(snapshot.values for snapshot in snapshots)])
+        moves = {
+            key: (then.get(key), later.get(key))
+            for then, later in steps
+            for key in then | later
+            if then.get(key) != later.get(key)
+        }
+        moving, plain = [*moves], [key for key, values in moves.items() if _counts(key, *values)]
         if plain or not _close(outputs, repeated, 0.0 if changed else ROUNDING):
             if not (plain or moving or changed):
                 raise _elsewhere()
@@ -117,6 +123,22 @@ class Attributes:
                 f"{self.before.caches[0].__name__}(), which would carry numbers from one client to the next; "
                 f"compute it anew in each pass."
             )
+
+    def _repeated(
+        self, outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]
+    ) -> tuple[Any, list[Reach]]:
+        """The pass again: without gradients, which take memory, unless it then fails or returns others.
+
+        What is held is looked at after each.
+        """
+        snapshots = []
+        with suppress(Exception), torch.no_grad():
+            repeated = again(given)
+            snapshots.append(Reach(self._layers))
+            if _close(outputs, repeated, 0.0):
+                return repeated, snapshots
+        repeated = again(given)
+        return repeated, [*snapshots, Reach(self._layers)]
 
     def _moved(self, key: Place, value: Drawn | Advancing) -> NetworkError:
         if isinstance(value, Advancing):
@@ -170,14 +192,6 @@ def _alike_for_few(outputs: Any, given: tuple[Tree, Tree], again: Callable[[tupl
         pairs = [*zip(tensors_in(outputs), tensors_in(few), strict=True)]
         return bool(pairs) and all(_close(every[: len(some)], some, ROUNDING) for every, some in pairs)
     return False
-
-
-def _repeated(outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]) -> Any:
-    """The pass again: without gradients, which take memory, unless it then fails or returns other numbers."""
-    with suppress(Exception), torch.no_grad():
-        if _close(outputs, repeated := again(given), 0.0):
-            return repeated
-    return again(given)
 
 
 def _close(outputs: Any, repeated: Any, share: float) -> bool:

@@ -35,6 +35,23 @@ _WRAPPERS = {
     partialmethod: "func",
 }
 
+_CHANGING = {  # methods of layers and containers that change them
+    *(
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "update",
+        "setdefault",
+        "move_to_end",
+        "reverse",
+        "clear",
+    ),
+    *("add_module", "register_module", "register_buffer", "register_parameter", "set_submodule"),
+    *("apply", "train", "eval", "load_state_dict"),
+}
+
 
 class Code(NamedTuple):
     """Of one function and the functions inside it.
@@ -56,7 +73,7 @@ def read(code: CodeType) -> Code:
     inner = [read(part) for part in code.co_consts if isinstance(part, CodeType)]
     names = frozenset(code.co_names).union(*(part.names for part in inner))
     instructions = [*dis.get_instructions(code)]
-    keeps = any(step.opname in _STORES for step in instructions)
+    keeps = any(step.opname in _STORES for step in instructions) or bool(names & _CHANGING)
     in_place = any(step.opname == "BINARY_OP" and step.argrepr.endswith("=") for step in instructions)
     arguments = {word for part in code.co_consts if isinstance(part, tuple) for word in part}
     past = bool(names & _PAST_VERSIONS)

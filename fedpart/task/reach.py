@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as modules
 
 from fedpart.task.code import computes, is_installed, is_of_user, plain_function, read
-from fedpart.task.values import PLAIN, Numbers, comparable, filled, is_datum, refill, rename, reset
+from fedpart.task.values import PLAIN, Numbers, Order, comparable, filled, is_datum, refill, rename, reset
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
 OF_TORCH = frozenset(nn.Module().__dict__) - {"training"} | {"_flat_weights"}
@@ -68,8 +68,6 @@ class Reach:
                 self._function(place, function)
         if self.writes and any(isinstance(held, Numbers) for held in self.values.values()):
             self.keeps = True  # into tensors that are no buffers
-        hooks = (name for name in self.names if "hook" in name)
-        self.acts_backward |= any("register" in name or "saved" in name for name in hooks)
 
     def restore(self) -> None:
         """Have containers, attributes and names hold again what they held; numbers in tensors stay."""
@@ -109,6 +107,7 @@ class Reach:
         attributes = vars(layer)
         self._back.append(partial(refill, attributes, dict(attributes)))
         self._known.update(layer._parameters, layer._buffers, layer._modules)
+        self.values[name, "layers"] = tuple(map(id, layer._modules.values()))
         for key, value in [*attributes.items()]:
             if key in OF_TORCH:
                 continue
@@ -157,6 +156,8 @@ class Reach:
             return
         if isinstance(value, (Mapping, list, tuple, deque)):
             self._containers[place] = value
+            if isinstance(value, Mapping):
+                self.values[*place, "order"] = Order(tuple(parts))
         elif isinstance(value, nn.Module) or not is_installed(type(value).__module__):
             self._class(place[0], type(value))
         if len(parts) > _MANY:
@@ -172,7 +173,7 @@ class Reach:
                 self._back.append(partial(refill, value, plain(value)))
             pairs: Iterable[tuple[Any, Any]] = enumerate(value)
             if isinstance(value, Mapping):
-                pairs = dict.items(value) if isinstance(value, dict) else value.items()
+                pairs = [*value.items()]
             put = getattr(value, "__setitem__", None)
             return {str(key): (part, partial(put, key) if put else None) for key, part in pairs}
         held = dict(getattr(value, "__dict__", {}))
@@ -229,6 +230,9 @@ class Reach:
         if not is_of_user(function.__module__):
             self.keeps |= _package(function) not in _COMPUTING
             return
+        installed = is_installed(function.__module__)
+        hooks = [name for name in said.names if "hook" in name and "forward" not in name and not installed]
+        self.acts_backward |= any("register" in name or "saved" in name for name in hooks)
         self.keeps |= said.keeps
         self.writes |= said.writes
         self.past_versions |= said.past_versions
@@ -243,17 +247,19 @@ class Reach:
         names, module = said.names, function.__globals__
         self.keeps |= any(name in self._odd for name in names)
         self.keeps |= not computes(names - self._known - module.keys())
-        before, installed = {*self.values}, is_installed(function.__module__)
+        before = {*self.values}
         for name in names & module.keys():
             put, value = partial(module.__setitem__, name), module[name]
+            key: Place = (place[0], name)
+            key = (*key, "global") if key in self.values else key  # an attribute has the same name
             if not installed:
-                self._global((place[0], name), value, names, put)
+                self._global(key, value, names, put)
             elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
-                self._functions.append(((place[0], name), value))
+                self._functions.append((key, value))
             elif isinstance(value, (FunctionType, type, ModuleType)):
                 self.keeps |= _package(value) not in _COMPUTING
             else:
-                self._held((place[0], name), value, put, 1)
+                self._held(key, value, put, 1)
         if installed:
             self._far |= self.values.keys() - before
         self._back.append(partial(rename, module, names, {n: module[n] for n in names if n in module}))

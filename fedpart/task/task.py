@@ -104,6 +104,11 @@ class Task:
         """The task's own copy of the network (its tensors are the initial values)."""
         return self._model.module
 
+    @property
+    def acts_backward(self) -> bool:
+        """Whether hooks or functions of the user's act in the backward pass, as far as passes have shown."""
+        return self._passes.look.acts_backward
+
     def parameter_space(self, chunks: int) -> ParameterSpace:
         """The trainable numbers (psi excluded) for ``chunks`` partitions."""
         exclude = set(map(short_name, self._paths_of("module")))

@@ -40,6 +40,21 @@ class Advancing(NamedTuple):
     state: str
 
 
+class Order(NamedTuple):
+    """The keys of a dict, in their order; it is the same where others have come behind them."""
+
+    keys: tuple[str, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Order) and all(map(str.__eq__, self.keys, other.keys))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.keys[:1])
+
+
 class Numbers(NamedTuple):
     """A tensor, or an array: which one, how often it was written to, and what it holds."""
 

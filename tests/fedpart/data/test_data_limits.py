@@ -193,7 +193,7 @@ def test_pillow_opens_what_the_extensions_say_alone(pictures, monkeypatch, tmp_p
         table.replace_schema_metadata({"huggingface": described}), tmp_path / "hub" / "train.parquet"
     )
     hub = partial(load_splits, "hf:parquet", str(tmp_path / "hub"), test=1, validation=1)
-    one = "it is not an image in BMP, JPEG, PNG, PPM, TIFF, WEBP"
+    one = "it is not an image in BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"
     refusals.check([("a folder", partial(inputs, pictures), one), ("hf", lambda: hub().train.inputs, one)])
     for name in "ab":
         sign = tmp_path / "signs" / "gtsrb" / "GTSRB" / "Training" / name / "1.ppm"

@@ -208,6 +208,42 @@ def unpacks_noise(net, x):
         return net.b(torch.tanh(net.a(x)))
 
 
+def plainly(net, x):
+    return net.b(torch.tanh(net.a(x)))
+
+
+def turns(net, x):
+    net.n = 1 - net.n
+    return plainly(net, x) * (1.0 + net.n)
+
+
+def swaps(net, x):
+    net.q.reverse()
+    return plainly(net, x) * net.q[0]
+
+
+def orders(net, x):
+    net.o.move_to_end(next(iter(net.o)))
+    return plainly(net, x) * next(iter(net.o.values()))
+
+
+def layered(change, layers):
+    """A forward that changes a registered container of layers."""
+    net = Net(lambda s, x: (change(s), s.b(s.layers[0](s.a(x))) / len(s.layers))[1])
+    net.layers = layers
+    return net
+
+
+def moves_on(net):
+    net.layers.insert(0, net.layers[2])
+    del net.layers[3]
+
+
+def freezes(net, x, y):
+    net.a.requires_grad_(False)
+    return y
+
+
 ANOTHER = "forward\\(\\) reaches the weight '.*' by another way than as a parameter"
 HOOK = "puts a hook on the weight 'b.weight', which is lost after the pass"
 
@@ -247,6 +283,15 @@ def test_what_few_would_look_for(monkeypatch):
         (Net(lambda s, x: s.b(applied(s.a(x)))), f"'n' .* {CHANGES}"),
         (Net(lambda s, x: s.b(noisy(s.a(x)))), DRAWS),
         (Net(unpacks_noise), DRAWS),
+        (Net(turns, n=0), f"'n' .* {CHANGES}"),
+        (Net(swaps, q=lambda _: [1.0, 2.0]), f"'q' .* {CHANGES}"),
+        (Net(orders, o=lambda _: collections.OrderedDict(a=1.0, b=2.0, c=3.0)), f"'o' .* {CHANGES}"),
+        (
+            layered(moves_on, nn.ModuleList([nn.Tanh(), nn.Sigmoid(), nn.Identity()])),
+            "'layers' of ModuleList",
+        ),
+        (layered(lambda s: s.layers.append(nn.Tanh()), nn.Sequential(nn.Tanh())), "'layers' of Sequential"),
+        (late(freezes), "forward\\(\\) changes 'a.weight'"),
     ]
     refusals.check((f"{i}", lambda net=net: ours(net), REFUSED, says) for i, (net, says) in enumerate(rows))
 
@@ -293,6 +338,34 @@ def test_what_is_right_is_computed_as_in_pytorch(make):
     trained = ours(make())
     for name, value in plain(make()).items():
         torch.testing.assert_close(trained[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+
+
+def clamps_gradients(net, x):
+    hidden = net.a(x)
+    if hidden.requires_grad:
+        hidden.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    return net.b(hidden)
+
+
+def test_what_fused_clients_would_compute_together():
+    mixed, hooks = (
+        "depends on the other examples of its batch",
+        "A hook on gradients, .*; use execution: loop",
+    )
+    rows = [
+        ("number", lambda s, x: plainly(s, x) * len(x) / 6, mixed),
+        ("many", lambda s, x: plainly(s, x) * (1.0 if len(x) < 20 else 0.5), mixed),
+        ("median", lambda s, x: plainly(s, x * (x[:, :1] > x[:, 0].median())), mixed),
+        ("largest", lambda s, x: s.b(x / x.abs().max().clamp(min=1.5)), mixed),
+        ("gradients", clamps_gradients, hooks),
+    ]
+    refusals.check(
+        (name, lambda forward=forward: ours(Net(forward), "fused"), REFUSED, says)
+        for name, forward, says in rows
+    )
+    net, alone = Net(plainly), Net(plainly)
+    for name, value in plain(alone).items():
+        torch.testing.assert_close(ours(net, "fused")[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
 
 
 def test_a_condition_that_mixes_rows_later_ends_a_fused_run(monkeypatch):

@@ -227,7 +227,7 @@ def test_a_changed_file_gives_the_right_bytes_or_a_sentence(
     monkeypatch.setattr(
         "simulations.results.report.page.clients_section", lambda *_: "left out"
     )  # of the data alone
-    for name in ("running.beside.draw_pictures", "sweeps.search.search.plot_search"):
+    for name in ("running.resume.draw_pictures", "sweeps.search.search.plot_search"):
         monkeypatch.setattr(f"simulations.{name}", lambda *_: [])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     whole, other = made(tmp_path, kind)
