@@ -17,6 +17,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.task import Batch
+from fedpart.task.values import is_power_of_two
 from fedpart.trees import first_leaf, joined, map_leaves
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import LARGEST, Round, Update
@@ -74,7 +75,7 @@ class FusedRunner:
                 _check_steps(client, learned, -(-learned // local.batch_size))
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self._one_by_one = Loop(protocol, shards)
-        self._by_row: dict[Job, int] = {}  # whose noise is known to be drawn row by row
+        self._by_row: dict[Job, int] = {}  # how often their rows have been drawn
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """The sum of the cohort's updates at the server's values.
@@ -144,7 +145,7 @@ class FusedRunner:
     def _check_noise(self, round: Round, job: Job, batch: Batch, clients: int) -> None:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""
         count = self._by_row[job] = self._by_row.get(job, 0) + 1
-        if count & (count - 1):  # the 1st, 2nd, 4th, ... time: a condition may have held back what mixes rows
+        if not is_power_of_two(count):
             return
         some = (Batch(*map_leaves(lambda leaf, n=n: _repeated(leaf[:1], n), batch[:2])) for n in (2, 3))
         found = [loss_and_draws(self._one_by_one.executor, round, job, one)[1] for one in some]

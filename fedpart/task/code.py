@@ -115,3 +115,16 @@ def is_installed(module: str | None) -> bool:
 def computes(names: Iterable[str]) -> bool:
     """Whether all of them are known to compute, and to keep nothing."""
     return all(name in _HARMLESS or (name in _COMPUTING and not hasattr(builtins, name)) for name in names)
+
+
+def methods_of(kind: type) -> list[tuple[str, Any]]:
+    """A class's own, by name."""
+    return [(key, value) for key, value in vars(kind).items() if plain_function(value)]
+
+
+methods_of_library = lru_cache(4096)(methods_of)  # which nobody replaces
+
+
+def package_of(value: Any) -> str:
+    """Of a class or a function: the package that it is from."""
+    return str(getattr(value, "__module__", None) or "").partition(".")[0]

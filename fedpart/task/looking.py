@@ -30,6 +30,7 @@ from fedpart.task.memory import (
     registered,
 )
 from fedpart.task.reach import OF_TORCH
+from fedpart.task.values import is_power_of_two
 from fedpart.trees import Tree, leaves, memory_of, same_numbers, tensors_in, version_of
 
 _INPUTS = "inputs "  # no tensor of a model has such a name
@@ -72,7 +73,7 @@ class FirstLook:
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return False
         count = self._passes[kind] = self._passes.get(kind, 0) + 1
-        return count == 1 or (self._keeps and count & (count - 1) == 0)
+        return count == 1 or (self._keeps and is_power_of_two(count))
 
     def __call__(
         self,

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
+from functools import _lru_cache_wrapper, cached_property, partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -14,7 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
 
-from fedpart.task.code import computes, is_installed, is_of_user, plain_function, read
+from fedpart.task.code import (
+    computes,
+    is_installed,
+    is_of_user,
+    methods_of,
+    methods_of_library,
+    package_of,
+    plain_function,
+    read,
+)
 from fedpart.task.values import PLAIN, Numbers, Order, comparable, filled, is_datum, refill, rename, reset
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
@@ -60,8 +69,7 @@ class Reach:
         for name, layer in layers.items():
             self._layer(name, layer)
         for hook in (hook for hooks in _HOOKS for hook in getattr(modules, f"_global{hooks}").values()):
-            self.names.add("a hook of all modules")
-            self._value(("", "a hook of all modules"), hook, 2)
+            self._hook("", hook)
         while named := [function for function in self._functions if function[0][1] in self.names]:
             self._functions = [function for function in self._functions if function[0][1] not in self.names]
             for place, function in named:
@@ -120,9 +128,12 @@ class Reach:
         self.acts_backward |= bool(layer._backward_hooks or layer._backward_pre_hooks)
         for hooks in _HOOKS:
             for hook in getattr(layer, hooks).values():
-                key = getattr(hook, "__name__", "a hook")
-                self.names.add(key)
-                self._value((name, key), hook, 2)
+                self._hook(name, hook)
+
+    def _hook(self, layer: str, hook: Any) -> None:
+        key = getattr(hook, "__name__", "a hook")
+        self.names.add(key)  # which torch calls, and no code names
+        self._value((layer, key), hook, 2)
 
     def _value(self, place: Place, value: Any, depth: int, put: Callable[[Any], None] | None = None) -> None:
         if isinstance(value, PLAIN):
@@ -196,7 +207,7 @@ class Reach:
                 continue
             self._seen.add(id(base))
             users = is_of_user(base.__module__)
-            methods = _methods(base) if users else _library_methods(base)
+            methods = methods_of(base) if users else methods_of_library(base)
             self._known.update(key for key, _ in methods)
             self._functions += [((name, key), method) for key, method in methods]
             if not users:
@@ -228,7 +239,7 @@ class Reach:
         said = read(code)
         self.names.update(said.names - {"__init__"}, place[1:], code.co_freevars)
         if not is_of_user(function.__module__):
-            self.keeps |= _package(function) not in _COMPUTING
+            self.keeps |= package_of(function) not in _COMPUTING
             return
         installed = is_installed(function.__module__)
         hooks = [name for name in said.names if "hook" in name and "forward" not in name and not installed]
@@ -257,7 +268,7 @@ class Reach:
             elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
                 self._functions.append((key, value))
             elif isinstance(value, (FunctionType, type, ModuleType)):
-                self.keeps |= _package(value) not in _COMPUTING
+                self.keeps |= package_of(value) not in _COMPUTING
             else:
                 self._held(key, value, put, 1)
         if installed:
@@ -266,8 +277,8 @@ class Reach:
 
     def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None, depth: int = _DEPTH) -> None:
         """What a function holds; all but plain values and functions may keep what is not compared."""
-        library = isinstance(value, BuiltinFunctionType) and _package(value) in _COMPUTING
-        library |= _package(type(value)) in _COMPUTING
+        library = isinstance(value, BuiltinFunctionType) and package_of(value) in _COMPUTING
+        library |= package_of(type(value)) in _COMPUTING
         self.keeps |= not (library or isinstance(value, (*PLAIN, FunctionType, Tensor, nn.Module)))
         self.acts_backward |= type(value).__name__ == "CustomOpDef"  # of torch.library
         self._value(place, value, depth, put)
@@ -291,16 +302,3 @@ class Reach:
             self._value(place, value, _DEPTH)
         else:
             self._held(place, value, put, 2 if is_installed(type(value).__module__) else _DEPTH)
-
-
-def _methods(kind: type) -> list[tuple[str, Any]]:
-    """A class's own, by name."""
-    return [(key, value) for key, value in vars(kind).items() if plain_function(value)]
-
-
-_library_methods = lru_cache(4096)(_methods)  # which nobody replaces
-
-
-def _package(value: Any) -> str:
-    """Of a class or a function: the package that it is from."""
-    return str(getattr(value, "__module__", None) or "").partition(".")[0]

@@ -72,6 +72,11 @@ class Numbers(NamedTuple):
         return hash(self[:2])
 
 
+def is_power_of_two(count: int) -> bool:
+    """Whether it is the 1st, 2nd, 4th, 8th, ... time: then what a condition may hide is looked for again."""
+    return count & (count - 1) == 0
+
+
 def comparable(value: Any) -> Any:
     """What tells whether a value has changed; None of what is no number, state or text in itself."""
     for kind, state in STATES.items():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from documents import DOCS
+from hooked import on_hidden
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -65,16 +66,6 @@ def goes_backward(net, x):
     if net.b.weight.requires_grad:
         net.b(x).square().mean().backward()
     return net.b(x)
-
-
-def hooks(hook):
-    def forward(net, x):
-        hidden = net.a(x)
-        if hidden.requires_grad:
-            hidden.register_hook(lambda gradient: hook(net, gradient))
-        return net.b(hidden)
-
-    return forward
 
 
 class Clipped(torch.autograd.Function):
@@ -140,16 +131,16 @@ ROWS = {
         (lambda s, x: s.b(x) * next(s.h), given("h", lambda _: itertools.repeat(1.0))),
     ],
     "change gradients": [
-        (hooks(lambda _, gradient: gradient.clamp(-1, 1)), nothing),
+        (on_hidden(lambda _, gradient: gradient.clamp(-1, 1)), nothing),
         (lambda s, x: s.b(Clipped.apply(s.a(x))), nothing),
     ],
     "draw random numbers in these": [
-        (hooks(lambda _, gradient: gradient * torch.rand(())), nothing),
+        (on_hidden(lambda _, gradient: gradient * torch.rand(())), nothing),
         (lambda s, x: s.b(Noisy.apply(s.a(x))), nothing),
     ],
     "count passes or change weights in these": [
-        (hooks(lambda _, gradient: COUNTS.update(n=COUNTS["n"] + 1)), nothing),
-        (hooks(lambda net, _: net.b.weight.data.mul_(0.9)[:0].sum().item() or None), nothing),
+        (on_hidden(lambda _, gradient: COUNTS.update(n=COUNTS["n"] + 1)), nothing),
+        (on_hidden(lambda net, _: net.b.weight.data.mul_(0.9)[:0].sum().item() or None), nothing),
     ],
     "set a scale from the first batch": [(scales, nothing)],
     "keep a number to look at": [(looks, nothing)],

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from hooked import on_hidden
 from torch import nn
 from torch.nn import functional as F
 
@@ -138,16 +139,7 @@ class Late:
             self.act(s, x)
 
 
-def hooks(hook):
-    """Hooks the gradient of what is between the two layers."""
-
-    def forward(s, x):
-        hidden = torch.tanh(s.a(x))
-        if hidden.requires_grad:
-            hidden.register_hook(lambda gradient: hook(s, gradient))
-        return s.b(hidden)
-
-    return forward
+hooks = functools.partial(on_hidden, between=torch.tanh)
 
 
 class Divided(torch.autograd.Function):

@@ -23,6 +23,7 @@ from fedpart.methods.base import FederatedMethod, Method
 from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
+from fedpart.task.values import is_power_of_two
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Round, Update
@@ -161,7 +162,7 @@ class VectorisedRunner:
             found = self._together(round, whole) if whole else {}
             if found:
                 self._compared += 1
-                if self._compared & (self._compared - 1) == 0:  # the 1st, 2nd, 4th, ... time
+                if is_power_of_two(self._compared):
                     self._compare(round, whole[0], found)
         except Exception as error:
             found = {member.client: self._alone(round, member) for member in whole}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import refusals
 import torch
+from hooked import on_hidden
 from test_looking import Net, data, ours, plain
 from torch import nn
 from torch.nn import functional as F
@@ -23,18 +24,6 @@ LOCAL = threading.local()
 LOCAL.n = 0
 CONTEXT = contextvars.ContextVar("n", default=0)
 REFUSED = (ValueError, fedpart.ClientError)
-
-
-def on_hidden(hook):
-    """A forward that hooks the gradient of its hidden numbers."""
-
-    def forward(net, x):
-        hidden = net.a(x)
-        if hidden.requires_grad:
-            hidden.register_hook(lambda gradient: hook(net, gradient))
-        return net.b(hidden)
-
-    return forward
 
 
 def hooked(register, hook):

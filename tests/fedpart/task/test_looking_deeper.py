@@ -12,6 +12,7 @@ import pytest
 import refusals
 import test_looking as looking
 import torch
+from hooked import on_hidden
 from test_looking import Net, ours, plain
 from test_looking_backward import CHANGES, DRAWS, REFUSED, Counted
 from torch import nn
@@ -340,13 +341,6 @@ def test_what_is_right_is_computed_as_in_pytorch(make):
         torch.testing.assert_close(trained[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
 
 
-def clamps_gradients(net, x):
-    hidden = net.a(x)
-    if hidden.requires_grad:
-        hidden.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
-    return net.b(hidden)
-
-
 def test_what_fused_clients_would_compute_together():
     mixed, hooks = (
         "depends on the other examples of its batch",
@@ -357,7 +351,7 @@ def test_what_fused_clients_would_compute_together():
         ("many", lambda s, x: plainly(s, x) * (1.0 if len(x) < 20 else 0.5), mixed),
         ("median", lambda s, x: plainly(s, x * (x[:, :1] > x[:, 0].median())), mixed),
         ("largest", lambda s, x: s.b(x / x.abs().max().clamp(min=1.5)), mixed),
-        ("gradients", clamps_gradients, hooks),
+        ("gradients", on_hidden(lambda _, gradient: gradient.clamp(-0.01, 0.01)), hooks),
     ]
     refusals.check(
         (name, lambda forward=forward: ours(Net(forward), "fused"), REFUSED, says)
