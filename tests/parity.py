@@ -47,8 +47,8 @@ def assert_parity(task, tolerance, data=None, **changes):
         jobs = protocol.plan(client, ROUND)
         expected = loop.run(client, data[client], jobs)
         protocol.check(client, update, jobs)
-        for j, delta in update.deltas.items():
-            assert_close(delta, expected.deltas[j], tolerance, f"w_{j} of client {client}")
+        for j, delta in update.cells.items():
+            assert_close(delta, expected.cells[j], tolerance, f"w_{j} of client {client}")
         if expected.psi is not None:
             # The examples' gradients with respect to psi cancel, which leaves fewer digits.
             assert_close(update.psi, expected.psi, 5 * tolerance, f"psi of client {client}")

@@ -18,7 +18,7 @@ from fedpart import (
 )
 from fedpart.engines import local_engine
 from fedpart.federated.settings import FederationSettings
-from fedpart.updates.update import Round
+from fedpart.updates.update import PSI, Round, Update
 
 SIZE, CLASSES = 6, 3
 
@@ -159,10 +159,10 @@ class Recorder(Federation):
             None
             if total is None
             else {
-                "deltas": {j: delta.clone() for j, delta in total.deltas.items()},
-                "weights": dict(total.weights),
+                "deltas": {j: delta.clone() for j, delta in total.cells.items()},
+                "weights": {part: weight for part, weight in total.weights.items() if part != PSI},
                 "psi": None if total.psi is None else total.psi.clone(),
-                "psi_weight": total.psi_weight,
+                "psi_weight": total.weights.get(PSI, 0.0),
             }
         )
         super().step(found)
@@ -171,6 +171,12 @@ class Recorder(Federation):
 def nothing(number=1, residuals=None):
     """A round of which only the number counts, and what clients have kept."""
     return Round(number, torch.zeros(1), torch.zeros(1), residuals)
+
+
+def update_of(cells=None, psi=None, psi_weight=None, **more):
+    """An update with these changes of cells, by number, and this gradient of psi."""
+    weights = {} if psi_weight is None else {PSI: psi_weight}
+    return Update(({} if psi is None else {PSI: psi}) | (cells or {}), weights, **more)
 
 
 def accepted(protocol, client, update, round):

@@ -30,7 +30,7 @@ from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD
 from fedpart.updates.errors import ClientError, Refusal
-from fedpart.updates.update import Round, Update
+from fedpart.updates.update import PSI, Round, Update
 
 
 class Checked:
@@ -176,12 +176,12 @@ class Executor:
                 psi_sum += found.psi * examples
         update.visited += seen
         if asked.psi:
-            update.psi = psi_sum * self.psi_mask / seen
+            update.parts[PSI] = psi_sum * self.psi_mask / seen
         elif job.psi:
             after = start if sgd is None or j is None else partition.put(start, j, k, sgd.values)
-            update.psi = self.feedback(round, view, shard, job, after)
+            update.parts[PSI] = self.feedback(round, view, shard, job, after)
         if sgd is not None and j is not None:
-            update.deltas |= partition.in_cells(j, sgd.change())
+            update.parts |= partition.in_cells(j, sgd.change())
         return loss_sum / seen
 
     def _through(

@@ -20,7 +20,7 @@ from fedpart.task.task import Batch
 from fedpart.task.values import is_power_of_two
 from fedpart.trees import first_leaf, joined, map_leaves
 from fedpart.updates.errors import ClientError
-from fedpart.updates.update import LARGEST, Round, Update
+from fedpart.updates.update import LARGEST, PSI, Round, Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
 ROWS = {"cpu": 512, "cuda": 32768}
@@ -136,8 +136,8 @@ class FusedRunner:
                 "A hook on gradients, or a backward() of your own, may see examples of several clients at "
                 "once; use execution: loop."
             )
-        tensors = [*total.deltas.values(), *([] if total.psi is None else [total.psi])]
-        small = all(torch.dot(t, t).item() <= LARGEST**2 for t in tensors)  # the norm bounds every value
+        squares = (torch.dot(tensor, tensor).item() for tensor in total.parts.values())
+        small = all(square <= LARGEST**2 for square in squares)  # the norm bounds every value
         if not (small and max(abs(total.loss), abs(total.unseen_loss)) <= LARGEST):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
         return CohortSum([*cohort], total, size)
@@ -202,9 +202,9 @@ class FusedRunner:
                 start, _ = executor.subnetwork(round, partition, job.subnetwork)
                 w_j = partition.take(start, j, job.subnetwork)
                 gradient = gradient.add(w_j, alpha=decay * found.examples)
-            term.deltas[j], term.weights[j] = gradient.mul_(-local.learning_rate), found.examples
+            term.parts[j], term.weights[j] = gradient.mul_(-local.learning_rate), found.examples
         if job.psi:
-            term.psi, term.psi_weight = found.psi.mul_(executor.psi_mask), found.examples
+            term.parts[PSI], term.weights[PSI] = found.psi.mul_(executor.psi_mask), found.examples
         return term
 
 

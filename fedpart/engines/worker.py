@@ -20,7 +20,7 @@ from fedpart.federated.cohorts import CohortSum, sum_updates, term
 from fedpart.federated.protocol import Protocol
 from fedpart.updates.client_state import ClientState
 from fedpart.updates.errors import ClientError
-from fedpart.updates.update import Bounds, Round, Update, known
+from fedpart.updates.update import PSI, Bounds, Round, Update, known
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
 Load = tuple[Protocol, Sequence[Dataset]]
@@ -123,24 +123,22 @@ def work(
 
 def _moved(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
     """A sum without its tensors, which are written into ``row``."""
-    for j, delta in total.deltas.items():
-        row[bounds[j - 1] : bounds[j]].copy_(delta)
-    if total.psi is not None:
-        row[bounds[-1] :].copy_(total.psi)
-    return replace(total, deltas={}, psi=None)
+    for part, tensor in total.parts.items():
+        row[_place(part, bounds)].copy_(tensor)
+    return replace(total, parts={})
 
 
 def in_memory(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
     """A worker's sum with its tensors, which are in ``row``; ``bounds`` are those of the cells."""
-    deltas = {j: row[bounds[j - 1] : bounds[j]] for j in total.weights}
-    return replace(total, deltas=deltas, psi=row[bounds[-1] :] if total.psi_weight else None)
+    return replace(total, parts={part: row[_place(part, bounds)] for part in total.weights})
+
+
+def _place(part: int, bounds: Sequence[int]) -> slice:
+    return slice(bounds[-1], None) if part == PSI else slice(bounds[part - 1], bounds[part])
 
 
 def copied(update: Update, total: Update | None) -> Update:
     """With copies of the tensors that :meth:`.Update.add` of ``total`` would take over: they are borrowed."""
-    there = {} if total is None else total.deltas
-    deltas = {j: delta if j in there else delta.clone() for j, delta in update.deltas.items()}
-    psi = update.psi
-    if psi is not None and (total is None or total.psi is None):
-        psi = psi.clone()
-    return replace(update, deltas=deltas, psi=psi)
+    held = {} if total is None else total.parts
+    parts = {part: tensor if part in held else tensor.clone() for part, tensor in update.parts.items()}
+    return replace(update, parts=parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -168,7 +168,7 @@ def check_plans(
 
 
 def check_architectures(
-    kinds: Kinds, sent: Mapping[int, Collection[int]], cells: int, architectures: Sequence[Mapping[str, Any]]
+    kinds: Kinds, sent: Iterable[Collection[int]], cells: int, architectures: Sequence[Mapping[str, Any]]
 ) -> None:
     """Refuse architectures that no client has, and numbers that no client trains."""
     had = {kind.architecture for kind in kinds}
@@ -179,7 +179,7 @@ def check_architectures(
                 f"{architecture['share']:g} of {sum(count for _, count in kinds.values())}; give it a larger "
                 f"one, or leave it out."
             )
-    if len({cell for held in sent.values() for cell in held}) < cells:
+    if len({cell for held in sent for cell in held}) < cells:
         raise ValueError(
             "Some weights of the task's network are trained by nobody: no client has them, or none in a "
             "chunk that is early enough; give the task the network of the largest architecture, and more "

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 from fedpart.federated.protocol import Protocol
@@ -48,7 +49,7 @@ class CohortSum:
         """
         total = other.total
         if total is not None and scale != 1:
-            for tensor in (*total.deltas.values(), *([] if total.psi is None else [total.psi])):
+            for tensor in total.parts.values():
                 tensor.mul_(scale)
         self.total = sum_updates((self.total, total))
         self.cohort = sorted([*self.cohort, *other.cohort])
@@ -125,24 +126,21 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
 
 def upload_numbers(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """How many numbers the client's answer to ``jobs`` holds."""
-    weights, psi = protocol.upload_sizes(client, jobs)
-    return sum(weights.values()) + (psi or 0)
+    return sum(protocol.upload_sizes(client, jobs).values())
 
 
 def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
-    weights, psi = protocol.upload_sizes(client, jobs)
-    return _answer_bytes(protocol, weights.values(), psi or 0)
+    return _answer_bytes(protocol, protocol.upload_sizes(client, jobs))
 
 
 def update_bytes(protocol: Protocol, update: Update) -> int:
     """Size of a client's update, not yet weighted, as a message; see :func:`upload_bytes`."""
-    psi = 0 if update.psi is None else len(update.psi)
-    return _answer_bytes(protocol, map(len, update.deltas.values()), psi)
+    return _answer_bytes(protocol, {part: len(tensor) for part, tensor in update.parts.items()})
 
 
-def _answer_bytes(protocol: Protocol, cells: Iterable[int], psi: int) -> int:
-    return sum(map(protocol.bytes_of, cells)) + psi * protocol.task.dtype.itemsize + UPLOAD_HEADER
+def _answer_bytes(protocol: Protocol, sizes: Mapping[int, int]) -> int:
+    return sum(starmap(protocol.bytes_of, sizes.items())) + UPLOAD_HEADER
 
 
 def download_bytes(protocol: Protocol, client: int) -> int:
@@ -161,7 +159,7 @@ def expected_upload_ratio(protocol: Protocol) -> float:
     whole, total = protocol.partition.space.size * protocol.task.dtype.itemsize, 0.0
     for (chunk, cap, architecture), (_, count) in protocol.kinds.items():
         partition = protocol.partitions[architecture]
-        sizes = [s for j in range(chunk, cap + 1) for s in partition.cell_sizes(j).values()]
-        sent = sum(protocol.bytes_of(size) for size in sizes)
+        sizes = [pair for j in range(chunk, cap + 1) for pair in partition.cell_sizes(j).items()]
+        sent = sum(starmap(protocol.bytes_of, sizes))
         total += count / protocol.settings.clients * sent / whole
     return total

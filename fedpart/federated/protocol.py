@@ -28,7 +28,7 @@ from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.codecs import Codec
 from fedpart.updates.stages import UploadCodec, doing, stage_of, stages_of
-from fedpart.updates.update import LARGEST, Norms, Round, Update, validate
+from fedpart.updates.update import LARGEST, PSI, Norms, Round, Update, validate
 
 
 class Networks(NamedTuple):
@@ -135,7 +135,7 @@ class Protocol:
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:
             firsts = (client for client, _ in self.kinds.values())
-            sent = {client: self.upload_sizes(client, self.plan(client, 1))[0] for client in firsts}
+            sent = [self.upload_sizes(client, self.plan(client, 1)).keys() - {PSI} for client in firsts]
             check_architectures(self.kinds, sent, len(self.partition.cells) - 1, settings.architectures)
             self.agreement["architectures' shapes"] = [shapes(one.space) for one in self.partitions]
         agreed = json.dumps(self.agreement, sort_keys=True)
@@ -202,17 +202,17 @@ class Protocol:
         inside = (i for i, one in others if i != index and own.has(one))
         return index, *inside
 
-    def bytes_of(self, numbers: int) -> int:
-        """In how many bytes the change of a cell of so many numbers travels."""
-        return numbers * self.task.dtype.itemsize if self.codec is None else self.codec.size(numbers)
+    def bytes_of(self, part: int, numbers: int) -> int:
+        """In how many bytes a part of so many numbers travels."""
+        coded = None if part == PSI else self.codec
+        return numbers * self.task.dtype.itemsize if coded is None else coded.size(numbers)
 
-    def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
-        """Numbers of each cell in the client's answer to ``jobs``, ascending; those of psi, or None."""
-        partition, weights = self.partition_of(client), dict[int, int]()
+    def upload_sizes(self, client: int, jobs: Sequence[Job]) -> dict[int, int]:
+        """Numbers of each part (:attr:`.Update.parts`) of the client's answer to ``jobs``, ascending."""
+        sizes = {PSI: self.task_of(client).psi_space.size} if any(job.psi for job in jobs) else {}
         for j in sorted(job.partition for job in jobs if job.partition is not None):
-            weights |= partition.cell_sizes(j)
-        psi = self.task_of(client).psi_space.size if any(job.psi for job in jobs) else None
-        return weights, psi
+            sizes |= self.partition_of(client).cell_sizes(j)
+        return sizes
 
     def unseen(self, client: int, jobs: Iterable[Job]) -> Job | None:
         """The job whose loss is the client's term of L_ML: it trains nothing, and its subnetwork has never
@@ -229,8 +229,8 @@ class Protocol:
         Raises:
             Refusal: see :func:`.validate`.
         """
-        weights, psi = self.upload_sizes(client, jobs)
-        validate(update, weights, psi, self.task_of(client).dtype, self.settings.max_examples, limit)
+        sizes = self.upload_sizes(client, jobs)
+        validate(update, sizes, self.task.dtype, self.settings.max_examples, limit)
 
     def send(self, update: Update, client: int, round: Round) -> Update:
         """A client's update as it leaves the client: changed by all stages, in place.

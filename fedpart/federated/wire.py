@@ -18,6 +18,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import starmap
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.training.files import parsed
 from fedpart.updates.errors import Refusal, brief
-from fedpart.updates.update import LARGEST, Update, check_form
+from fedpart.updates.update import LARGEST, PSI, Update, check_form
 
 HEADER = 1000  # characters of an array's header at most; ours have about 60
 
@@ -177,9 +178,8 @@ def decode_state(
 def encode_update(update: Update) -> dict[str, NDArray[Any]]:
     """The arrays of a client's reply; its scalars are those of :func:`update_scalars`."""
     arrays = {}
-    if update.deltas:
-        held = update.encoded or update.deltas
-        parts = [held[j] for j in sorted(held)]
+    if cells := update.encoded or update.cells:
+        parts = [cells[j] for j in sorted(cells)]
         arrays["w"] = (parts[0] if len(parts) == 1 else torch.cat(parts)).cpu().numpy()
     if update.psi is not None:
         arrays["psi"] = update.psi.cpu().numpy()
@@ -219,10 +219,9 @@ def decode_update(
     if type(visited) is not int or type(seconds) not in (int, float):
         reason = f"its visited and seconds are {visited!r} and {seconds!r}, no integer and number"
         raise Refusal("malformed", reason)
-    weights, _ = protocol.upload_sizes(client, jobs)
+    psi = {PSI: torch.from_numpy(arrays["psi"])} if "psi" in arrays else {}
     update = Update(
-        deltas=_decoded(torch.from_numpy(arrays["w"]), weights, protocol) if weights else {},
-        psi=torch.from_numpy(arrays["psi"]) if "psi" in arrays else None,
+        psi | _decoded(arrays, _cells(protocol, client, jobs), protocol),
         examples=examples,
         loss=loss,
         unseen_loss=unseen_loss,
@@ -253,26 +252,37 @@ def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore
 
 def upload_forms(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, Form]:
     """Names and forms of the arrays in the client's answer to ``jobs``."""
-    weights, psi = protocol.upload_sizes(client, jobs)
-    of_weights = _dtype(protocol) if protocol.codec is None else np.dtype(np.uint8)
-    size = sum(map(protocol.bytes_of, weights.values())) // of_weights.itemsize
-    forms = {"w": Form(size, of_weights)} if weights else {}
-    return forms if psi is None else {**forms, "psi": Form(psi, _dtype(protocol))}
+    sizes, forms = protocol.upload_sizes(client, jobs), dict[str, Form]()
+    if cells := _cells(protocol, client, jobs):
+        of_weights = _dtype(protocol) if protocol.codec is None else np.dtype(np.uint8)
+        size = sum(starmap(protocol.bytes_of, cells.items())) // of_weights.itemsize
+        forms["w"] = Form(size, of_weights)
+    return {**forms, "psi": Form(sizes[PSI], _dtype(protocol))} if PSI in sizes else forms
 
 
-def _decoded(w: torch.Tensor, weights: Mapping[int, int], protocol: Protocol) -> dict[int, torch.Tensor]:
-    """The changes of the partitions, by number, from the array ``w`` that holds them."""
+def _cells(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[int, int]:
+    """Numbers of each cell in the client's answer to ``jobs``, ascending."""
+    sizes = protocol.upload_sizes(client, jobs)
+    return {part: size for part, size in sizes.items() if part != PSI}
+
+
+def _decoded(
+    arrays: Mapping[str, NDArray[Any]], cells: Mapping[int, int], protocol: Protocol
+) -> dict[int, torch.Tensor]:
+    """The changes of cells from the array ``w`` that holds them, if any were asked for."""
+    if not cells:
+        return {}
+    w = torch.from_numpy(arrays["w"])
     if protocol.codec is None:
-        return dict(zip(weights, torch.split(w, list(weights.values())), strict=True))
-    parts = torch.split(w, [*map(protocol.bytes_of, weights.values())])
+        return dict(zip(cells, torch.split(w, list(cells.values())), strict=True))
+    parts = torch.split(w, [*starmap(protocol.bytes_of, cells.items())])
     try:
-        found = {
+        return {
             j: protocol.codec.decode(data, size, protocol.task.dtype)
-            for data, (j, size) in zip(parts, weights.items(), strict=True)
+            for data, (j, size) in zip(parts, cells.items(), strict=True)
         }
     except Exception as error:  # whatever a codec makes of foreign bytes
         raise Refusal("malformed", f"its array w cannot be decoded ({error})") from error
-    return found
 
 
 def _dtype(protocol: Protocol) -> np.dtype[Any]:

@@ -19,7 +19,7 @@ from fedpart.task.held_out import HeldOutScore
 from fedpart.task.task import Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.state import ModelState
-from fedpart.updates.update import Update
+from fedpart.updates.update import PSI, Update
 
 SCHEDULES = ("aggressive", "adaptive", "auto", "constant", "scale")
 DROP_RATES: Mapping[str, Sequence[float]] = {DROPOUT: (0.025, 0.05, 0.1, 0.2, 0.4)}
@@ -182,7 +182,7 @@ class FedEx(Plain, FederatedMethod):
         return found
 
     def combine(self, state: ModelState, total: Update) -> None:
-        found, total.psi = total.psi, None  # no gradient for the server's Adam
+        found = total.parts.pop(PSI, None)  # no gradient for the server's Adam
         super().combine(state, total)
         if found is not None:
             state.psi.copy_(self.stepped(state.task, state.psi, found))

@@ -90,9 +90,9 @@ class HeteroFL(FedAvg):
     def counted(self, update: Update, partition: Partition) -> Update:
         if self.mask_classes:
             group_of = partition.group_of
-            held = {0, *(group_of[j - 1] for j, delta in update.deltas.items() if delta.any())}
-            for j in [j for j in update.deltas if group_of[j - 1] not in held]:
-                del update.deltas[j]
+            held = {0, *(group_of[j - 1] for j, delta in update.cells.items() if delta.any())}
+            for j in [j for j in update.cells if group_of[j - 1] not in held]:
+                del update.parts[j]
         return update
 
 

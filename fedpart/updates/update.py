@@ -28,12 +28,11 @@ class Update:
     """One client's upload, or a weighted sum of several.
 
     Attributes:
-        deltas: per cell (:attr:`.Partition.cells`; w_j where clients have one network) its change,
-            ``[size]``; only of partitions that were trained.
-        psi: gradient of the mean negative log-likelihood with respect to psi, ``[P]``, or None.
-        weights: weight of each cell's delta.
-        psi_weight: weight of the psi gradient: its examples, since L_ML is a sum over them (Eq. 26); 1 where
-            clients weigh the same, for privacy or a defence.
+        parts: by number what was trained: of each cell (1.., :attr:`.Partition.cells`; w_j where clients
+            have one network) its change, ``[size]``; as :data:`PSI` the gradient of the mean negative
+            log-likelihood with respect to psi, ``[P]``.
+        weights: of each part: of psi's gradient its examples, since L_ML is a sum over them (Eq. 26), or 1
+            where clients weigh the same, for privacy or a defence.
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
@@ -41,14 +40,12 @@ class Update:
         unseen_examples: number of examples behind ``unseen_loss``; 0: the client was not asked for it.
         visited, seconds: examples whose gradients were taken, each time, and how long all took; 0: not told.
         clients: how many clients are in the sum.
-        encoded: per cell the bytes whose numbers ``deltas`` are, with an upload codec; not of a sum.
+        encoded: per cell the bytes whose numbers its change is, with an upload codec; not of a sum.
         lost: per cell what these bytes leave out, with error feedback, while the client makes its update.
     """
 
-    deltas: dict[int, Tensor] = field(default_factory=dict)
-    psi: Tensor | None = None
+    parts: dict[int, Tensor] = field(default_factory=dict)
     weights: dict[int, float] = field(default_factory=dict)
-    psi_weight: float = 0.0
     total_weight: float = 0.0
     examples: int = 0
     loss: float = 0.0
@@ -60,19 +57,23 @@ class Update:
     encoded: dict[int, Tensor] = field(default_factory=dict)
     lost: dict[int, Tensor] = field(default_factory=dict)
 
-    def parts(self) -> dict[int, Tensor]:
-        """psi's gradient, as :data:`PSI`, if there is any, and the cells' changes."""
-        return self.deltas if self.psi is None else {PSI: self.psi, **self.deltas}
+    @property
+    def psi(self) -> Tensor | None:
+        """psi's gradient, if there is any."""
+        return self.parts.get(PSI)
+
+    @property
+    def cells(self) -> dict[int, Tensor]:
+        """The changes of cells, without psi's gradient."""
+        return {part: tensor for part, tensor in self.parts.items() if part != PSI}
 
     def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
         """Turn a client's update into a term of the sum, in place."""
         self.encoded.clear()
-        for j, delta in self.deltas.items():
-            delta.mul_(weight)
-            self.weights[j] = weight
-        if self.psi is not None:
-            self.psi_weight = float(self.examples) if psi_weight is None else psi_weight
-            self.psi.mul_(self.psi_weight)
+        of_psi = float(self.examples) if psi_weight is None else psi_weight
+        for part, tensor in self.parts.items():
+            self.weights[part] = of_psi if part == PSI else weight
+            tensor.mul_(self.weights[part])
         self.total_weight = weight
         self.loss *= self.examples
         self.unseen_loss *= self.unseen_examples
@@ -80,15 +81,10 @@ class Update:
 
     def add(self, other: Update) -> Update:
         """Add another weighted update, in place; takes over its tensors where this one has none."""
-        for j, delta in other.deltas.items():
-            if j in self.deltas:
-                self.deltas[j].add_(delta)
-                self.weights[j] += other.weights[j]
-            else:
-                self.deltas[j], self.weights[j] = delta, other.weights[j]
-        if other.psi is not None:
-            self.psi = other.psi if self.psi is None else self.psi.add_(other.psi)
-            self.psi_weight += other.psi_weight
+        for part, tensor in other.parts.items():
+            held = self.parts.get(part)
+            self.parts[part] = tensor if held is None else held.add_(tensor)
+            self.weights[part] = self.weights.get(part, 0.0) + other.weights[part]
         for name in SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
@@ -100,10 +96,12 @@ def descend(state: ModelState, total: Update) -> None:
     Each cell, which is w_j where clients have one network, moves along its mean change, which stands for
     minus a gradient, psi against its mean gradient.
     """
-    for j in sorted(total.deltas):
-        state.optimiser.step(j - 1, total.deltas.pop(j).div_(-total.weights[j]))
-    if total.psi is not None:
-        state.optimiser_psi.step(0, total.psi / total.psi_weight)
+    for part in sorted(total.parts):
+        mean = total.parts.pop(part).div_(total.weights[part])
+        if part == PSI:
+            state.optimiser_psi.step(0, mean)
+        else:
+            state.optimiser.step(part - 1, mean.neg_())
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ Norms = Mapping[int, float | Tensor]
 
 def clip(update: Update, bounds: Bounds) -> Norms:
     """Scale down, in place, whatever is longer than its bound; the norms that measured parts had."""
-    parts = update.parts().items()
+    parts = update.parts.items()
     return {part: bounds[part].shorten(tensor) for part, tensor in parts if bounds[part].measured}
 
 
@@ -203,23 +201,17 @@ def largest_change(w: Tensor) -> float:
 
 def validate(
     update: Update,
-    weights: Mapping[int, int],
-    psi_size: int | None,
+    sizes: Mapping[int, int],
     dtype: torch.dtype,
     max_examples: int,
     limit: float = LARGEST,
 ) -> None:
-    """Check a client's update."""
-    if sorted(update.deltas) != list(weights):
-        held = sorted(update.deltas)
-        raise Refusal("partitions", f"it holds partitions {held} where {list(weights)} were asked for")
-    tensors = [(f"w_{j}", update.deltas[j], size, limit) for j, size in weights.items()]
-    if (update.psi is None) != (psi_size is None):
-        asked = "not " if psi_size is None else ""
-        raise Refusal("partitions", f"a psi gradient was {asked}asked for")
-    if update.psi is not None and psi_size is not None:
-        tensors.append(("the psi gradient", update.psi, psi_size, LARGEST))
-    for name, tensor, size, largest in tensors:
+    """Check a client's update; ``sizes``: of the parts that it was asked for."""
+    if update.parts.keys() != sizes.keys():
+        held, asked = (", ".join(map(named, sorted(parts))) for parts in (update.parts, sizes))
+        raise Refusal("partitions", f"it holds {held} where {asked} were asked for")
+    for part, size in sizes.items():
+        name, tensor, largest = named(part), update.parts[part], LARGEST if part == PSI else limit
         check_form(name, tensor.shape, tensor.dtype, size, dtype)
         if torch.dot(tensor, tensor).item() <= largest**2:
             continue  # the norm bounds every value
@@ -240,6 +232,11 @@ def validate(
     for cost in ("visited", "seconds"):
         if not 0 <= (claim := getattr(update, cost)) <= LARGEST:
             raise Refusal("malformed", f"its {cost} is {claim!r}, not between 0 and {LARGEST:g}")
+
+
+def named(part: int) -> str:
+    """What a part is called in messages."""
+    return "the psi gradient" if part == PSI else f"w_{part}"
 
 
 def check_form(name: str, shape: tuple[int, ...], dtype: object, size: int, expected: object) -> None:

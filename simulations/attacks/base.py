@@ -38,10 +38,8 @@ ATTACKS: Registry[Callable[..., Attack]] = Registry("attack", makes=(Attack,))
 
 def replaced(own: Update, change: Callable[[Tensor], Tensor]) -> None:
     """Put ``change`` of it in the place of each cell's change and of psi's gradient."""
-    for j, delta in own.deltas.items():
-        own.deltas[j] = change(delta)
-    if own.psi is not None:
-        own.psi = change(own.psi)
+    for part, tensor in own.parts.items():
+        own.parts[part] = change(tensor)
 
 
 def colluding(own: Update, honest: Sequence[Update], invent: Callable[[Tensor], Tensor]) -> None:
@@ -49,8 +47,6 @@ def colluding(own: Update, honest: Sequence[Update], invent: Callable[[Tensor], 
 
     What no honest client of the cohort sends stays as it is.
     """
-    for j in own.deltas:
-        if seen := [one.deltas[j] for one in honest if j in one.deltas]:
-            own.deltas[j] = invent(torch.stack(seen))
-    if own.psi is not None and (seen := [one.psi for one in honest if one.psi is not None]):
-        own.psi = invent(torch.stack(seen))
+    for part in own.parts:
+        if seen := [update.parts[part] for update in honest if part in update.parts]:
+            own.parts[part] = invent(torch.stack(seen))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedpart import Dataset
-from fedpart.updates.update import Update
+from fedpart.updates.update import PSI, Update
 from simulations.attacks.base import ATTACKS, Attack, colluding, replaced
 
 
@@ -77,7 +77,7 @@ class Psi(Attack):
 
     def upload(self, own: Update, honest: Sequence[Update]) -> None:
         if own.psi is not None:
-            own.psi = own.psi * -self.scale
+            own.parts[PSI] = own.psi * -self.scale
 
 
 @ATTACKS.register("scale")

@@ -48,7 +48,7 @@ def test_the_clipped_method_moves_no_further_than_its_norm(own_project, monkeypa
     norms, combine = [], FederatedMethod.combine
 
     def watched(method, federation, total):
-        norms.append(float((total.deltas[1] / total.weights[1]).norm()))
+        norms.append(float((total.parts[1] / total.weights[1]).norm()))
         combine(method, federation, total)
 
     from clipped import ClippedFedAvg

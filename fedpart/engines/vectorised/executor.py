@@ -26,7 +26,7 @@ from fedpart.task.gradients import Job
 from fedpart.task.values import is_power_of_two
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.errors import ClientError
-from fedpart.updates.update import Round, Update
+from fedpart.updates.update import PSI, Round, Update
 
 # Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
 ROWS_CPU, ROWS_GPU = 256, 8192
@@ -187,9 +187,7 @@ class VectorisedRunner:
         if isinstance(alone, ClientError):
             raise alone
         near = 0.1 if self.protocol.task.precision == "bf16" else 1e-3
-        pairs = [(delta, own.deltas[j]) for j, delta in alone.deltas.items()]
-        if alone.psi is not None and own.psi is not None:
-            pairs.append((alone.psi, own.psi))
+        pairs = [(tensor, own.parts[part]) for part, tensor in alone.parts.items()]
         if any((mine - theirs).norm() > near * mine.norm() for mine, theirs in pairs):
             raise ValueError("alone, a client finds other changes")
 
@@ -215,9 +213,9 @@ class VectorisedRunner:
             mean, deltas, psi = self._stack.run(round, stack, inputs, targets)
             for row, (client, _, job, _) in enumerate(stack):
                 if job.partition is not None:
-                    updates[client].deltas[job.partition] = deltas[row]
+                    updates[client].parts[job.partition] = deltas[row]
                 if psi is not None:
-                    updates[client].psi = psi[row]
+                    updates[client].parts[PSI] = psi[row]
             computed += stack
             means.append(mean)
         losses: dict[int, dict[Job, float]] = {client: {} for client in updates}
@@ -245,9 +243,9 @@ class VectorisedRunner:
                 k, j = job.subnetwork, job.partition
                 after, _ = self._executor.subnetwork(round, partition, k)
                 if j is not None:
-                    after = partition.put(after, j, k, partition.take(after, j, k) + update.deltas[j])
+                    after = partition.put(after, j, k, partition.take(after, j, k) + update.parts[j])
                 shard = member.shard.to(self.device)
-                update.psi = self._executor.feedback(round, view, shard, job, after)
+                update.parts[PSI] = self._executor.feedback(round, view, shard, job, after)
 
     def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:
         """The members' jobs as :meth:`Stack.run` takes them, in at most ``rows`` rows and ``_jobs`` jobs."""

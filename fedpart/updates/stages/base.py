@@ -28,8 +28,8 @@ class Run(Protocol):
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked for."""
 
-    def upload_sizes(self, client: int, jobs: Sequence[Job]) -> tuple[dict[int, int], int | None]:
-        """Numbers of each cell in its answer, and of psi."""
+    def upload_sizes(self, client: int, jobs: Sequence[Job]) -> dict[int, int]:
+        """Numbers of each part of its answer."""
 
 
 class Stage:

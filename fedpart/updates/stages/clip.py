@@ -246,15 +246,13 @@ class UsualBounds(UsualNorms):
 
     def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
         """Note the round's norms, and give what had no bound in the sum its length, in place."""
-        bounds, read = self.bounds(), known(norms)
+        bounds, read, defended = self.bounds(), known(norms), self.run.settings.defended
         super().total(total, round, read)
         for part in self._norms:
             if part != PSI:
                 self._note(part, [own[part] for own in read.values() if own.get(part)])
-            if bounds[part].unit and total is not None and not self.run.settings.defended:
-                tensor = total.psi if part == PSI else total.deltas.get(part)
-                if tensor is not None:  # the weight by which its mean divides stays
-                    tensor.mul_(self._usual(part))
+            if bounds[part].unit and total is not None and part in total.parts and not defended:
+                total.parts[part].mul_(self._usual(part))  # the weight by which its mean divides stays
         longer = (c for c, own in read.items() if any(_longer(bounds[p], n) for p, n in own.items()))
         self.clipped = sorted(longer)
         return total

@@ -50,12 +50,12 @@ class UploadCodec(Stage):
         )
 
     def send(self, update: Update, client: int, round: Round) -> None:
-        for j, delta in update.deltas.items():
+        for j, delta in update.cells.items():
             rng = generator(self.run.settings.seed, "upload", client, round.number, j)
             update.encoded[j] = data = self.codec.encode(delta, rng)
-            update.deltas[j] = self.codec.decode(data, len(delta), delta.dtype)
+            update.parts[j] = self.codec.decode(data, len(delta), delta.dtype)
             if round.kept is not None:
-                update.lost[j] = (delta - update.deltas[j]).cpu()
+                update.lost[j] = (delta - update.parts[j]).cpu()
 
 
 class Feedback(Stage):
@@ -91,8 +91,8 @@ class Feedback(Stage):
 
     def send(self, update: Update, client: int, round: Round) -> None:
         for j, lost in self._left(client, round).items():
-            if j in update.deltas:
-                update.deltas[j] += lost.to(update.deltas[j].device)
+            if j in update.parts:
+                update.parts[j] += lost.to(update.parts[j].device)
             update.lost[j] = lost
 
     def sent(self, update: Update, client: int, round: Round) -> None:

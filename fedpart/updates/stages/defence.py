@@ -13,7 +13,7 @@ from fedpart.randomness.streams import generator
 from fedpart.training.settings import require
 from fedpart.updates.defences import Defence
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import FREE, MEASURED, PSI, SUMMED, Bound, Bounds, Round, Update, length, usual
+from fedpart.updates.update import FREE, MEASURED, SUMMED, Bound, Bounds, Round, Update, length, usual
 
 
 class RobustSum(Stage):
@@ -134,15 +134,12 @@ class Defended:
         if self._bucket > 1:
             order = generator(self._seed, "buckets", round).permutation(len(updates)).tolist()
             updates = [updates[place] for place in order]
-        parts = [one.parts() for one in updates]
+        parts = [update.parts for update in updates]
         for part in sorted({part for tensors in parts for part in tensors}):
             values = [tensors[part] for tensors in parts if part in tensors]
             bound = FREE if bounds is None else bounds[part]
-            combined = self._combined(part, values, bound, (before or {}).get(part, ()))
-            if part == PSI:
-                found.psi, found.psi_weight = combined, 1.0
-            else:
-                found.deltas[part], found.weights[part] = combined, 1.0
+            found.parts[part] = self._combined(part, values, bound, (before or {}).get(part, ()))
+            found.weights[part] = 1.0
         return found
 
     def _combined(self, part: int, values: list[Tensor], bound: Bound, before: Sequence[float]) -> Tensor:
@@ -164,7 +161,7 @@ class Defended:
 
     def remember(self, total: Update) -> None:
         """Keep what the defence remembers of a round that steps with ``total``, which is not used up yet."""
-        for cell, value in total.parts().items():
+        for cell, value in total.parts.items():
             memory = self.memory.get(cell)
             memory = self._defence.remembered(value, None if memory is None else memory.to(value.device))
             if memory is not None:

@@ -88,8 +88,7 @@ class Privacy(Stage):
         contributors: dict[int, int] = {}
         most = 0
         for client, count in run.kinds.values():
-            weights, psi = run.upload_sizes(client, run.plan(client, 1))
-            parts = [*weights] if psi is None else [*weights, PSI]
+            parts = run.upload_sizes(client, run.plan(client, 1))
             most = max(most, len(parts))
             for part in parts:
                 contributors[part] = contributors.get(part, 0) + count
@@ -190,14 +189,12 @@ class Privacy(Stage):
             if part == PSI:
                 mask = self.run.psi_mask
                 noise = self._noise(len(mask), "psi", round, deviation) * mask
-                total.psi = noise if total.psi is None else total.psi.add_(noise.to(total.psi.device))
-                total.psi_weight = self.weights[part]
             else:
                 start, end = self.run.partition.cells[part - 1 : part + 1]
                 noise = self._noise(end - start, f"w_{part}", round, deviation)
-                held = total.deltas.get(part)
-                total.deltas[part] = noise if held is None else held.add_(noise.to(held.device))
-                total.weights[part] = self.weights[part]
+            held = total.parts.get(part)
+            total.parts[part] = noise if held is None else held.add_(noise.to(held.device))
+            total.weights[part] = self.weights[part]
         if self._quantile is not None:
             self._follow(known(norms), self._quantile, round)
         return total

@@ -28,7 +28,7 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.paced import Turns
 from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.updates.stages import Privacy
-from fedpart.updates.update import Round
+from fedpart.updates.update import PSI, Round
 
 net = partial(sizes.net, hidden=1)
 
@@ -107,11 +107,11 @@ def test_uploads_downloads_and_the_expected_ratio_are_counted_by_cell():
             psi = protocol.task.psi_space.size
             held = protocol.upload_sizes(client, protocol.plan(client, report.round))
             assert sum(protocol.partition_of(client).cell_sizes(1).values()) <= space
-            up += 4 * (sum(held[0].values()) + (held[1] or 0)) + header_up
+            up += 4 * sum(held.values()) + header_up
             down += 4 * (space + psi) + header_down
         assert (report.upload_bytes, report.download_bytes) == (up, down)
-    sent = [protocol.upload_sizes(client, protocol.plan(client, 1))[0] for client in range(10)]
-    mean = sum(sum(sizes.values()) for sizes in sent) / 10
+    sent = [protocol.upload_sizes(client, protocol.plan(client, 1)) for client in range(10)]
+    mean = sum(size for sizes in sent for part, size in sizes.items() if part != PSI) / 10
     whole = protocol.partition.space.size
     assert expected_upload_ratio(protocol) == pytest.approx(mean / whole, rel=1e-12)
 
@@ -150,7 +150,7 @@ def test_what_one_client_alone_has_trained_is_what_it_has_made_of_it():
     begun = Federation(run(0, data=data, cohort=1, server=SGDSettings(1.0)).state.protocol)
     (client,) = begun.protocol.cohort(1)
     jobs = begun.protocol.plan(client, 1)
-    sums = Executor(begun.protocol).run(begun.start(1), client, data[client], jobs).deltas
+    sums = Executor(begun.protocol).run(begun.start(1), client, data[client], jobs).cells
     stepped = run(1, data=data, cohort=1, server=SGDSettings(1.0)).state
     cells = begun.partition.cells
     assert sums
@@ -308,9 +308,9 @@ def test_a_client_computes_no_subnetwork_beyond_its_cap(monkeypatch):
     for client in range(len(SIZES)):
         jobs, cap = capped.plan(client, 1), capped.cap(client)
         update = executor.run(round, client, data[client], jobs)
-        assert list(update.deltas) == list(range(capped.chunk(client), cap + 1))
+        assert list(update.cells) == list(range(capped.chunk(client), cap + 1))
         assert (update.psi is not None) == (update.unseen_examples > 0) == (capped.chunk(client) > 1)
-        assert max(computed) == max(cap if update.deltas else 0, capped.chunk(client) - 1)
+        assert max(computed) == max(cap if update.cells else 0, capped.chunk(client) - 1)
         computed.clear()
         evaluate(executor, round, client, data[client])
         assert computed == [cap]

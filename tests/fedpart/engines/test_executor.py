@@ -59,8 +59,8 @@ class Watched(Partitioned):
 
 
 def assert_same_update(one, other):
-    assert one.deltas.keys() == other.deltas.keys()
-    assert all(torch.equal(one.deltas[j], other.deltas[j]) for j in one.deltas)
+    assert one.cells.keys() == other.cells.keys()
+    assert all(torch.equal(one.cells[j], other.cells[j]) for j in one.cells)
     assert one.psi is None if other.psi is None else torch.equal(one.psi, other.psi)
     assert one.loss == other.loss
 
@@ -77,11 +77,11 @@ def test_every_job_starts_from_the_servers_values(network):
     for job in jobs:  # also alone
         alone = executor.run(CLIENT, data, [job])
         if job.psi:
-            assert torch.equal(alone.psi, whole.psi) and not alone.deltas
+            assert torch.equal(alone.psi, whole.psi) and not alone.cells
         else:
-            assert torch.equal(alone.deltas[job.partition], whole.deltas[job.partition])
+            assert torch.equal(alone.cells[job.partition], whole.cells[job.partition])
     assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi), "the server's values stay"
-    assert all(delta.abs().max() > 0 for delta in whole.deltas.values())
+    assert all(delta.abs().max() > 0 for delta in whole.cells.values())
 
 
 def test_subnetworks_are_built_once_per_round_and_not_once_per_client(monkeypatch):
@@ -117,7 +117,7 @@ def test_local_sgd_by_hand(j, scheme):
         out = functional_call(task.module, tensors, (batch.inputs.double(),))
         (gradient,) = torch.autograd.grad(F.cross_entropy(out, batch.targets), theta)
         w[moved] -= 0.3 * partition.to_partition_order(gradient)[moved]
-    torch.testing.assert_close(update.deltas[j], (w - federation.w)[moved], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(update.cells[j], (w - federation.w)[moved], rtol=1e-12, atol=1e-14)
 
 
 def test_every_epoch_visits_every_example_once_in_its_own_order():
@@ -198,7 +198,7 @@ def test_augerinos_psi_gradient_is_the_mean_along_the_steps():
         theta = theta.detach() - 0.4 * by_theta
         psi_sum += by_psi * len(batch.inputs)
         loss_sum += loss.item() * len(batch.inputs)
-    torch.testing.assert_close(update.deltas[1], theta - federation.w, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(update.cells[1], theta - federation.w, rtol=1e-10, atol=1e-13)
     widths = task.psi_names.index("affine.range")
     assert widths == 0, "the widths come first"
     torch.testing.assert_close(update.psi[:6], psi_sum[:6] / 20, rtol=1e-10, atol=1e-13)
@@ -242,7 +242,7 @@ def test_weight_decay_is_stronger_for_earlier_partitions(scaling, power, j):
     for decay in (0.0, 0.01):
         local = LocalSettings(learning_rate=0.3, weight_decay=decay, decay_scaling=scaling)
         executor, federation = started(task, local=local)
-        moves.append(executor.run(CLIENT, shard(5), [Job(j, j)]).deltas[j])
+        moves.append(executor.run(CLIENT, shard(5), [Job(j, j)]).cells[j])
     share = (0.5, 0.8, 1.0)[j - 1]  # of the clients in chunks 1..j
     w_j = federation.w[federation.protocol.partition.slice(j)]
     torch.testing.assert_close(moves[0] - moves[1], 0.3 * 0.01 / share**power * w_j)

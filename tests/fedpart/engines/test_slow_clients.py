@@ -162,7 +162,7 @@ class Reference:
             buffer.append(min(self.under_way))
             self.under_way.remove(buffer[-1])
         for _, _, begun, update in buffer:
-            for tensor in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
+            for tensor in (*update.cells.values(), *([] if update.psi is None else [update.psi])):
                 tensor /= (1 + number - begun) ** 0.5
             self.staleness.append(number - begun)
         self.federation.step(CohortSum(total=sum_updates(update for *_, update in buffer)))

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 from flower_experiment import build, deployed, local
-from problems import accepted, after, augmentation, chain_net, settings, shards, smooth_net
+from problems import accepted, after, augmentation, chain_net, settings, shards, smooth_net, update_of
 
 from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.updates.ledger import ORDERS, epsilon, renyi
 from fedpart.updates.stages.privacy import Privacy
-from fedpart.updates.update import Bound, Round, Update
+from fedpart.updates.update import PSI, Bound, Round
 
 CHUNKS = (0.5, 0.25, 0.25)
-NORMS, PSI = (3.0, 2.0, 1.0), 0.5
+NORMS, PSI_NORM = (3.0, 2.0, 1.0), 0.5
 
 
 def private(clients=8, cohort=4, z=1.0, randomness="seed", **changes):
@@ -23,7 +23,7 @@ def private(clients=8, cohort=4, z=1.0, randomness="seed", **changes):
         "cohort": cohort,
         "chunks": CHUNKS,
         "weighting": "uniform",
-        "clip": ClipSettings(NORMS, PSI),
+        "clip": ClipSettings(NORMS, PSI_NORM),
         "privacy": PrivacySettings(z, randomness=randomness),
     }
     return settings(clients, **{**options, **changes})
@@ -74,24 +74,26 @@ def test_noise_has_the_stated_deviation_and_repeats_with_its_seed_alone():
     most = 3  # w_1, w_2, w_3 of chunk 1; w_2, w_3, psi of chunk 2
     rows = [mechanism.total(None, round, {}) for round in range(1, 400)]
     for j, norm in enumerate(NORMS, start=1):
-        noise = torch.cat([row.deltas[j] for row in rows])
+        noise = torch.cat([row.cells[j] for row in rows])
         deviation = 2.0 * math.sqrt(most) * norm
         assert noise.std().item() == pytest.approx(deviation, rel=4 / math.sqrt(2 * len(noise)))
         assert noise.mean().item() == pytest.approx(0.0, abs=4 * deviation / math.sqrt(len(noise)))
         assert noise.abs().max().item() < 7 * deviation
     noise = torch.cat([row.psi for row in rows])
-    assert noise.std().item() == pytest.approx(2.0 * math.sqrt(most) * PSI, rel=4 / math.sqrt(2 * len(noise)))
-    assert torch.equal(Privacy(some).total(None, 7, {}).deltas[1], rows[6].deltas[1])
-    assert not torch.equal(rows[5].deltas[1], rows[6].deltas[1])
-    assert not torch.equal(rows[6].deltas[1][:9], rows[6].deltas[2][:9])
+    assert noise.std().item() == pytest.approx(
+        2.0 * math.sqrt(most) * PSI_NORM, rel=4 / math.sqrt(2 * len(noise))
+    )
+    assert torch.equal(Privacy(some).total(None, 7, {}).cells[1], rows[6].cells[1])
+    assert not torch.equal(rows[5].cells[1], rows[6].cells[1])
+    assert not torch.equal(rows[6].cells[1][:9], rows[6].cells[2][:9])
     secret = [Privacy(Protocol(task, private(randomness="system"))).total(None, 1, {}) for _ in range(2)]
-    assert not torch.equal(secret[0].deltas[1], secret[1].deltas[1])
+    assert not torch.equal(secret[0].cells[1], secret[1].cells[1])
 
 
 @pytest.mark.parametrize("quantile", [None, 0.5, 0.8])
 def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantile):
     """In units of the noise, sqrt(sum_g (|change of g| / sigma_g)^2) <= 1 / z for every chunk."""
-    some = protocol(z=1.5, clip=ClipSettings(NORMS, PSI, quantile=quantile))
+    some = protocol(z=1.5, clip=ClipSettings(NORMS, PSI_NORM, quantile=quantile))
     sizes = some.partition.sizes
     for client in range(some.settings.clients):
         jobs = some.plan(client, 1)
@@ -102,10 +104,10 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
         trained = [job.partition for job in jobs if job.partition]
         deltas = {j: torch.full((sizes[j - 1],), largest) for j in trained}
         gradient = torch.full((1,), -1e6) if any(job.psi for job in jobs) else None
-        loud = Update(deltas, gradient, examples=10**6)
+        loud = update_of(deltas, gradient, examples=10**6)
         term, norms = accepted(some, client, loud, round)
         with_it, without = mechanism.total(term, 1, {}), Privacy(some).total(None, 1, {})
-        moved = [(with_it.deltas[j] - without.deltas[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
+        moved = [(with_it.cells[j] - without.cells[j]).norm().item() / deviations[j] for j in (1, 2, 3)]
         moved.append((with_it.psi - without.psi).norm().item() / deviations[0])
         if quantile is not None:  # what a client that is too long takes off the counts of its parts
             moved += [quantile / mechanism.count_deviation] * len(norms)
@@ -113,7 +115,7 @@ def test_one_client_moves_a_release_by_the_accounted_sensitivity_at_most(quantil
         most = len(jobs) == 3
         assert distance <= 1 / 1.5 * (1 + 1e-4)
         assert (distance > 0.99 / 1.5) == most  # it is reached by chunks 1 and 2; chunk 3 has two parts
-        assert with_it.weights == without.weights and with_it.psi_weight == without.psi_weight
+        assert with_it.weights == without.weights
 
 
 def norms_of(mechanism, lengths):
@@ -160,7 +162,7 @@ def test_norms_that_nobody_reaches_end_at_a_bound():
 
 def test_a_norm_moves_by_the_noisy_share_below_it_alone():
     """S exp(-0.2 (b - q)) of Andrew et al. (2021), where b - q is the noisy count over the contributors."""
-    start = ClipSettings(NORMS, PSI, quantile=0.5)
+    start = ClipSettings(NORMS, PSI_NORM, quantile=0.5)
     some = protocol(clients=4000, cohort=4000, z=0.01, clip=start)
     counts = []
     for round in range(1, 301):
@@ -204,8 +206,7 @@ def test_averages_are_over_the_expected_contributors():
     some = protocol(clients=8, cohort=4)
     total = Privacy(some).total(None, 1, {})
     assert [[*some.assignment.first(8)].count(chunk) for chunk in (1, 2, 3)] == [4, 2, 2]
-    assert total.weights == {1: 0.5 * 4, 2: 0.5 * 6, 3: 0.5 * 8}
-    assert total.psi_weight == 0.5 * 4
+    assert total.weights == {PSI: 0.5 * 4, 1: 0.5 * 4, 2: 0.5 * 6, 3: 0.5 * 8}
 
 
 def test_cohorts_are_drawn_client_by_client():

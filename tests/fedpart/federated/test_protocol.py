@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from flower_experiment import CLIENTS, assert_equal_runs, deployed, local
-from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net
+from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net, update_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,7 +17,7 @@ from fedpart.federated.wire import decode_state, encode_state
 from fedpart.nn.likelihoods import Gaussian, TokenClassification
 from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
-from fedpart.updates.update import Round, Update
+from fedpart.updates.update import Round
 
 CHUNKS = (0.5, 0.3, 0.2)
 
@@ -63,7 +63,7 @@ def test_what_is_frozen_stays_so_whatever_a_client_sends():
     learned = p.psi_mask.bool()
     assert learned.any() and not learned.all()
     size, psi = p.partition.space.size, torch.full((p.task.psi_space.size,), 5.0)
-    sent, round = Update({1: torch.zeros(size)}, psi.clone(), examples=2), Round(1, torch.zeros(size), psi)
+    sent, round = update_of({1: torch.zeros(size)}, psi.clone(), examples=2), Round(1, torch.zeros(size), psi)
     taken, _ = accepted(p, 0, sent, round)
     assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
 
@@ -108,7 +108,7 @@ def test_cohorts_come_from_whoever_is_available_in_whatever_order():
 def test_client_weights():
     for weighting, weight in (("examples", 7.0), ("uniform", 1.0)):
         p = protocol(method="fedavg", weighting=weighting)
-        sent = Update({1: torch.zeros(p.partition.space.size)}, examples=7)
+        sent = update_of({1: torch.zeros(p.partition.space.size)}, examples=7)
         assert accepted(p, 0, sent, nothing())[0].weights == {1: weight}
 
 

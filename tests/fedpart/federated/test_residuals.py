@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from problems import nothing, settings
+from problems import nothing, settings, update_of
 from torch import nn
 
 from fedpart import ClipSettings, Protocol, Task
 from fedpart.updates.client_state import ClientState
-from fedpart.updates.update import Update
 
 KNOWN = {"chunks": (0.6, 0.4), "error_feedback": True}
 
@@ -28,7 +27,7 @@ def changes(protocol, seed):
 
 def sent(protocol, residuals, client, round, deltas, taken=True):
     deltas = {j: delta.clone() for j, delta in deltas.items()}
-    found = protocol.send(Update(deltas), client, nothing(round, residuals)).deltas
+    found = protocol.send(update_of(deltas), client, nothing(round, residuals)).cells
     if taken:
         residuals.take(round, [client])
     return found

@@ -8,7 +8,7 @@ import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, deployed, local
 from flwr.app import Array
 from inprocess_grid import InProcessGrid
-from problems import AtRound, Recorder, after, augmentation, chain_net, settings, shards
+from problems import AtRound, Recorder, after, augmentation, chain_net, settings, shards, update_of
 from tiny import tiny
 
 from fedpart import ClientError, ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
@@ -16,7 +16,7 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import sum_updates
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.errors import LONGEST, brief
-from fedpart.updates.update import Bound, Update, clip
+from fedpart.updates.update import PSI, Bound, clip
 from simulations.building.experiment import build as build_from
 
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
@@ -52,7 +52,7 @@ def test_clients_clip_before_they_send():
     executor = AtRound(Executor(experiment.protocol), 1, state.w, state.psi)
     for client in range(CLIENTS):
         update = executor.run(client, experiment.shards[client], experiment.protocol.plan(client, 1))
-        for j, delta in update.deltas.items():
+        for j, delta in update.cells.items():
             assert delta.norm().item() <= norms[j - 1] * (1 + 1e-6)
         assert update.psi is None or update.psi.norm().item() <= 0.005 * (1 + 1e-6)
 
@@ -77,11 +77,11 @@ def test_the_server_clips_whatever_it_is_sent():
 
 
 def test_clipping_keeps_the_direction_and_short_updates_bits():
-    update = Update({1: torch.tensor([3.0, 4.0]), 2: torch.tensor([0.1, 0.2])}, torch.tensor([0.0, 2.0]))
-    short = update.deltas[2].clone()
+    update = update_of({1: torch.tensor([3.0, 4.0]), 2: torch.tensor([0.1, 0.2])}, torch.tensor([0.0, 2.0]))
+    short = update.cells[2].clone()
     clip(update, [Bound(0.5), Bound(1.0), Bound(1.0)])
-    torch.testing.assert_close(update.deltas[1], torch.tensor([0.6, 0.8]))
-    assert torch.equal(update.deltas[2], short)
+    torch.testing.assert_close(update.cells[1], torch.tensor([0.6, 0.8]))
+    assert torch.equal(update.cells[2], short)
     torch.testing.assert_close(update.psi, torch.tensor([0.0, 0.5]))
 
 
@@ -98,8 +98,9 @@ def test_one_client_with_nan_leaves_the_sum_of_the_other_nine():
     updates = {client: executor.run(client, data[client], protocol.plan(client, 1)) for client in others}
     total = sum_updates(update.weigh(float(len(data[client]))) for client, update in updates.items())
     found = federation.totals[0]
-    assert all(torch.equal(found["deltas"][j], total.deltas[j]) for j in (1, 2, 3))
-    assert torch.equal(found["psi"], total.psi) and found["weights"] == total.weights
+    assert all(torch.equal(found["deltas"][j], total.cells[j]) for j in (1, 2, 3))
+    assert torch.equal(found["psi"], total.psi)
+    assert found["weights"] | {PSI: found["psi_weight"]} == total.weights
     assert [one["client"] for one in reports[0].skipped] == [broken] and reports[0].replies == 9
 
 

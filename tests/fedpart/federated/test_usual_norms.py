@@ -5,14 +5,14 @@ import pytest
 import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, deployed, local
 from flwr.app import Array
-from problems import after, augmentation, chain_net, settings
+from problems import after, augmentation, chain_net, settings, update_of
 from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
 from fedpart.engines.executor import Executor
 from fedpart.updates.stages import Clip, stage_of
 from fedpart.updates.stages.clip import ALARM, NEEDED, UsualBounds, UsualNorms
-from fedpart.updates.update import FREE, LARGEST, PSI, REACH, UNIT, Bound, Update, clip, largest_change
+from fedpart.updates.update import FREE, LARGEST, PSI, REACH, UNIT, Bound, clip, largest_change
 from simulations.building.experiment import build as build_from
 from simulations.config.load import load_config
 from simulations.config.yaml_files import shipped
@@ -127,7 +127,7 @@ def test_what_no_model_means_is_refused_where_norms_follow_the_clients(pace, mon
     def beyond(executor, round, client, shard, jobs):
         update = run(executor, round, client, shard, jobs)
         if client == victim and round.number == 1:
-            for tensor in update.deltas.values():
+            for tensor in update.cells.values():
                 tensor.fill_(1.001 * REACH)
         return update
 
@@ -149,12 +149,12 @@ def test_the_largest_change_follows_the_largest_weight():
 
 
 def test_the_only_client_of_a_part_is_not_believed_at_once():
-    found, total = usual(), Update(psi=torch.tensor([1.0, 0.0]))
-    norms = clip(first := Update(psi=torch.tensor([1e15, 0.0])), found.bounds())
+    found, total = usual(), update_of(psi=torch.tensor([1.0, 0.0]))
+    norms = clip(first := update_of(psi=torch.tensor([1e15, 0.0])), found.bounds())
     torch.testing.assert_close(first.psi, torch.tensor([1.0, 0.0]))
     found.total(total, 1, {5: norms})
     assert total.psi.tolist() == [0.0, 0.0] and found.bounds()[PSI] is UNIT
-    total = Update(psi=torch.tensor([1.0, 0.0]))
+    total = update_of(psi=torch.tensor([1.0, 0.0]))
     found.total(total, 1, of(PSI, 0.25))
     assert total.psi.tolist() == [0.25, 0.0] and found.bounds()[PSI] == Bound(4 * 0.25)
 
@@ -184,9 +184,9 @@ def test_fewer_than_half_of_the_norms_move_a_bound_no_further_than_honest_ones(l
 
 @pytest.mark.parametrize("size", [1e-42, 1e-30, 1.0, 1e15])
 def test_whatever_its_size_an_update_becomes_no_longer_than_one_and_stays_finite(size):
-    update = Update({1: torch.full((1000,), size), 2: torch.zeros(3)}, torch.full((2,), -size))
+    update = update_of({1: torch.full((1000,), size), 2: torch.zeros(3)}, torch.full((2,), -size))
     clip(update, (UNIT, UNIT, UNIT))
-    for tensor in (*update.deltas.values(), update.psi):
+    for tensor in (*update.cells.values(), update.psi):
         assert tensor.isfinite().all() and tensor.norm() <= 1 + 1e-6
 
 
@@ -240,7 +240,7 @@ def test_one_client_at_the_limit_does_not_ruin_the_default_experiment(monkeypatc
     def poisoned(executor, round, client, shard, jobs):
         update = run(executor, round, client, shard, jobs)
         if round.number == struck and client == executor.protocol.cohort(struck)[0]:
-            for tensor in update.deltas.values():
+            for tensor in update.cells.values():
                 tensor.copy_(-0.999 * round.limit * tensor.sign())
             if update.psi is not None:
                 update.psi.copy_(-LARGEST * update.psi.sign())

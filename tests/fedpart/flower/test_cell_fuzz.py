@@ -11,7 +11,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from malformed import array, declared
-from problems import Gain, accepted, nothing, settings
+from problems import Gain, accepted, nothing, settings, update_of
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -20,7 +20,7 @@ from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scal
 from fedpart.flower.messages import read_reply
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
-from fedpart.updates.update import LARGEST, Update
+from fedpart.updates.update import LARGEST, PSI, Update
 
 COUNT = 750 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 6,000, or FUZZ times it
 CLIENTS = 12
@@ -64,11 +64,10 @@ class Server:
 
     def _update(self, client):
         g, protocol = torch.Generator().manual_seed(client), self.protocol
-        weights, psi = protocol.upload_sizes(client, protocol.plan(client, 1))
-        deltas = {j: torch.randn(size, generator=g) for j, size in weights.items()}
-        gradient = None if psi is None else torch.randn(psi, generator=g)
-        more = {} if psi is None else {"unseen_loss": 0.3, "unseen_examples": 5}
-        return protocol.send(Update(deltas, gradient, examples=5, loss=0.5, **more), client, nothing())
+        sizes = protocol.upload_sizes(client, protocol.plan(client, 1))
+        parts = {part: torch.randn(size, generator=g) for part, size in sizes.items()}
+        more = {"unseen_loss": 0.3, "unseen_examples": 5} if PSI in parts else {}
+        return protocol.send(Update(parts, examples=5, loss=0.5, **more), client, nothing())
 
     def read(self, client, arrays):
         """The update in a reply, as the strategy reads it."""
@@ -81,18 +80,17 @@ class Server:
 
     def check_answer(self, client, update):
         """What is taken answers the plan, and can be summed."""
-        weights, psi = self.protocol.upload_sizes(client, self.protocol.plan(client, 1))
-        shapes = {j: tuple(delta.shape) for j, delta in update.deltas.items()}
-        assert shapes == {j: (size,) for j, size in weights.items()}
-        assert (update.psi is None) == (psi is None)
-        for part in (*update.deltas.values(), *([] if update.psi is None else [update.psi])):
+        sizes = self.protocol.upload_sizes(client, self.protocol.plan(client, 1))
+        shapes = {part: tuple(tensor.shape) for part, tensor in update.parts.items()}
+        assert shapes == {part: (size,) for part, size in sizes.items()}
+        for part in update.parts.values():
             assert part.dtype == torch.float32 and part.abs().max() <= LARGEST  # so none is NaN
 
     def cells(self, client):
         """The client's ``w`` cut at its cells."""
-        held = self.protocol.upload_sizes(client, self.protocol.plan(client, 1))[0]
+        held = self.protocol.upload_sizes(client, self.protocol.plan(client, 1))
         item = self.arrays[client]["w"].itemsize
-        ends = np.cumsum([self.protocol.bytes_of(size) // item for size in held.values()])
+        ends = np.cumsum([self.protocol.bytes_of(j, size) // item for j, size in held.items() if j != PSI])
         return np.split(self.arrays[client]["w"], ends[:-1])
 
 
@@ -144,7 +142,7 @@ def doubtful_messages(rng, server, client):
 
 def wrong_updates(rng, server, client):
     """Updates whose cells are not the client's, as an engine in this process may get them."""
-    deltas = server.honest[client].deltas
+    deltas = server.honest[client].cells
     j = int(rng.choice(list(deltas)))
     foreign = set(range(1, len(server.protocol.partition.cells))) - set(deltas)
     bad = deltas[j].clone()
@@ -170,7 +168,7 @@ def test_what_is_taken_answers_the_plan_and_nothing_takes_more_memory_than_the_n
     assert len(kinds) == 6
     for client in trains:  # and is read to the bit if it is honest
         found = server.read(client, {key: array(value) for key, value in server.arrays[client].items()})
-        assert all(torch.equal(found.deltas[j], delta) for j, delta in server.honest[client].deltas.items())
+        assert all(torch.equal(found.cells[j], delta) for j, delta in server.honest[client].cells.items())
     tracemalloc.start()
     try:
         while seen.total() < COUNT:
@@ -193,7 +191,7 @@ def test_what_is_taken_answers_the_plan_and_nothing_takes_more_memory_than_the_n
             psi = server.honest[client].psi
             for kind, deltas in wrong_updates(rng, server, client):
                 with pytest.raises(Refusal):
-                    update = Update(deltas, psi, examples=5)
+                    update = update_of(deltas, psi, examples=5)
                     accepted(server.protocol, client, update, nothing())
                 seen[kind] += 1
     finally:

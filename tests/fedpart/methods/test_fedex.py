@@ -240,7 +240,7 @@ def test_a_score_is_that_of_the_trained_network():
     executor.begin(1, federation.w, federation.psi)
     update = executor.run(0, one, run.plan(0, 1))
     _, held, _ = divided(run, 0, 30)
-    for found, w in zip(seen, (federation.w, federation.w + update.deltas[1]), strict=True):
+    for found, w in zip(seen, (federation.w, federation.w + update.cells[1]), strict=True):
         federation.w.copy_(w)
         expected = federation.evaluate(one.subset(held))
         assert found.examples == 6

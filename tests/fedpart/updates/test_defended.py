@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from problems import after, augmentation, chain_net, settings, shards
+from problems import after, augmentation, chain_net, settings, shards, update_of
 
 from fedpart import Federation, Protocol, Task
 from fedpart.federated.cohorts import CohortSum
@@ -12,7 +12,7 @@ from fedpart.randomness.streams import generator
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.stages import RobustSum, UsualBounds
 from fedpart.updates.stages.defence import Defended
-from fedpart.updates.update import UNIT, Bound, Update
+from fedpart.updates.update import PSI, UNIT, Bound
 
 
 def made(name, bucket=1, seed=0, **options):
@@ -25,36 +25,36 @@ def test_each_partition_and_psi_over_those_who_sent_it():
 
     def sent(i, row):
         deltas = {1: row.clone(), 2: row[:3] + 1} if i < 5 else {2: row[:3] + 1}
-        return Update(deltas, None if i < 6 else row[:2].clone(), examples=i + 1, loss=1.0).weigh(1.0, 1.0)
+        return update_of(deltas, None if i < 6 else row[:2].clone(), examples=i + 1, loss=1.0).weigh(1.0, 1.0)
 
     updates = [sent(i, row) for i, row in enumerate(values)]
     total = made("median").sum(updates, 1)
-    assert torch.equal(total.deltas[1], values[:5].median(dim=0).values)
-    assert torch.equal(total.deltas[2], (values[:, :3] + 1).median(dim=0).values)
+    assert torch.equal(total.cells[1], values[:5].median(dim=0).values)
+    assert torch.equal(total.cells[2], (values[:, :3] + 1).median(dim=0).values)
     assert torch.equal(total.psi, values[6:, :2].median(dim=0).values)
-    assert (total.weights, total.psi_weight, total.total_weight) == ({1: 1.0, 2: 1.0}, 1.0, 1.0)
+    assert (total.weights, total.total_weight) == ({PSI: 1.0, 1: 1.0, 2: 1.0}, 1.0)
     assert (total.clients, total.examples, total.loss) == (9, 45, 45.0)
     assert made("median").sum([], 1) is None
 
 
 @pytest.mark.parametrize("name", DEFENCES.names())
 def test_huge_lies_of_a_fifth_stay_out_of_every_partition(name):
-    honest = [Update({1: torch.randn(4), 2: torch.randn(3)}, torch.randn(2)) for _ in range(8)]
-    liars = [Update({2: torch.full((3,), 1e15)}, torch.full((2,), -1e15)) for _ in range(2)]
+    honest = [update_of({1: torch.randn(4), 2: torch.randn(3)}, torch.randn(2)) for _ in range(8)]
+    liars = [update_of({2: torch.full((3,), 1e15)}, torch.full((2,), -1e15)) for _ in range(2)]
     total = made(name).sum([update.weigh(1.0, 1.0) for update in liars + honest], 1)
-    for tensor in (*total.deltas.values(), total.psi):
+    for tensor in (*total.cells.values(), total.psi):
         assert tensor.abs().max().item() < 20
 
 
 def test_buckets_are_means_drawn_anew_each_round():
     values = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
-    updates = [Update({1: row}).weigh(1.0, 1.0) for row in values]
+    updates = [update_of({1: row}).weigh(1.0, 1.0) for row in values]
     infinite, two = made("centred", 2, radius=float("inf")), made("median", 2)
-    found = {round: two.sum(updates, round).deltas[1] for round in (1, 2)}
+    found = {round: two.sum(updates, round).cells[1] for round in (1, 2)}
     assert not torch.equal(found[1], found[2])
-    assert torch.equal(found[1], two.sum(updates, 1).deltas[1])
-    assert not torch.equal(found[1], made("median", 2, seed=1).sum(updates, 1).deltas[1])
-    four = infinite.sum(updates[:6], 1).deltas[1]  # equal buckets: the mean of means is the mean
+    assert torch.equal(found[1], two.sum(updates, 1).cells[1])
+    assert not torch.equal(found[1], made("median", 2, seed=1).sum(updates, 1).cells[1])
+    four = infinite.sum(updates[:6], 1).cells[1]  # equal buckets: the mean of means is the mean
     torch.testing.assert_close(four, values[:6].mean(dim=0))
     assert [two.bears(n) for n in (1, 2, 3, 4, 5, 8, 12)] == [0, 0, 1, 1, 1, 1, 2]
 
@@ -64,10 +64,10 @@ def test_without_buckets_the_defence_sees_updates_in_the_cohorts_order():
         def combine(self, values, memory):
             return torch.cat(values)
 
-    updates = [Update({1: torch.tensor([float(i)])}).weigh(1.0, 1.0) for i in range(9)]
-    assert Defended(Joined()).sum(updates, 1).deltas[1].tolist() == list(range(9))
+    updates = [update_of({1: torch.tensor([float(i)])}).weigh(1.0, 1.0) for i in range(9)]
+    assert Defended(Joined()).sum(updates, 1).cells[1].tolist() == list(range(9))
     order = generator(5, "buckets", 2).permutation(9).tolist()
-    means = Defended(Joined(), 2, seed=5).sum(updates, 2).deltas[1].tolist()
+    means = Defended(Joined(), 2, seed=5).sum(updates, 2).cells[1].tolist()
     ends = [9 * i // 5 for i in range(6)]
     expected = [sum(order[a:b]) / (b - a) for a, b in pairwise(ends)]
     assert means == pytest.approx(expected)
@@ -75,13 +75,13 @@ def test_without_buckets_the_defence_sees_updates_in_the_cohorts_order():
 
 def test_few_clients_are_not_put_into_buckets():
     """Of four clients in two buckets the median is a mean; by themselves one of them may lie."""
-    updates = [Update({1: torch.tensor([value])}).weigh(1.0, 1.0) for value in (1.0, 2.0, 1e15, 3.0)]
-    assert made("median", 2).sum(updates, 1).deltas[1].item() == 2.5
+    updates = [update_of({1: torch.tensor([value])}).weigh(1.0, 1.0) for value in (1.0, 2.0, 1e15, 3.0)]
+    assert made("median", 2).sum(updates, 1).cells[1].item() == 2.5
 
 
 def lengths(bound, rows, n, name="centred", **options):
-    updates = [Update({1: torch.tensor(row)}).weigh(1.0, 1.0) for row in rows[:n]]
-    return made(name, **options).sum(updates, 1, (UNIT, Bound(bound) if bound else UNIT)).deltas[1]
+    updates = [update_of({1: torch.tensor(row)}).weigh(1.0, 1.0) for row in rows[:n]]
+    return made(name, **options).sum(updates, 1, (UNIT, Bound(bound) if bound else UNIT)).cells[1]
 
 
 def test_a_bound_is_for_the_result_so_that_the_defence_sees_how_far_a_liar_is_away():
@@ -101,8 +101,8 @@ def test_while_no_norm_is_known_the_result_is_no_longer_than_the_median_of_those
     assert lengths(0.0, [[1e15, 0.0], [0.0, 1.0]], 2).norm() <= 1.0
     alone = [[1e15, 0.0], [0.0, 0.0]]
     assert lengths(0.0, alone, 2).tolist() == [0.0, 0.0], "of one nobody can say"
-    updates = [Update({1: torch.tensor(alone[0])}).weigh(1.0, 1.0)]
-    found = made("centred").sum(updates, 2, (UNIT, UNIT), {1: [0.5]}).deltas[1]
+    updates = [update_of({1: torch.tensor(alone[0])}).weigh(1.0, 1.0)]
+    found = made("centred").sum(updates, 2, (UNIT, UNIT), {1: [0.5]}).cells[1]
     torch.testing.assert_close(found, torch.tensor([0.5, 0.0]), msg="but of two, one of them a round ago")
 
 
@@ -137,7 +137,7 @@ def test_a_run_that_resumes_remembers(tmp_path):
 def test_a_round_that_does_not_step_is_not_remembered():
     federation = run(1, min_replies=10)
     before = {cell: value.clone() for cell, value in federation.stage(RobustSum).defended.memory.items()}
-    update = Update({1: torch.ones_like(before[1])}).weigh(1.0, 1.0)
+    update = update_of({1: torch.ones_like(before[1])}).weigh(1.0, 1.0)
     federation.step(CohortSum(total=update))
     after = federation.stage(RobustSum).defended.memory
     assert all(torch.equal(value, before[cell]) for cell, value in after.items())

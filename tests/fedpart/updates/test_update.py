@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from problems import chain_net, nothing, settings
+from problems import chain_net, nothing, settings, update_of
 
 from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
@@ -10,7 +10,7 @@ from fedpart.federated.cohorts import BLOCKS, CohortSum, aggregate, blocks, sum_
 from fedpart.federated.wire import encode_update
 from fedpart.updates import update as updates
 from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped
-from fedpart.updates.update import Update
+from fedpart.updates.update import PSI
 
 SIZES = (4, 3, 2)
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
@@ -21,18 +21,18 @@ def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale
     deltas = {k: scale * torch.randn(sizes[k - 1], generator=g) for k in ks}
     more = {"unseen_loss": 2 * loss, "unseen_examples": examples} if psi else {}
     more |= {"examples": examples, "loss": loss, "visited": 3 * examples, "seconds": 0.25 * examples}
-    return Update(deltas, torch.randn(2, generator=g) if psi else None, **more)
+    return update_of(deltas, torch.randn(2, generator=g) if psi else None, **more)
 
 
 def validate(answer, asked=ASKED, psi=2, dtype=torch.float32):
-    updates.validate(answer, asked, psi, dtype, max_examples=100)
+    updates.validate(answer, asked if psi is None else {PSI: psi, **asked}, dtype, max_examples=100)
 
 
 def test_a_good_update_is_accepted():
     validate(update())
     validate(update(ks=(1, 2, 3), psi=False), dict(enumerate(SIZES, start=1)), None)
     largest = update()
-    largest.deltas[2].fill_(1e15)
+    largest.cells[2].fill_(1e15)
     validate(largest)
 
 
@@ -59,7 +59,7 @@ def borrowed(updates):
     total = None
     for one in updates:
         if one is not None:
-            tensors = [*one.deltas.values(), *([] if one.psi is None else [one.psi])]
+            tensors = [*one.cells.values(), *([] if one.psi is None else [one.psi])]
             own = copied(one, total)
             total = own if total is None else total.add(own)
             for tensor in tensors:
@@ -86,11 +86,11 @@ def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, m
     if len(missing) == cohort:
         assert total is None and expected is None
         return
-    assert total.deltas.keys() == expected.deltas.keys() == {1, 2, 3}
-    assert all(torch.equal(total.deltas[j], expected.deltas[j]) for j in total.deltas)
+    assert total.cells.keys() == expected.cells.keys() == {1, 2, 3}
+    assert all(torch.equal(total.cells[j], expected.cells[j]) for j in total.cells)
     assert torch.equal(total.psi, expected.psi)
     plain = (
-        *("weights", "psi_weight", "total_weight", "examples", "loss", "clients"),
+        *("weights", "total_weight", "examples", "loss", "clients"),
         *("unseen_loss", "unseen_examples", "visited", "seconds"),
     )
     assert all(getattr(total, name) == getattr(expected, name) for name in plain)
@@ -99,7 +99,7 @@ def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, m
     assert total.visited == 3 * total.examples == 3 * sum(1 + i for i in left)
     assert total.seconds == 0.25 * total.examples
     assert total.weights[1] == sum(1.0 + i for i in left if i % 3 == 0)
-    assert total.psi_weight == total.unseen_examples == sum(1.0 + i for i in left if i % 3 > 0)
+    assert total.weights[PSI] == total.unseen_examples == sum(1.0 + i for i in left if i % 3 > 0)
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
@@ -116,7 +116,7 @@ def test_averages_by_hand(weighting):
     for k, examples in ((1, 2), (2, 3), (3, 7)):
         deltas = {j: torch.full((sizes[j - 1],), 10.0 * k) for j in range(k, 4)}
         psi = torch.full((p,), float(k)) if k > 1 else None
-        clients.append(Update(deltas, psi, examples=examples, loss=float(k)))
+        clients.append(update_of(deltas, psi, examples=examples, loss=float(k)))
     terms = [federation.protocol.term(one, nothing())[0] for c, one in enumerate(clients)]
     total = sum_updates(terms)
     federation.step(CohortSum(total=total))
@@ -135,7 +135,7 @@ def test_averages_by_hand(weighting):
 def test_an_upload_is_one_vector():
     answer = update()
     sent = torch.from_numpy(encode_update(answer)["w"])
-    assert torch.equal(sent, torch.cat([answer.deltas[2], answer.deltas[3]]))
+    assert torch.equal(sent, torch.cat([answer.cells[2], answer.cells[3]]))
 
 
 def test_what_reports_list_of_a_client_that_is_left_out():

@@ -5,12 +5,12 @@ from functools import partial
 
 import refusals
 import torch
-from problems import chain_net, settings
+from problems import chain_net, settings, update_of
 
 from fedpart import Federation, Protocol, Task
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.errors import LONGEST, ClientError, Refusal
-from fedpart.updates.update import Update, validate
+from fedpart.updates.update import PSI, validate
 
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
 
@@ -20,10 +20,10 @@ def update(ks=(2, 3), psi=True, **changes):
     deltas = {k: torch.ones(5 - k) for k in ks}
     more = {"unseen_loss": 3.0, "unseen_examples": 5} if psi else {}
     more |= {"examples": 5, "loss": 1.5, "visited": 15, "seconds": 1.25}
-    answer = Update(deltas, torch.ones(2) if psi else None, **more)
+    answer = update_of(deltas, torch.ones(2) if psi else None, **more)
     for name, value in changes.items():
         if name in ("w2", "w3"):
-            answer.deltas[int(name[1:])] = value
+            answer.parts[int(name[1:])] = value
         else:
             setattr(answer, name, value)
     return answer
@@ -31,12 +31,12 @@ def update(ks=(2, 3), psi=True, **changes):
 
 def gradient(values):
     answer = update()
-    answer.psi = torch.tensor(values)
+    answer.parts[PSI] = torch.tensor(values)
     return answer
 
 
 def check(answer, psi=2, dtype=torch.float32):
-    validate(answer, ASKED, psi, dtype, max_examples=100)
+    validate(answer, ASKED if psi is None else {PSI: psi, **ASKED}, dtype, max_examples=100)
 
 
 def test_updates():
@@ -44,9 +44,9 @@ def test_updates():
     short, halves, whole = torch.zeros(4), torch.zeros(3).half(), torch.zeros(2).long()
     no_number, both, large = ([0.0, math.nan, 0.0], [math.inf, -math.inf, 0.0], [0.0, -1e38, 0.0])
     rows = [
-        (update(ks=(3,)), r"partitions \[3\] where \[2, 3\]"),
-        (update(ks=(1, 2, 3)), r"partitions \[1, 2, 3\] where \[2, 3\]"),
-        (update(psi=False), "a psi gradient was asked for"),
+        (update(ks=(3,)), "holds the psi gradient, w_3 where the psi gradient, w_2, w_3 were asked for"),
+        (update(ks=(1, 2, 3)), "w_1, w_2, w_3 where the psi gradient, w_2, w_3 were"),
+        (update(psi=False), "holds w_2, w_3 where the psi gradient, w_2, w_3 were"),
         (update(w2=short), r"w_2 has shape \(4,\) where \(3,\)"),
         (update(w3=torch.zeros(1, 2)), r"w_3 has shape \(1, 2\) where \(2,\)"),
         (gradient([0.0] * 3), r"psi gradient has shape \(3,\) where \(2,\)"),
@@ -67,9 +67,9 @@ def test_updates():
         (update(seconds=math.nan), "its seconds is nan, not between"),
     ]
     calls = [(partial(check, answer), says) for answer, says in rows]
-    double = "w_2 has dtype torch.float32 where torch.float64 is expected"
+    double = "the psi gradient has dtype torch.float32 where torch.float64 is expected"
     calls.append((partial(check, update(), dtype=torch.float64), double))
-    calls.append((partial(check, update(), psi=None), "a psi gradient was not asked for"))
+    calls.append((partial(check, update(), psi=None), "psi gradient, w_2, w_3 where w_2, w_3 were asked for"))
     refusals.check((f"{i}: {says}", call, ValueError, says) for i, (call, says) in enumerate(calls))
 
 

@@ -4,19 +4,19 @@ import math
 
 import pytest
 import torch
+from problems import update_of
 
 from fedpart import Dataset
-from fedpart.updates.update import Update
 from simulations.attacks import ATTACKS
 
 
 def updates():
     """A hostile client's, and those of three honest ones: two of them train w_1, one has a psi gradient."""
-    own = Update({1: torch.tensor([1.0, -2.0]), 2: torch.tensor([3.0])}, torch.tensor([0.5]))
+    own = update_of({1: torch.tensor([1.0, -2.0]), 2: torch.tensor([3.0])}, torch.tensor([0.5]))
     honest = [
-        Update({1: torch.tensor([1.0, 2.0]), 2: torch.tensor([4.0])}),
-        Update({1: torch.tensor([3.0, 2.0]), 2: torch.tensor([8.0])}),
-        Update({2: torch.tensor([6.0])}, torch.tensor([-1.0])),
+        update_of({1: torch.tensor([1.0, 2.0]), 2: torch.tensor([4.0])}),
+        update_of({1: torch.tensor([3.0, 2.0]), 2: torch.tensor([8.0])}),
+        update_of({2: torch.tensor([6.0])}, torch.tensor([-1.0])),
     ]
     return own, honest
 
@@ -40,23 +40,23 @@ SPREAD = math.sqrt(8 / 3)  # of 4, 6 and 8
 def test_uploads(name, options, first, second, psi):
     own, honest = updates()
     ATTACKS.make(name, options).upload(own, honest)
-    torch.testing.assert_close(own.deltas[1], torch.tensor(first))
-    torch.testing.assert_close(own.deltas[2], torch.tensor(second))
+    torch.testing.assert_close(own.cells[1], torch.tensor(first))
+    torch.testing.assert_close(own.cells[2], torch.tensor(second))
     torch.testing.assert_close(own.psi, torch.tensor(psi))
     for one, before in zip(honest, updates()[1], strict=True):
-        assert all(torch.equal(one.deltas[j], before.deltas[j]) for j in before.deltas)
+        assert all(torch.equal(one.cells[j], before.cells[j]) for j in before.cells)
 
 
 def test_nan_is_everywhere():
     own, honest = updates()
     ATTACKS.make("nan", {}).upload(own, honest)
-    assert all(value.isnan().all() for value in (*own.deltas.values(), own.psi))
+    assert all(value.isnan().all() for value in (*own.cells.values(), own.psi))
 
 
 def test_colluding_clients_without_honest_ones_send_what_they_have():
     own, _ = updates()
     ATTACKS.make("inner", {}).upload(own, [])
-    assert own.deltas[2].item() == 3.0
+    assert own.cells[2].item() == 3.0
 
 
 def test_wrong_labels_are_the_classes_backwards():

@@ -302,8 +302,8 @@ def test_a_client_that_fails_is_named_and_the_others_go_on():
     assert str(updates[4]) == f"Client 4 failed in round {ROUND}: OSError: disk gone"
     for client in (1, 3, 5):
         expected = loop.run(client, data[client], protocol.plan(client, ROUND))
-        for j, delta in updates[client].deltas.items():
-            assert_close(delta, expected.deltas[j], 1e-5, f"w_{j} of client {client}")
+        for j, delta in updates[client].cells.items():
+            assert_close(delta, expected.cells[j], 1e-5, f"w_{j} of client {client}")
 
 
 def test_a_loss_that_is_not_finite_names_client_and_round():
@@ -322,7 +322,7 @@ def test_a_client_without_jobs_has_an_empty_update():
     _, vectorised, protocol = started(images())
     protocol.plan = lambda client, round: []
     (update,) = vectorised.run_cohort([1], shards(SIZES))
-    assert not update.deltas and update.psi is None and update.examples == SIZES[1]
+    assert not update.cells and update.psi is None and update.examples == SIZES[1]
 
 
 def test_a_loss_that_tells_jobs_apart_is_given_the_job():

@@ -5,14 +5,13 @@ import torch
 from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
 from inprocess_grid import InProcessGrid
 from parity import SIZES, assert_parity
-from problems import augmentation, chain_net, nothing, settings, shards
+from problems import augmentation, chain_net, nothing, settings, shards, update_of
 
 from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.codecs import CODECS
-from fedpart.updates.update import Update
 
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
 EVEN = {"weighting": "uniform"}
@@ -91,8 +90,8 @@ def test_rounding_is_a_function_of_seed_client_round_and_partition():
         known = {"chunks": (0.5, 0.5), "upload": "int4", "seed": seed}
         protocol = Protocol(Task(chain_net()), settings(10, **known))
         deltas = {j: torch.linspace(-1, 1, 64).repeat(2) for j in (1, 2)}
-        found = protocol.send(Update(deltas), client, nothing(round))
-        return [tuple(found.deltas[j].tolist()) for j in (1, 2)]
+        found = protocol.send(update_of(deltas), client, nothing(round))
+        return [tuple(found.cells[j].tolist()) for j in (1, 2)]
 
     assert rounded(0, 1, 1) == rounded(0, 1, 1)
     others = [rounded(0, 1, 1), rounded(1, 1, 1), rounded(0, 2, 1), rounded(0, 1, 2)]

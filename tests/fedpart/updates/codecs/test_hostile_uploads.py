@@ -7,7 +7,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from malformed import array, declared, objects
-from problems import Gain, nothing, settings
+from problems import Gain, nothing, settings, update_of
 from torch import nn
 
 from fedpart import Protocol, Task
@@ -15,7 +15,6 @@ from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scal
 from fedpart.flower.messages import read_reply
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
-from fedpart.updates.update import Update
 
 COUNT = 1300  # of each codec: 6,500 in all
 STEPS = {"int8": 127, "int4": 7}
@@ -32,7 +31,7 @@ def honest(protocol, client):
     """An update of a client of chunk 1 as it leaves the client."""
     g = torch.Generator().manual_seed(client)
     deltas = {j: torch.randn(n, generator=g) for j, n in enumerate(protocol.partition.sizes, 1)}
-    return protocol.send(Update(deltas, examples=5, loss=0.5), client, nothing())
+    return protocol.send(update_of(deltas, examples=5, loss=0.5), client, nothing())
 
 
 def reply_with(protocol, client, update, w):
@@ -123,5 +122,5 @@ def test_what_does_not_fit_is_refused_and_what_fits_is_read_to_the_bit(name):
             assert refused.value.category in categories
             done += 1
     found = read_reply(protocol, 1, client, reply_with(protocol, client, update, array(data)))
-    assert found.deltas.keys() == update.deltas.keys()
-    assert all(torch.equal(found.deltas[j], update.deltas[j]) for j in update.deltas)
+    assert found.cells.keys() == update.cells.keys()
+    assert all(torch.equal(found.cells[j], update.cells[j]) for j in update.cells)
