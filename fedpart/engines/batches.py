@@ -47,11 +47,7 @@ def local_batches(
 
 
 class Places(NamedTuple):
-    """Places in a client's shard, ascending int64 on the CPU: each in one of three, in every round the same.
-
-    ``learned``: that the client learns from. It holds out ``feedback`` for the method's scores, and
-    ``evaluation`` for the metric alone.
-    """
+    """Places in a client's shard, ascending int64 on the CPU, each in one of three, in every round the same."""
 
     learned: Tensor
     feedback: Tensor
@@ -59,10 +55,7 @@ class Places(NamedTuple):
 
 
 def divided(protocol: Protocol, client: int, examples: int) -> Places:
-    """What the client learns from and what it holds out, of a shard of so many examples.
-
-    Nothing is held out unless the method or ``evaluation: clients`` asks for it.
-    """
+    """What the client learns from, and what it holds out for the method or for its evaluations, if anything."""
     if not protocol.holds_out:
         return _all(examples)
     feedback, evaluation = _held_out(protocol, examples)

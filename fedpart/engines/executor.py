@@ -51,12 +51,7 @@ class Checked:
 
 
 class Executor:
-    """Client-side computation (Eq. 25 and 26) for one process.
-
-    Attributes:
-        psi_mask: ``[P]``, 1 where psi is learned.
-        checked: see :class:`.Checked`.
-    """
+    """Client-side computation (Eq. 25 and 26) for one process."""
 
     def __init__(self, protocol: Protocol) -> None:
         keep_freed_memory()
@@ -200,13 +195,8 @@ class Executor:
         return found._replace(theta=torch.zeros_like(theta).index_copy_(0, places, found.theta))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
-        """What takes the place of psi's gradient where examples are held out, by the method's ``feedback``.
-
-        Args:
-            after: ``[n]``, the job's subnetwork as the client has trained it.
-
-        Returns:
-            ``[P]``, per example learned from, for the sum will be weighted by these.
+        """What takes psi's gradient's place where examples are held out, ``[P]`` per example learned from, by
+        the method's ``feedback``; ``after [n]``: the job's subnetwork as trained.
         """
         protocol, k = self.protocol, job.subnetwork
         partition, method = protocol.partition_of(view.number), protocol.method
@@ -231,14 +221,8 @@ def visited(
     gradients_at: Callable[[int, Batch, Noise], Gradients],
     sgd: LocalSGD | None,
 ) -> Iterator[tuple[Gradients, int]]:
-    """The loop of a client: a batch after the other, and a step along each one's gradient of the weights.
-
-    Args:
-        gradients_at: of a batch, where the weights are after so many steps.
-        sgd: None: nothing is trained.
-
-    Yields:
-        The gradients of each batch, and of how many examples it is.
+    """The loop of a client: a step along each batch's gradient of the weights, if anything is trained; yields
+    the gradients, and of how many examples they are.
     """
     for step, (batch, noise) in enumerate(batches):
         found = gradients_at(step, batch, noise)

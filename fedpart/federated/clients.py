@@ -20,7 +20,7 @@ Bytes = NDArray[np.uint8]
 class Assignment:
     """A small number of every client, fixed for the run and equal in every runtime.
 
-    A client that joins later, with a number of N or more, gets the value that is furthest below its share.
+    A client of a number of N or more, which joins later, gets the value that is furthest below its share.
     """
 
     def __init__(self, values: Bytes, shares: Mapping[int, float], least: Assignment | None = None) -> None:
@@ -47,11 +47,7 @@ class Assignment:
 
 
 def assigned_chunks(proportions: Sequence[float], clients: int, seed: int) -> Assignment:
-    """Chunk (1..C) of every client (App. J.1).
-
-    The N clients follow the proportions u by largest remainders, with at least one client per chunk, in an
-    order drawn from the seed.
-    """
+    """Chunk (1..C) of every client, by largest remainders of the proportions, at least one each (App. J.1)."""
     shares = dict(enumerate(check_proportions(proportions), 1))
     check_clients(len(shares), clients)
     counts = largest_remainders(clients, list(shares.values()))
@@ -74,11 +70,7 @@ def check_clients(chunks: int, clients: int) -> None:
 def assigned_caps(
     shares: Mapping[int, float] | None, deal: Deal, chunks: Assignment, clients: int, seed: int
 ) -> Assignment:
-    """Cap (1..C) of every client: its device computes the subnetworks 1..cap.
-
-    The N clients follow the shares by largest remainders. A later client gets a cap with which it can train
-    in its chunk.
-    """
+    """Cap (1..C) of every client, by largest remainders; a later one gets one with which it can train."""
     whole = {max(chunks.shares): 1.0} if shares is None else shares
     ascending = np.repeat(np.array([*whole], np.uint8), largest_remainders(clients, whole.values()))
     order = np.arange(clients)
@@ -94,11 +86,7 @@ def assigned_caps(
 def assigned_architectures(
     shares: Sequence[float], chunks: Assignment, clients: int, seed: int
 ) -> Assignment:
-    """Architecture (0..A-1) of every client.
-
-    The N clients follow the shares by largest remainders, and so do those of each chunk as nearly as may be;
-    the seed decides who has which.
-    """
+    """Architecture (0..A-1) of every client, by largest remainders, over all and nearly so in each chunk."""
     dealt = np.zeros(clients, np.uint8)
     if len(shares) > 1:
         order = generator(seed, "architectures").permutation(clients)
@@ -111,10 +99,7 @@ def assigned_architectures(
 
 
 class Kind(NamedTuple):
-    """What decides a client's jobs and the size of its upload.
-
-    ``chunk``: 1..C; ``cap``: 1..C; ``architecture``: 0..A-1.
-    """
+    """What decides a client's jobs and the size of its upload: 1..C, 1..C and 0..A-1."""
 
     chunk: int
     cap: int

@@ -20,15 +20,7 @@ BLOCKS = 256  # a cohort is summed in at most this many blocks of positions, wha
 
 @dataclass
 class CohortSum:
-    """What came out of a cohort's round.
-
-    Attributes:
-        cohort: who was asked, ascending.
-        total: weighted sum of the updates; None: there was none.
-        upload_bytes: of the updates.
-        skipped: clients without an update, see :func:`.skipped`.
-        norms: of what was measured of each client's update.
-    """
+    """What came out of a cohort's round; ``total``: weighted sum of the updates, or None."""
 
     cohort: list[int] = field(default_factory=list)
     total: Update | None = None
@@ -43,9 +35,8 @@ class CohortSum:
         return [client for client in self.cohort if client not in left_out]
 
     def join(self, other: CohortSum, scale: float = 1.0) -> None:
-        """Add the sum of other clients, in place; their changes and psi gradients count ``scale`` times.
-
-        The weights that a mean is divided by are not scaled: with a scale below 1 the mean is shorter.
+        """Add the sum of other clients, in place; their parts count ``scale`` times, their weights once: with
+        a scale below 1 the mean is shorter.
         """
         total = other.total
         if total is not None and scale != 1:
@@ -64,10 +55,7 @@ def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[
 
 
 def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
-    """The cohort in the fixed blocks of its sum: contiguous, at most :data:`BLOCKS`, their sizes within one.
-
-    Where every update is needed (``single``), each client is a block.
-    """
+    """The cohort in the fixed blocks of its sum: contiguous, their sizes within one; ``single``: each client."""
     n = len(cohort)
     count = n if single else min(BLOCKS, n)
     return [cohort[n * b // count : n * (b + 1) // count] for b in range(count)]
@@ -86,10 +74,8 @@ def sum_updates(updates: Iterable[Update | None]) -> Update | None:
 def aggregate(
     cohort: Sequence[int], term: Callable[[int], Update | None], of_all: OfAll | None = None
 ) -> Update | None:
-    """The sum of ``term(client)`` over a cohort, or what takes its place.
-
-    Summing each block of positions and then the blocks, in order, gives the same bits for any number of
-    workers; at most two sums are held at a time.
+    """The sum of ``term(client)`` over a cohort, or what takes its place; block by block, which gives the
+    same bits for any number of workers.
     """
     if of_all is not None:
         return of_all([update for client in cohort if (update := term(client)) is not None])

@@ -55,11 +55,8 @@ class Federation(ModelState):
     def keep_in(self, residuals: Path, releases: Path) -> None:
         """Where clients of this machine keep their residuals, and private runs count their releases.
 
-        It is called before a checkpoint is loaded, so that the run can be resumed. If it is not called,
-        residuals are in a folder that ends with the federation, and releases are counted from the checkpoint.
-
-        Raises:
-            ValueError: see :meth:`.Stage.keep_in`.
+        Called before a checkpoint is loaded. If it is not called, residuals are in a folder that ends with
+        the federation, and releases are counted from the checkpoint.
         """
         for stage in self.stages:
             stage.keep_in(residuals, releases, json.dumps(self.agreement))
@@ -74,11 +71,7 @@ class Federation(ModelState):
         return self.completed
 
     def of_architecture(self, index: int) -> Federation:
-        """The state as clients of one architecture have it: its network, with the same w and psi.
-
-        Args:
-            index: among ``settings.architectures``.
-        """
+        """The state as clients of one architecture have it: its network, with the same w and psi."""
         found = copy.copy(self)
         found.task, found.partition = self.protocol.tasks[index], self.protocol.partitions[index]
         return found
@@ -182,12 +175,8 @@ class Federation(ModelState):
     def report(
         self, answers: CohortSum, seconds: float, download: int, refused: Sequence[str] = ()
     ) -> RoundReport:
-        """The report of the round that :meth:`step` has just finished.
-
-        Args:
-            answers: the sum that it stepped with.
-            seconds: that the round took; download: bytes that clients were sent.
-            refused: categories of messages that were left out, beside those of the skipped clients.
+        """The report of the round that :meth:`step` has just finished with ``answers``, in so many seconds;
+        ``refused``: categories of messages that were left out, beside those of the skipped clients.
         """
         total, private = answers.total or Update(clients=0), self.protocol.private
         report = RoundReport(

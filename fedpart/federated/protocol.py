@@ -224,30 +224,21 @@ class Protocol:
         return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
 
     def check(self, client: int, update: Update, jobs: Sequence[Job], limit: float = LARGEST) -> None:
-        """Refuse an update of ``client`` that does not answer ``jobs``; ``limit``: see :class:`.Round`.
-
-        Raises:
-            Refusal: see :func:`.validate`.
-        """
+        """Refuse an update of ``client`` that does not answer ``jobs``; ``limit``: see :class:`.Round`."""
         sizes = self.upload_sizes(client, jobs)
         validate(update, sizes, self.task.dtype, self.settings.max_examples, limit)
 
     def send(self, update: Update, client: int, round: Round) -> Update:
-        """A client's update as it leaves the client: changed by all stages, in place.
-
-        Its numbers are those that the server will read.
-
-        Raises:
-            ValueError, OSError: see :meth:`.Stage.send` and ``sent``.
+        """A client's update as it leaves the client, changed by all stages in place: the numbers that are
+        read.
         """
         for change in (*self._send, *self._sent):
             change(update, client, round)
         return update
 
     def term(self, update: Update, round: Round) -> tuple[Update, Norms]:
-        """A client's checked update as a term of the cohort's sum, in place, and the norms that it had.
-
-        What it has to say about frozen hyperparameters, which is nothing if it is honest, is left out.
+        """A client's checked update as a term of the cohort's sum, in place, and the norms that it had; what
+        it says about frozen hyperparameters is left out.
         """
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))

@@ -30,11 +30,7 @@ def check_proportions(proportions: Collection[float], what: str = "chunk proport
 
 
 def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
-    """Split ``total`` into integers within one of ``total * proportions``, summing to ``total``.
-
-    What is left after rounding down goes to the largest remainders, ties to the earliest. Proportions are
-    relative to their sum, which need not be 1 to the last digit.
-    """
+    """``total`` as integers within one of ``total`` times the relative proportions; ties go to the earliest."""
     whole = math.fsum(proportions)
     quotas = [total * p / whole for p in proportions]
     counts = [math.floor(q + 1e-9) for q in quotas]

@@ -15,21 +15,14 @@ NONE = (0, 0, 0)  # versions of a client of which nothing has been taken
 
 
 class ClientState:
-    """Files of tensors, one for each client and round that has left one, for whoever computes the client.
+    """Files of tensors, one for each client and round that has left one (today what an upload codec loses).
 
-    Today what an upload codec loses of a client's changes is kept so (error feedback).
     A client writes what its round leaves before anybody knows whether its update will be taken. So the server
     says from which round's file it begins: of the last round in which it has taken the client's update. After
     a reply that was not taken that is an older one, and so it is in a run that was killed and goes on from a
     checkpoint. When a client writes a file it removes those before it that no checkpoint can ask for.
 
-    Args:
-        folder: where they are, on the machine of the client.
-        run: fingerprint of the protocol; runs of others may use the folder as well.
-
-    Attributes:
-        versions: by client, the round whose file it begins from, and those in the last two checkpoints; 0:
-            none. On a client those of itself, as the server has told them.
+    versions: by client, the round whose file it begins from, and those in the last two checkpoints; 0: none.
     """
 
     def __init__(self, folder: Path, run: str) -> None:

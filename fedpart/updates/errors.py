@@ -27,11 +27,9 @@ class Refusal(ValueError):
 
 
 class ClientError(RuntimeError):
-    """A client could not compute its update, or it was refused; the message names the client and the cause.
+    """A client could not compute its update, or it was refused; the message names both.
 
-    Attributes:
-        category: see :class:`.Refusal`; ``client_error`` if the client failed, ``no_answer``
-            if it did not answer, ``late`` if it was not waited for.
+    category: see :class:`.Refusal`; or ``client_error``, ``no_answer``, ``late`` (it was not waited for).
     """
 
     category = "client_error"

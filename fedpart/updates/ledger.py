@@ -15,19 +15,12 @@ from fedpart.training.files import SEAL, append, read_lines, read_object, rememb
 
 
 class Ledger:
-    """The releases of a private run, a line each, which is on the disk before the release is made.
+    """The releases of a private run, a sealed line each, which is on the disk before the release is made.
 
     What was released stays so when a checkpoint is lost, or an older one is put back. A release that a crash
     prevents between the two is counted, and so is one whose line is torn, for nobody can know. That the
     file itself is lost, or put back, shows in a second count outside of the run's folder, see
     :func:`.remembered`: a byte for each release of the run of a name or, without one, of the file's place.
-
-    Args:
-        file: with a sealed line per release; it need not be there. None: nothing is written.
-        run: describes the run that it is of, as JSON.
-
-    Raises:
-        ValueError: the file is damaged, of another run, or lacks releases that were made.
     """
 
     def __init__(self, file: Path | None = None, run: str = "") -> None:
@@ -110,14 +103,9 @@ ORDERS = np.array([*range(2, 257), 320, 384, 512, 768, 1024])
 def renyi(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
     """Renyi divergence of one sampled Gaussian mechanism at each of :data:`ORDERS`, nats.
 
-    Every client takes part with probability ``rate``, on its own (Poisson sampling); neighbours differ by
-    one client. For whole orders a (Mironov, Talwar, Zhang 2019, Section 3.3), with q the rate and z the
-    multiplier,
+    Every client takes part with probability ``rate`` (Poisson sampling); neighbours differ by one client. For
+    whole orders a (Mironov, Talwar, Zhang 2019, Section 3.3), with q the rate and z the multiplier,
     ``log(sum_k binomial(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 z^2))) / (a - 1)``.
-
-    Args:
-        rate: in (0, 1].
-        noise_multiplier: standard deviation of the noise over the sensitivity of the sum, above 0.
     """
     if rate == 1:
         return ORDERS / (2 * noise_multiplier**2)

@@ -106,12 +106,8 @@ def descend(state: ModelState, total: Update) -> None:
 
 @dataclass(frozen=True)
 class Bound:
-    """The L2 norm to which what is longer is scaled down.
-
-    Attributes:
-        norm: None: nothing is scaled.
-        measured: whether the norm that it had is waited for.
-        unit: whether ``norm`` is 1 because nobody knows yet how long the part usually is.
+    """The L2 norm to which what is longer is scaled down; None: nothing is. ``measured``: whether the norm
+    that a part had is waited for; ``unit``: ``norm`` is 1 because nobody knows yet what is usual.
     """
 
     norm: float | None = None
@@ -148,10 +144,7 @@ def length(tensor: Tensor) -> float:
 
 
 def usual(norms: Iterable[float]) -> float:
-    """The lower median of norms, which fewer than half of them move no further than the others lie.
-
-    0 of fewer than two: of a single one nobody can say whether it is usual.
-    """
+    """The lower median of norms, which a minority moves no further than the others lie; 0 of fewer than two."""
     ordered = sorted(norms)
     return ordered[(len(ordered) - 1) // 2] if len(ordered) > 1 else 0.0
 

@@ -19,11 +19,7 @@ from fedpart.updates.update import Round, Update
 
 
 class UploadCodec(Stage):
-    """Replaces changes by the numbers that the server will read, which is a function of client and round.
-
-    Attributes:
-        codec: of the settings.
-    """
+    """Replaces changes by the numbers that the server will read, which is a function of client and round."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -59,11 +55,7 @@ class UploadCodec(Stage):
 
 
 class Feedback(Stage):
-    """Error feedback (Seide et al. 2014; Karimireddy et al. 2019), in files of the clients.
-
-    Attributes:
-        residuals: of the clients, as the server has them; in a folder of their own until :meth:`keep_in`.
-    """
+    """Error feedback (Seide et al. 2014; Karimireddy et al. 2019), in files of the clients."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

@@ -74,16 +74,10 @@ class RobustSum(Stage):
 
 
 class Defended:
-    """What takes the place of a cohort's sum, with what the defence remembers.
+    """What takes the place of a cohort's sum, with what the defence remembers: of each cell, and of psi (0).
 
-    Args:
-        defence: for each cell, over the clients that have trained it, and for psi's gradient.
-        bucket: clients whose mean is one vector for the defence (Karimireddy et al. 2022), drawn anew each
-            round; 1: each by itself. Where the defence would then bear nobody, they stay by themselves.
-        seed: of who is in a bucket with whom.
-
-    Attributes:
-        memory: by cell, and of psi (0), ``[size]`` each.
+    ``bucket``: clients whose mean is one vector for the defence (Karimireddy et al. 2022), drawn anew each
+    round; where the defence would then bear nobody, they stay by themselves.
     """
 
     def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
@@ -111,19 +105,12 @@ class Defended:
         bounds: Bounds | None = None,
         before: Mapping[int, Sequence[float]] | None = None,
     ) -> Update | None:
-        """An update of weight 1 that stands for those of a cohort; all are in memory at the same time.
+        """An update of weight 1 that stands for those of a cohort, of equal weight; all are in memory at
+        once.
 
-        Args:
-            updates: of clients of equal weight, in the cohort's order.
-            round: 1..
-            bounds: of what it makes of each part, for which it sees updates as they were sent; of its terms
-                where it bears nobody, in place. ``UNIT``: the lower median of their norms and of those
-                before, and nothing of a single one. None: there are none.
-            before: norms that a part had in earlier rounds, while its bound is UNIT.
-
-        Returns:
-            What the defence makes of each cell and of the psi gradient, and sums of losses, examples and
-            costs; None if there are no updates.
+        ``bounds``: of what it makes of each part, for which it sees updates as they were sent; of its terms
+        where it bears nobody, in place. ``UNIT``: the lower median of their norms and of those ``before``,
+        and nothing of a single one.
         """
         if not updates:
             return None
