@@ -10,6 +10,17 @@ class NetworkError(ValueError):
     """What a network, its hooks or a loss does cannot be trained, whatever the data are."""
 
 
+class Misfit(ValueError):
+    """Data that do not fit the network, whose IndexError ``error`` is; ``of``: whose they are."""
+
+    def __init__(self, error: object, of: str = "") -> None:
+        self.error = error
+        super().__init__(
+            f"The data{of} do not fit the network ({error}); every label must be below its number of "
+            f"outputs, and every token below the size of its vocabulary."
+        )
+
+
 def check_whole(name: str, value: Any, least: int, what: str = "a whole number") -> None:
     """Refuse what is no whole number of ``least`` or more, True and False among it."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**64:

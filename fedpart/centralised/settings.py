@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from fedpart.task.gradients import MISFIT
+from fedpart.checks import Misfit
 from fedpart.training.optimisers import (
     AdamSettings,
     AdamWSettings,
@@ -107,8 +107,8 @@ def one_sentence(iteration: int) -> Iterator[None]:
     """Within this context, an iteration that fails says so as a :class:`TrainingError`."""
     try:
         yield
-    except IndexError as error:
-        raise TrainingError(f"The data do not fit the network ({error}); {MISFIT}.") from error
+    except (IndexError, Misfit) as error:
+        raise TrainingError(str(error if isinstance(error, Misfit) else Misfit(error))) from error
     except (ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise TrainingError(f"Training stopped at iteration {iteration}: {reason}.") from error

@@ -47,7 +47,7 @@ def local_batches(
 
 
 class Places(NamedTuple):
-    """Places in a client's shard, ascending int64 on the CPU, each in one of three, in every round the same."""
+    """Places in a client's shard, ascending int64 on the CPU: each in one of three, the same every round."""
 
     learned: Tensor
     feedback: Tensor
@@ -55,7 +55,7 @@ class Places(NamedTuple):
 
 
 def divided(protocol: Protocol, client: int, examples: int) -> Places:
-    """What the client learns from, and what it holds out for the method or for its evaluations, if anything."""
+    """What the client learns from, and what it holds out for the method or for its evaluations."""
     if not protocol.holds_out:
         return _all(examples)
     feedback, evaluation = _held_out(protocol, examples)

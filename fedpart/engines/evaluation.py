@@ -15,7 +15,7 @@ from fedpart.federated.federation import Federation
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.task.held_out import HeldOutScore, has_hits, score
-from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round
 
 HEADERS = 835  # bytes of a question and its answer besides the state, about; nothing is sent here
@@ -44,11 +44,8 @@ class ClientEvaluation:
         report.seconds += time.perf_counter() - start
 
     def _score(self, round: Round, client: int) -> HeldOutScore:
-        try:
-            shard = self._shards[client]
-        except Exception as error:
-            raise ClientError.of(client, round.number, error) from error
-        return evaluate(self._executor, round, client, shard)
+        with blamed(client, round.number):
+            return evaluate(self._executor, round, client, self._shards[client])
 
     @cached_property
     def _executor(self) -> Executor:
@@ -61,18 +58,11 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
     Stochastic layers are off; transforms sample, with noise that (seed, round, client) decides.
     """
     protocol = executor.protocol
-    try:
-        view = executor.view(round, client)
-        data = executor.checked(client, evaluated(protocol, client, shard), "evaluation")
-        data = data.to(executor.device)
-        batches = torch.split(torch.arange(len(data)), protocol.settings.local.batch_size)
-        partition = protocol.partition_of(client)
-        _, point = executor.subnetwork(round, partition, view.cap)
-        noisy = executor.noisy(view, data, "client evaluation", batches if len(data) else ())
-        found = score(protocol.scoring_task(client), point.tensors, view.server_psi(), noisy)
-        check_score(found, has_hits(protocol.task), protocol.settings.max_examples)
-    except Refusal as refusal:
-        raise ClientError.refused(client, round.number, refusal) from refusal
-    except Exception as error:
-        raise ClientError.of(client, round.number, error) from error
-    return found
+    view = executor.view(round, client)
+    data = executor.checked(client, evaluated(protocol, client, shard), "evaluation").to(executor.device)
+    batches = torch.split(torch.arange(len(data)), protocol.settings.local.batch_size)
+    _, point = executor.subnetwork(round, protocol.partition_of(client), view.cap)
+    noisy = executor.noisy(view, data, "client evaluation", batches if len(data) else ())
+    scores = score(protocol.scoring_task(client), point.tensors, view.server_psi(), noisy)
+    check_score(scores, has_hits(protocol.task), protocol.settings.max_examples)
+    return scores

@@ -25,11 +25,11 @@ from fedpart.kernels import keep_freed_memory
 from fedpart.methods.base import ClientView
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.task.gradients import MISFIT, Gradients, Job, Objective, Point, gradients, reported
+from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD
-from fedpart.updates.errors import ClientError, Refusal
+from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
 
@@ -67,21 +67,16 @@ class Executor:
 
     def _answer(self, round: Round, shards: Sequence[Dataset], client: int) -> Update:
         jobs = self.protocol.plan(client, round.number)
-        try:
+        with blamed(client, round.number):
             update = self.run(round, client, shards[client], jobs)
-            self.protocol.check(client, update, jobs, round.limit)
-        except (ClientError, Refusal):
-            raise
-        except Exception as error:
-            raise ClientError.of(client, round.number, error) from error
-        return update
+            self.protocol.check(update, round.limit)
+            return update
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.
 
         Raises:
-            ClientError: the shard is empty, the loss is not finite, or the computation fails.
-            ValueError: the targets do not fit the likelihood.
+            ClientError: the shard is empty, or the loss is not finite; other errors are of the computation.
         """
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
@@ -90,14 +85,7 @@ class Executor:
         update = Update(examples=count_learned(self.protocol, len(shard)))
         losses: dict[Job, float] = {}
         for job in jobs:
-            try:
-                losses[job] = loss = self._run_job(update, round, view, shard, job)
-            except IndexError as error:
-                raise ClientError(
-                    f"The data of client {client} do not fit the network ({error}); {MISFIT}."
-                ) from error
-            except Exception as error:
-                raise ClientError.of(client, round.number, error) from error
+            losses[job] = loss = self._run_job(update, round, view, shard, job)
             if not math.isfinite(loss):
                 raise ClientError(
                     f"The loss of client {client} in round {round.number} is {loss} (subnetwork "

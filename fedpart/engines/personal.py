@@ -19,13 +19,13 @@ from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.registry import nearest
-from fedpart.task.gradients import MISFIT, Gradients, Job, Point, gradients
+from fedpart.task.gradients import Gradients, Job, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.state import ModelState, rows_at_once
-from fedpart.updates.errors import ClientError
+from fedpart.updates.errors import ClientError, blamed
 
 _FULL = Job(subnetwork=1, partition=1)  # the whole network, as one partition
 
@@ -108,18 +108,10 @@ def personalise(
     device, trained = state.w.device, state.tensors()
     tuning = _Tuning(state, client, trained, _moving(state.task, layers), samples)
     kept, scored, optimiser = kept.to(device), scored.to(device), sgd or SGDSettings()
-    try:
+    with blamed(client, None):
         before = tuning.scores(trained, scored)
         moved = tuning.train(kept, epochs, batch_size, optimiser, weight_decay)
         after = tuning.scores({**trained, **moved}, scored)
-    except IndexError as error:
-        raise ClientError(
-            f"The data of client {client} do not fit the network ({error}); {MISFIT}."
-        ) from error
-    except ClientError:
-        raise
-    except Exception as error:
-        raise ClientError.of(client, None, error) from error
     if not math.isfinite(after["nll"]):
         raise tuning.diverged(after["nll"])
     return Personal(state.module(moved), len(kept), len(scored), before, after)

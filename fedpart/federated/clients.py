@@ -47,7 +47,7 @@ class Assignment:
 
 
 def assigned_chunks(proportions: Sequence[float], clients: int, seed: int) -> Assignment:
-    """Chunk (1..C) of every client, by largest remainders of the proportions, at least one each (App. J.1)."""
+    """Chunk (1..C) of every client, by largest remainders of the proportions, at least one (App. J.1)."""
     shares = dict(enumerate(check_proportions(proportions), 1))
     check_clients(len(shares), clients)
     counts = largest_remainders(clients, list(shares.values()))

@@ -55,7 +55,7 @@ def tally(skips: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> dict[
 
 
 def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
-    """The cohort in the fixed blocks of its sum: contiguous, their sizes within one; ``single``: each client."""
+    """The cohort in the fixed blocks of its sum: contiguous, sizes within one; ``single``: each client."""
     n = len(cohort)
     count = n if single else min(BLOCKS, n)
     return [cohort[n * b // count : n * (b + 1) // count] for b in range(count)]

@@ -223,10 +223,9 @@ class Protocol:
         chunk = self.assignment[client]
         return next((job for job in jobs if job.partition is None and job.subnetwork < chunk), None)
 
-    def check(self, client: int, update: Update, jobs: Sequence[Job], limit: float = LARGEST) -> None:
-        """Refuse an update of ``client`` that does not answer ``jobs``; ``limit``: see :class:`.Round`."""
-        sizes = self.upload_sizes(client, jobs)
-        validate(update, sizes, self.task.dtype, self.settings.max_examples, limit)
+    def check(self, update: Update, limit: float = LARGEST) -> None:
+        """Refuse, with a :class:`.Refusal`, numbers that cannot be summed; ``limit``: see :class:`.Round`."""
+        validate(update, self.settings.max_examples, limit)
 
     def send(self, update: Update, client: int, round: Round) -> Update:
         """A client's update as it leaves the client, changed by all stages in place: the numbers that are

@@ -33,7 +33,7 @@ from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore, has_hits
 from fedpart.training.files import parsed
 from fedpart.updates.errors import Refusal, brief
-from fedpart.updates.update import LARGEST, PSI, Update, check_form
+from fedpart.updates.update import LARGEST, PSI, Update, check_form, named
 
 HEADER = 1000  # characters of an array's header at most; ours have about 60
 
@@ -229,7 +229,7 @@ def decode_update(
         visited=visited,
         seconds=float(seconds),
     )
-    protocol.check(client, update, jobs, limit)
+    protocol.check(update, limit)
     return update
 
 
@@ -277,12 +277,15 @@ def _decoded(
         return dict(zip(cells, torch.split(w, list(cells.values())), strict=True))
     parts = torch.split(w, [*starmap(protocol.bytes_of, cells.items())])
     try:
-        return {
+        changes = {
             j: protocol.codec.decode(data, size, protocol.task.dtype)
             for data, (j, size) in zip(parts, cells.items(), strict=True)
         }
     except Exception as error:  # whatever a codec makes of foreign bytes
         raise Refusal("malformed", f"its array w cannot be decoded ({error})") from error
+    for j, change in changes.items():
+        check_form(named(j), change.shape, change.dtype, cells[j], protocol.task.dtype)
+    return changes
 
 
 def _dtype(protocol: Protocol) -> np.dtype[Any]:

@@ -25,6 +25,7 @@ from fedpart.federated.wire import (
 )
 from fedpart.training.settings import require
 from fedpart.updates.client_state import NONE, ClientState
+from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round
 
 
@@ -114,7 +115,8 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
     def evaluate_(message: Message, context: Context) -> Message:
         """What this client makes of the network, on what it holds out of training."""
         clients, header, round = asked(message, context)
-        score = evaluate(clients.executor, round, header.client, clients.shards[header.client])
+        with blamed(header.client, header.round):
+            score = evaluate(clients.executor, round, header.client, clients.shards[header.client])
         return answer(message, header, metrics=MetricRecord({**score_scalars(score)}))
 
     @app.train()
@@ -125,7 +127,8 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
         jobs = decode_jobs(config["jobs"])
         if clients.residuals is not None:
             clients.residuals.versions[header.client] = _versions(config.get("residuals"))
-        update = clients.executor.run(round, header.client, clients.shards[header.client], jobs)
+        with blamed(header.client, header.round):
+            update = clients.executor.run(round, header.client, clients.shards[header.client], jobs)
         arrays = {  # as Array(part), four times as fast
             name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
             for name, part in encode_update(update).items()

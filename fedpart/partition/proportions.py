@@ -30,7 +30,7 @@ def check_proportions(proportions: Collection[float], what: str = "chunk proport
 
 
 def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
-    """``total`` as integers within one of ``total`` times the relative proportions; ties go to the earliest."""
+    """``total`` as integers within one of its share of the relative proportions; ties go to the earliest."""
     whole = math.fsum(proportions)
     quotas = [total * p / whole for p in proportions]
     counts = [math.floor(q + 1e-9) for q in quotas]

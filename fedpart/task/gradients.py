@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import NetworkError
+from fedpart.checks import Misfit, NetworkError
 from fedpart.partition.sharing import Penalised
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
@@ -71,10 +71,6 @@ class Step:
     first: int
     last: int
     learning_rate: float | None = None
-
-
-# What an IndexError in the network means, to people.
-MISFIT = "every label must be below its number of outputs, and every token below the size of its vocabulary"
 
 
 class Point:
@@ -153,7 +149,10 @@ def gradients(
     psi = psi.detach().requires_grad_(job.psi)
     trains = job.partition is not None
     w = point.tensors if trains else {name: t.detach() for name, t in point.tensors.items()}
-    loss = objective(task, job, w, psi, batch, noise)
+    try:
+        loss = objective(task, job, w, psi, batch, noise)
+    except IndexError as error:
+        raise Misfit(error) from error
     minimised = loss + penalty(task.module, w) if trains else loss
     if not loss.requires_grad:
         names = ", ".join(task.psi_names)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedpart.checks import Misfit
 from fedpart.randomness.noise import Noise
 from fedpart.task.task import Batch, Task
 
@@ -42,7 +43,10 @@ def score(
     correct: float | None = None
     with torch.no_grad():
         for batch, noise in batches:
-            found = task.predict(w, psi, batch, noise)
+            try:
+                found = task.predict(w, psi, batch, noise)
+            except IndexError as error:
+                raise Misfit(error) from error
             examples += len(found.nll)
             nll += found.nll.sum().item()
             if found.hits is not None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from fedpart.checks import Misfit
 
 LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
 
@@ -37,6 +41,8 @@ class ClientError(RuntimeError):
     @classmethod
     def of(cls, client: int, round: int | None, cause: Exception) -> ClientError:
         """The error of ``client``, in ``round`` if it is in one, whose cause is any exception."""
+        if isinstance(cause, Misfit):
+            return cls(brief(str(Misfit(cause.error, of=f" of client {client}"))))
         reason = brief(str(cause))
         when = "" if round is None else f" in round {round}"
         return cls(f"Client {client} failed{when}: {type(cause).__name__}: {reason}")
@@ -54,6 +60,19 @@ class ClientError(RuntimeError):
         error = cls(f"Client {client} did not answer in round {round} before the timeout.")
         error.category = "no_answer"
         return error
+
+
+@contextmanager
+def blamed(client: int, round: int | None) -> Iterator[None]:
+    """What fails within it is the client's: a :class:`ClientError` that names it, and the round."""
+    try:
+        yield
+    except ClientError:
+        raise
+    except Refusal as refusal:
+        raise ClientError.refused(client, round or 0, refusal) from refusal
+    except Exception as error:
+        raise ClientError.of(client, round, error) from error
 
 
 def skipped(client: int, error: Exception) -> dict[str, Any]:

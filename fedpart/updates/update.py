@@ -21,6 +21,12 @@ TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot
 SUMMED = (  # of an update, besides its tensors and their weights
     "total_weight", "examples", "loss", "unseen_loss", "unseen_examples", "visited", "seconds", "clients",
 )  # fmt: skip
+CLAIMS = (  # of an update, and the least that each may be
+    ("loss", -LARGEST, "loss"),
+    ("unseen_loss", -LARGEST, "loss"),
+    ("visited", 0.0, "malformed"),
+    ("seconds", 0.0, "malformed"),
+)
 
 
 @dataclass
@@ -144,7 +150,7 @@ def length(tensor: Tensor) -> float:
 
 
 def usual(norms: Iterable[float]) -> float:
-    """The lower median of norms, which a minority moves no further than the others lie; 0 of fewer than two."""
+    """The lower median, which a minority moves no further than the others lie; 0 of fewer than two."""
     ordered = sorted(norms)
     return ordered[(len(ordered) - 1) // 2] if len(ordered) > 1 else 0.0
 
@@ -192,39 +198,23 @@ def largest_change(w: Tensor) -> float:
     return min(LARGEST, REACH * max(1.0, -low, high))
 
 
-def validate(
-    update: Update,
-    sizes: Mapping[int, int],
-    dtype: torch.dtype,
-    max_examples: int,
-    limit: float = LARGEST,
-) -> None:
-    """Check a client's update; ``sizes``: of the parts that it was asked for."""
-    if update.parts.keys() != sizes.keys():
-        held, asked = (", ".join(map(named, sorted(parts))) for parts in (update.parts, sizes))
-        raise Refusal("partitions", f"it holds {held} where {asked} were asked for")
-    for part, size in sizes.items():
-        name, tensor, largest = named(part), update.parts[part], LARGEST if part == PSI else limit
-        check_form(name, tensor.shape, tensor.dtype, size, dtype)
+def validate(update: Update, max_examples: int, limit: float = LARGEST) -> None:
+    """Check the numbers of a client's update, whose parts are those that it was asked for."""
+    for part, tensor in update.parts.items():
+        largest = LARGEST if part == PSI else limit
         if torch.dot(tensor, tensor).item() <= largest**2:
             continue  # the norm bounds every value
-        low, high = (bound.item() for bound in torch.aminmax(tensor))
+        name, (low, high) = named(part), (bound.item() for bound in torch.aminmax(tensor))
         if not (math.isfinite(low) and math.isfinite(high)):
             raise Refusal("not_finite", f"{name} has values that are not finite")
         if max(-low, high) > largest:
             raise Refusal("too_large", f"{name} has values beyond {largest:g}, the most that is taken")
-    if not 1 <= update.examples < math.inf:
-        raise Refusal("examples", f"it claims {update.examples} examples")
-    if update.examples > max_examples:
+    if not 1 <= update.examples <= max_examples:
         claims = f"it claims {update.examples} examples where max_examples is {max_examples}"
         raise Refusal("examples", claims)
-    for name, loss in (("training loss", update.loss), ("loss on unseen examples", update.unseen_loss)):
-        if not abs(loss) <= LARGEST:
-            fault = f"beyond {LARGEST:g}" if math.isfinite(loss) else "not finite"
-            raise Refusal("loss", f"its {name} is {fault}")
-    for cost in ("visited", "seconds"):
-        if not 0 <= (claim := getattr(update, cost)) <= LARGEST:
-            raise Refusal("malformed", f"its {cost} is {claim!r}, not between 0 and {LARGEST:g}")
+    for name, least, category in CLAIMS:
+        if not least <= (claim := getattr(update, name)) <= LARGEST:
+            raise Refusal(category, f"its {name} is {claim!r}, not between {least:g} and {LARGEST:g}")
 
 
 def named(part: int) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -25,8 +25,10 @@ from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
 from fedpart.task.values import is_power_of_two
 from fedpart.trees import joined, map_leaves
-from fedpart.updates.errors import ClientError
+from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
+
+Result = TypeVar("Result")
 
 # Rows (jobs x examples x S) of one forward pass: their activations stay in a CPU's cache, or fill a GPU.
 ROWS_CPU, ROWS_GPU = 256, 8192
@@ -108,7 +110,7 @@ class VectorisedRunner:
             if isinstance(update, ClientError):
                 raise update
             update.seconds = 0.0  # of some that are computed alone; the round's count
-            self.protocol.check(client, update, self.protocol.plan(client, round.number), round.limit)
+            self.protocol.check(update, round.limit)
             return update
 
         try:
@@ -138,19 +140,17 @@ class VectorisedRunner:
         yield from self._updates(round, members)
 
     def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member | ClientError:
-        try:
+        def member() -> _Member:
             shard = self._executor.checked(client, self.shards[client])
             view = self._executor.view(round, client)
             local = self.protocol.method.local_settings(view)
             steps = [local_batches(self.protocol, view, local, len(shard), job) for job in jobs]
-        except Exception as error:
-            failure = ClientError.of(client, round.number, error)
-            failure.__cause__ = error
-            return failure
-        apart = self.protocol.method.held_out  # whose feedback takes the place of psi's gradient
-        asked = [replace(job, psi=False) if apart else job for job in jobs]
-        work = [ClientJob(client, local, job, batches) for job, batches in zip(asked, steps, strict=True)]
-        return _Member(client, shard, jobs, work)
+            apart = self.protocol.method.held_out  # whose feedback takes the place of psi's gradient
+            asked = [replace(job, psi=False) if apart else job for job in jobs]
+            work = [ClientJob(client, local, job, batches) for job, batches in zip(asked, steps, strict=True)]
+            return _Member(client, shard, jobs, work)
+
+        return _attempt(client, round, member)
 
     def _updates(
         self, round: Round, members: Sequence[_Member | ClientError]
@@ -192,10 +192,7 @@ class VectorisedRunner:
             raise ValueError("alone, a client finds other changes")
 
     def _alone(self, round: Round, member: _Member) -> Update | ClientError:
-        try:
-            return self._executor.run(round, member.client, member.shard, member.jobs)
-        except ClientError as error:
-            return error
+        return _attempt(member.client, round, lambda: self._executor.run(round, *member[:3]))
 
     def _together(self, round: Round, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
         """Updates by client, without those whose loss is not finite."""
@@ -230,10 +227,7 @@ class VectorisedRunner:
         return {client: self._outgoing(round, client, update) for client, update in finite.items()}
 
     def _outgoing(self, round: Round, client: int, update: Update) -> Update | ClientError:
-        try:
-            return self.protocol.send(update, client, round)
-        except (OSError, ValueError) as error:  # what is kept of the client is gone, or cannot be kept
-            return ClientError.of(client, round.number, error)
+        return _attempt(client, round, lambda: self.protocol.send(update, client, round))
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
         """What takes the place of psi's gradient where clients hold examples out."""
@@ -269,6 +263,15 @@ class VectorisedRunner:
         tells them apart."""
         apart = job.partition is None or type(self.protocol.method).loss is not Method.loss
         return job if apart else (job.psi, self.protocol.partition.space_of(job.subnetwork).size)
+
+
+def _attempt(client: int, round: Round, compute: Callable[[], Result]) -> Result | ClientError:
+    """What ``compute`` gives, or the client's error."""
+    try:
+        with blamed(client, round.number):
+            return compute()
+    except ClientError as error:
+        return error
 
 
 class _Member(NamedTuple):

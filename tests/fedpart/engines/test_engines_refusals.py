@@ -30,6 +30,7 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.sharing import learned_clusters
 from fedpart.task.gradients import Job
 from fedpart.training.optimisers import LocalSGD
+from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
@@ -222,7 +223,7 @@ def test_clients_that_fail(monkeypatch):
         ("a disk", run(data=Lazy(gone)), r"Client \d failed in round 1: OSError: the disk is gone"),
         ("nothing held out", run(evaluation="clients", evaluation_share=None, evaluate_every=1), no_own),
     ]
-    for scale, says in ((1e9, "its training loss is beyond"), (1e17, "w_1 has values beyond")):
+    for scale, says in ((1e9, "its loss is"), (1e17, "w_1 has values beyond")):
         for execution, workers in (("loop", 1), ("loop", 2), ("vectorised", 1), ("fused", 1)):
             options = {"cohort": 8, "method": "fedavg", "execution": execution, "workers": workers}
             name = f"targets of {scale}, {execution} by {workers}"
@@ -247,7 +248,12 @@ def test_what_a_client_cannot_compute():
         task = task or Task(smooth_net())
         federation = Federation(Protocol(task, settings(4, chunks=(0.5, 0.3, 0.2), **changes)))
         values = Round(5, federation.w, federation.psi)
-        return partial(Executor(federation.protocol).run, values, 2, data, [job or Job(2, 2)])
+
+        def call():
+            with blamed(2, 5):
+                Executor(federation.protocol).run(values, 2, data, [job or Job(2, 2)])
+
+        return call
 
     idle, two = Task(nn.Linear(4, 3), transforms=[Idle()]), Dataset(torch.zeros(2, 4), torch.tensor([0, 1]))
     unused = "Client 2 .*does not depend on any of idle.amount"

@@ -12,8 +12,6 @@ from fedpart.updates.defences import DEFENCES
 from fedpart.updates.errors import LONGEST, ClientError, Refusal
 from fedpart.updates.update import PSI, validate
 
-ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
-
 
 def update(ks=(2, 3), psi=True, **changes):
     """A good update, but for the changes."""
@@ -35,23 +33,14 @@ def gradient(values):
     return answer
 
 
-def check(answer, psi=2, dtype=torch.float32):
-    validate(answer, ASKED if psi is None else {PSI: psi, **ASKED}, dtype, max_examples=100)
+def check(answer):
+    validate(answer, max_examples=100)
 
 
 def test_updates():
     check(update())
-    short, halves, whole = torch.zeros(4), torch.zeros(3).half(), torch.zeros(2).long()
     no_number, both, large = ([0.0, math.nan, 0.0], [math.inf, -math.inf, 0.0], [0.0, -1e38, 0.0])
     rows = [
-        (update(ks=(3,)), "holds the psi gradient, w_3 where the psi gradient, w_2, w_3 were asked for"),
-        (update(ks=(1, 2, 3)), "w_1, w_2, w_3 where the psi gradient, w_2, w_3 were"),
-        (update(psi=False), "holds w_2, w_3 where the psi gradient, w_2, w_3 were"),
-        (update(w2=short), r"w_2 has shape \(4,\) where \(3,\)"),
-        (update(w3=torch.zeros(1, 2)), r"w_3 has shape \(1, 2\) where \(2,\)"),
-        (gradient([0.0] * 3), r"psi gradient has shape \(3,\) where \(2,\)"),
-        (update(w2=halves), "w_2 has dtype torch.float16"),
-        (update(w3=whole), "w_3 has dtype torch.int64"),
         (update(w2=torch.tensor(no_number)), "w_2 has values that are not finite"),
         (update(w2=torch.tensor(both)), "w_2 has values that are not finite"),
         (update(w2=torch.tensor(large)), r"w_2 has values beyond 1e\+15, the most"),
@@ -59,17 +48,14 @@ def test_updates():
         (update(examples=0), "claims 0 examples"),
         (update(examples=-3), "claims -3 examples"),
         (update(examples=math.nan), "claims nan examples"),
-        (update(loss=math.nan), "training loss is not finite"),
-        (update(unseen_loss=math.inf), "loss on unseen examples is not finite"),
-        (update(unseen_loss=-2e15), "loss on unseen examples is beyond 1e[+]15"),
-        (update(loss=math.inf), "loss is not finite"),
+        (update(loss=math.nan), "its loss is nan, not between -1e[+]15 and 1e[+]15"),
+        (update(unseen_loss=math.inf), "its unseen_loss is inf, not between"),
+        (update(unseen_loss=-2e15), "its unseen_loss is -2000000000000000.0, not between"),
+        (update(loss=math.inf), "its loss is inf, not between"),
         (update(visited=-1), "its visited is -1, not between 0 and 1e[+]15"),
         (update(seconds=math.nan), "its seconds is nan, not between"),
     ]
     calls = [(partial(check, answer), says) for answer, says in rows]
-    double = "the psi gradient has dtype torch.float32 where torch.float64 is expected"
-    calls.append((partial(check, update(), dtype=torch.float64), double))
-    calls.append((partial(check, update(), psi=None), "psi gradient, w_2, w_3 where w_2, w_3 were asked for"))
     refusals.check((f"{i}: {says}", call, ValueError, says) for i, (call, says) in enumerate(calls))
 
 
