@@ -26,11 +26,7 @@ PSI = "hyperparameters"  # the section of which only what is written is on
 def load_config(
     path: str | Path, overrides: Sequence[str] = (), kind: type[AnyConfig] = ExperimentConfig
 ) -> AnyConfig:
-    """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``.
-
-    The values of settings are YAML. A relative ``data_dir``, ``code_dir``, ``psi_from`` or ``devices.trace``
-    is taken from the current folder and made absolute. ``kind`` is what the file must describe.
-    """
+    """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``."""
     data, files = read_extended(Path(path))
     return with_overrides(data, overrides, told(files), kind, files)
 
@@ -47,11 +43,7 @@ def with_overrides(
     kind: type[AnyConfig],
     files: Sequence[Path] = (),
 ) -> AnyConfig:
-    """As :func:`load_config`, from plain data that ``source`` names in messages; ``data`` is changed.
-
-    Settings change one key of psi: where the data say nothing of it, they are laid over its default.
-    ``files`` are those that the data come from: a ``package.module:callable`` is looked for beside them.
-    """
+    """As :func:`load_config`, from plain data that came from ``files``; ``data`` is changed."""
     default = kind.model_fields[PSI].default
     for override in overrides:
         if key_of(override).startswith(f"{PSI}."):
@@ -114,10 +106,7 @@ class TableFile(Section):
     def configured(
         self, label: str, seed: int, file: Path, out: Path, scale: str | None, overrides: list[str]
     ) -> Config:
-        """The configuration of a run.
-
-        What is said later wins: the configuration's own file, ``set``, the scale, the row, ``overrides``.
-        """
+        """A run's configuration; later wins: its own file, ``set``, the scale, the row, ``overrides``."""
         row = self.rows[label]
         if scale is not None and scale not in self.scales:
             known = ", ".join(self.scales) or "none"

@@ -151,11 +151,7 @@ def built(builder: Callable[..., Any], options: Mapping[str, Any], what: str, ke
 def check_types(
     builder: Callable[..., Any], options: Mapping[str, Any], what: str, key: str, names: bool = False
 ) -> None:
-    """Refuse options of other types than ``builder`` declares; see :func:`built`.
-
-    Args:
-        names: whether a number or a truth value may stand where a text is declared, as names in YAML do.
-    """
+    """Refuse options of other types than ``builder`` has; ``names``: numbers may stand for texts."""
     for name, parameter in _parameters(builder).items():
         value = options.get(name, parameter.default)
         if value is parameter.default or (wanted := misfit(parameter, value)) is None:

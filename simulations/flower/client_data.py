@@ -34,14 +34,7 @@ _PACKAGES = ("datasets", "numpy", "pillow", "pyarrow", "scikit-learn", "torch", 
 
 
 class ClientExperiment:
-    """As much of an :class:`.Experiment` as one client has a use for, in a process of its own.
-
-    The same bits as :func:`.build` makes, which is called only if the shard that is asked for is not in
-    ``folder``, or what it was made from is not as it was: configuration, data files (by size and time), code
-    and versions. A damaged file is made anew. Nothing is kept of data that a loader or a split of the user's
-    own makes, for nobody can tell what these depend on. What has changed on Hugging Face's hub is not seen:
-    ``data_options.revision`` says which of its versions is meant.
-    """
+    """What one client needs of an :class:`.Experiment`; its shard is kept in ``folder``, to the same bits."""
 
     def __init__(self, config: ExperimentConfig, folder: Path) -> None:
         self.shards = KeptShards(config, folder)

@@ -41,11 +41,7 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration that a run config stands for.
-
-    It has ``experiment``, from :func:`run_config_of`; or ``config``, a YAML file, absolute or in the app,
-    with ``overrides``, ``key=value`` settings separated by semicolons or spaces.
-    """
+    """The configuration in a run config: ``experiment``, or the file ``config`` with ``overrides``."""
     if run_config.get("experiment"):
         config = ExperimentConfig.from_dict(parsed(run_config["experiment"]))
     else:
@@ -62,11 +58,7 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
 
 
 def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperiment:
-    """The experiment that a run config stands for, with its number of torch threads set in this process.
-
-    Where clients have processes of their own, with :func:`deployed_run_config`, a client's data are kept on
-    the disk, in Flower's home folder, for the process of the next run or in place of one that has died.
-    """
+    """The experiment that a run config stands for; a deployed client's data are kept on the disk."""
     config = read_run_config(run_config)
     torch.set_num_threads(config.threads)
     if not {"experiment", "out"} <= run_config.keys():

@@ -96,10 +96,7 @@ def keeps_weights(path: str | Path) -> str:
 
 
 def read_summary(path: str | Path, config: Config | None = None) -> dict[str, Any] | None:
-    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
-
-    A run that is being extended keeps the summary of its earlier end until it is through.
-    """
+    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says."""
     file = Path(path) / SUMMARY
     name = run_name(path)
     if not file.exists():

@@ -70,12 +70,7 @@ class Overview:
 
 
 def headline(comparison: Comparison, classes: int | None = None) -> str:
-    """Sentences on the best method by the scores of the table, and whether bands over seeds overlap.
-
-    Args:
-        comparison: of the finished runs.
-        classes: of the data, for the level of chance; None: there are none, or they are not known.
-    """
+    """Sentences on the best method, whether bands over seeds overlap, and chance among ``classes``."""
     rows, score = [row for row in comparison.rows if row.seeds], comparison.score
     if not rows:
         return "No run is finished yet."

@@ -24,15 +24,7 @@ TRACED, CHECKED = 4, 7  # rows: a file that takes these numbers takes any
 
 
 def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, list[str]]:
-    """Write the network of a run; the file, and the names of the input transforms that are not in it.
-
-    Args:
-        run: folder of a finished run.
-        kind: one of :data:`SUFFIXES`: ``safetensors``, which ``safetensors.torch.load_model`` reads into the
-            same network, with the names of the classes as JSON in its metadata; ``torch-export``, for
-            ``torch.export.load``; ``onnx``. The last two take any number of rows.
-        out: the file; ``model`` in the run's folder if None.
-    """
+    """Write the network of a run; the file, and the names of the input transforms that are not in it."""
     if kind not in SUFFIXES:
         raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")
     loaded = read_run(run)

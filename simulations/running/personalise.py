@@ -31,16 +31,10 @@ UNSEEN = "The run has not trained on the examples that are scored: those that ev
 
 @dataclass(frozen=True)
 class Tuning:
-    """How clients are personalised, as :func:`fedpart.personalise` has it; None: as the run's local training.
+    """How clients are personalised, as by :func:`fedpart.personalise`; None: as the run's local training."""
 
-    Attributes:
-        clients: their numbers, or how many of them from client 0 on; None: all.
-        holdout: share of each shard that is scored and not fine-tuned on, a quarter if None; a run with
-            ``evaluation: clients`` has held out its own.
-    """
-
-    clients: Sequence[int] | int | None = None
-    holdout: float | None = None
+    clients: Sequence[int] | int | None = None  # numbers, or how many; None: all
+    holdout: float | None = None  # share that is scored; a run with `evaluation: clients` has its own
     epochs: int = 5
     learning_rate: float | None = None
     layers: Sequence[str] = ("*",)
@@ -53,11 +47,7 @@ def personalise_run(
     save: Path | None = None,
     progress: Progress | None = None,
 ) -> Gains:
-    """Fine-tune the full network of a run on clients' shards, with its psi fixed.
-
-    SGD has the run's batch size, momentum and weight decay (that of the last partition). The scores average
-    as many samples as the run's evaluations.
-    """
+    """Fine-tune the full network of a run on clients' shards, with its psi fixed."""
     config = _configuration(run, overrides)
     numbers = _numbers(tuning.clients, config.clients)
     holdout = _holdout(config, tuning.holdout)

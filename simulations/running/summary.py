@@ -34,11 +34,7 @@ def summarise(
     lines: Lines,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """What a finished run amounts to: the keys are those that the guide to a run's folder names.
-
-    ``state`` is the final one; of centralised training with ``keep_best`` the one with the largest evidence.
-    ``workers`` are processes that ran the clients of a federated run at last; None: not known.
-    """
+    """What a finished run amounts to; ``workers``: processes that ran its clients, None: not known."""
     config = experiment.config
     if isinstance(experiment, Experiment):
         own, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]

@@ -32,20 +32,14 @@ FEW = 20  # labels that each get a tick
 
 @dataclass(frozen=True)
 class Data:
-    """What the runs of a comparison have in common: their data, and who holds which.
-
-    No run saves its counts: configuration and data decide them, and pictures need the images anyway.
-    """
+    """What the runs of a comparison have in common: their data, and who holds which."""
 
     splits: Splits
     shards: Sequence[Dataset]  # none of a centralised run
 
 
 def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
-    """Read and split the data, and download nothing; or a sentence on why that cannot be done here.
-
-    The runs' ``folders`` know what files they are made of.
-    """
+    """Read and split the data of runs, without a download; or a sentence on why that cannot be done."""
     if config.data_dir is not None and not Path(config.data_dir).exists():
         return f"The data cannot be read here (there is no {config.data_dir})."
     try:
@@ -61,11 +55,7 @@ def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
 
 
 def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str | None:
-    """What the augmentation of each method that has one does, drawn for its first finished seed.
-
-    ``data`` are what the images are from, or a sentence on why they are missing; ``found`` is sorted by seed.
-    None: no finished run has any; a sentence: some cannot be drawn.
-    """
+    """What each method's augmentation does, drawn for its first finished seed; or why it is not."""
     if isinstance(data, str):
         return f"{data} Neither augmentation nor clients are drawn."
     sheets: dict[str, list[Sheet]] = {}

@@ -87,11 +87,7 @@ def estimated_seconds(lines: Sequence[dict[str, Any]], client: float | None) -> 
 
 
 def client_seconds(run: Run) -> float | None:
-    """c: seconds of a client in a round, as measured: the median round without evaluation, over its clients.
-
-    With several worker processes, times how many of them a cohort occupies; where all rounds were evaluated,
-    of those. None if the number of processes is not known, as where clients are on other machines.
-    """
+    """c: seconds of a client in the median round without evaluation; None where processes are not known."""
     workers = run.summary.get("workers")
     if workers is None:
         return None
@@ -103,11 +99,7 @@ def client_seconds(run: Run) -> float | None:
 def count_steps(
     config: ExperimentConfig, lines: Sequence[dict[str, Any]], shards: Sequence[Dataset], num_classes: int
 ) -> tuple[int, int]:
-    """Local SGD steps of all clients in the rounds of a run, and batches of psi gradients taken alone.
-
-    ``lines`` are those of its metrics.jsonl, ``shards`` the clients' data. Settings of a client's own follow
-    from the psi with which a round begins.
-    """
+    """Local SGD steps of all clients in the rounds of a run, and batches of psi gradients taken alone."""
     task = build_task(config, num_classes, shards[0].input_shape)
     protocol = Protocol(task, config.settings(), identity=config.identity())
     found, psi = [0, 0], protocol.task.psi_space.initial()
@@ -126,12 +118,7 @@ def count_steps(
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write the page about what a command has left in a folder; its path.
-
-    ``fedpart compare``, ``run`` or ``train`` may still be writing there: what is missing, or cannot be read
-    here, is a sentence on the page. ``select`` and ``search`` must have ended. Without ``out`` it is
-    ``report.html`` in the folder.
-    """
+    """Write the page about what a command has left in a folder, ``report.html`` there; its path."""
     jinja2 = need("jinja2", "fedpart report", "pictures")
     need("matplotlib", "fedpart report", "pictures")
     folder = Path(folder)

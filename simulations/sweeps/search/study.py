@@ -74,11 +74,7 @@ class Study:
         return self.study.get_trials(deepcopy=False)
 
     def ask(self) -> Trial:
-        """The next trial; it is written with all its values at once, so after a kill none lacks some.
-
-        Values that were tried already are drawn anew, as long as there seem to be others: a run with them
-        would be the same one.
-        """
+        """The next trial, written with all values at once; values that were tried are drawn anew."""
         tried = [trial.params for trial in self.trials]
         drawn = self._drawn(0)
         for attempt in range(1, _ATTEMPTS):
