@@ -15,15 +15,13 @@ from fake_runs import learned, small_config, write_run
 from places import ROOT
 from tiny import TINY, tiny, tiny_file
 
-from fedpart.engines.batches import count_batches, local_batches
-from fedpart.task.gradients import Job
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError
 from simulations.results.curves import Run
 from simulations.results.pictures.figures import THEMES
 from simulations.results.report.data import Clients, _heat_figure, client_charts
 from simulations.results.report.folder import find, versions
-from simulations.results.report.page import client_seconds, count_steps, estimated_seconds, write_report
+from simulations.results.report.page import client_seconds, estimated_seconds, write_report
 from simulations.results.scores import duration
 from simulations.running.run import run_experiment
 
@@ -228,13 +226,14 @@ def test_costs_are_those_of_whole_runs(tmp_path):
     (tmp_path / "fedavg" / "seed1" / "summary.json").unlink()
     fake(tmp_path, ["augerino"], [0], finished=False)
     for file in tmp_path.glob("*/*/summary.json"):
-        charge = {"held_out_share": 0.2, "upload_bytes_psi": 48}
+        charge = {"held_out_share": 0.2, "upload_bytes_psi": 48, "examples": 960}
         file.write_text(json.dumps(json.loads(file.read_text()) | charge))
     (cost,) = re.findall(r'<section id="cost">.*?</section>', write_report(tmp_path).read_text(), re.DOTALL)
     for column, wanted in (
         ("held out [%]", ["—", "20.0", "20.0"]),
         ("upload", ["—", "9.6 kB", "9.6 kB"]),
         ("of it psi", ["—", "48 B", "48 B"]),
+        ("examples", ["—", "960", "960"]),
         ("measured time", ["—", "6.0 s", "6.0 s"]),
     ):
         assert re.findall(rf'data-label="{re.escape(column)}">(.*?)<', cost) == wanted
@@ -283,7 +282,6 @@ def test_a_model_that_cannot_be_built_here(tmp_path):
     (tmp_path / "comparison.json").write_text('{"rows": [')  # being written
     page = Page(write_report(tmp_path))
     assert "partitioned, seed 0 cannot be drawn" in page.text
-    assert 'data-label="upload"' in page.html and 'data-label="local steps"' not in page.html
 
 
 def test_a_single_run_one_seed_and_no_accuracy(tmp_path):
@@ -398,37 +396,6 @@ def test_fedhpo_bs_estimate():
     assert estimated_seconds([one], 2.0) == pytest.approx(19.48 + 6.49 + 2.0, abs=0.01)
     assert estimated_seconds([two], 2.0) == pytest.approx(15.00 + 6.49 + 3.0, abs=0.01)
     assert estimated_seconds([one, one], 0.0) == pytest.approx(2 * estimated_seconds([one], 0.0))
-
-
-@pytest.mark.parametrize("job", [Job(1, 1), Job(2, 2), Job(1, None, True)])
-@pytest.mark.parametrize("psi_batch", ["shard", 5])
-def test_batches_are_counted_as_they_are_made(job, psi_batch):
-    experiment = build(tiny(local={"batch_size": 4, "epochs": 3, "psi_batch": psi_batch}))
-    protocol, local = experiment.protocol, experiment.protocol.settings.local
-    for examples in (1, 4, 5, 13):
-        made = local_batches(protocol, protocol.view(0, 1), local, examples, job)
-        assert count_batches(protocol, local, examples, job) == len(made)
-
-
-def test_steps_are_counted_by_chunk():
-    config = tiny(local={"batch_size": 4}, split={"recipe": "iid"})  # ten examples each: three batches
-    experiment = build(config)
-    line = {"round": 1, "cohort": list(range(6))}
-    chunks = [experiment.protocol.chunk(client) for client in range(6)]
-    steps, psi = count_steps(config, [line], experiment.shards, experiment.num_classes)
-    assert steps == 3 * sum(3 - k + 1 for k in chunks)  # a client of chunk k trains w_k..w_3
-    assert psi == 3 * sum(k > 1 for k in chunks)
-
-
-def test_steps_are_those_of_the_settings_that_clients_have_tried(tmp_path):
-    """With batches of one example there is a step for each."""
-    arms = {"epochs": [1, 3], "learning_rate": [0.01, 0.1]}
-    config = tiny(method="fedex", method_options={"fedex": {"arms": arms}}, local={"batch_size": 1}, rounds=3)
-    run_experiment(config, tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    experiment = build(config)
-    steps, psi = count_steps(config, lines, experiment.shards, experiment.num_classes)
-    assert (steps, psi) == (sum(line["examples"] for line in lines), 0)
 
 
 def test_clients_are_counted_and_sorted_by_chunk():
