@@ -26,11 +26,10 @@ LEFT = {
     "simulations/cli": 6,
     "simulations/config": 12,
     "simulations/deployment": 5,
-    "simulations/flower": 2,
     "simulations/folders": 5,
     "simulations/pretraining": 1,
     "simulations/ray": 5,
-    "simulations/results": 116,
+    "simulations/results": 115,
     "simulations/running": 20,
     "simulations/sweeps": 19,
 }  # in each room, how many assignments are left; a room that is touched lowers its number

@@ -21,7 +21,6 @@ from simulations.building.data import client_shards, load_data
 from simulations.building.experiment import build
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, load_config
-from simulations.flower.client_data import KeptShards
 from simulations.folders.data_files import changed_data, listed_data
 from simulations.folders.run_directory import read_summary
 from simulations.results.pictures.transform_figures import examples, run_blocks
@@ -218,14 +217,6 @@ def test_changed_files_of_leaf_are_noticed(tmp_path):
     assert before == write([0, 1])
     (tmp_path / "data.json").write_text(json.dumps(before))
     assert changed_data(tmp_path, write([1, 0])) == ["train: other contents"]
-
-
-def test_a_deployed_clients_file_has_the_same_shard(file, tmp_path):
-    found = config(file, evaluation="clients", evaluation_share=None)
-    built = build(found).shards[3]
-    for kept in (KeptShards(found, tmp_path / "kept"), KeptShards(found, tmp_path / "kept")):
-        assert kept[3].inputs.equal(built.inputs) and kept[3].targets.equal(built.targets)
-        assert kept[3].evaluation.inputs.equal(built.evaluation.inputs)
 
 
 def test_whole_clients_held_out_are_not_among_the_clients(file):
