@@ -69,7 +69,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
 
     with Deployment(2, tmp_path, tmp_path / "logs") as federation:
         control, keys, link = federation.control, federation.keys, federation.address
-        said: list[str] = []
+        said = []
         kills = threading.Semaphore(1)
 
         def until_round_1(text):
@@ -106,7 +106,7 @@ def test_a_federation_refuses_strangers_and_survives_kills(tmp_path, monkeypatch
         fails = control.start(deployed_run_config(missing, tmp_path / "failed", False))
         second = control.start(deployed_run_config(config, out, True))
 
-        resumed: list[str] = []
+        resumed = []
 
         def kill_the_superlink_after_a_round(text):
             resumed.append(text)
@@ -170,7 +170,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    running: list[str] = []
+    running = []
     for line in process.stdout:
         if line.startswith("round 1/8:"):
             running = commands_with(private)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -36,14 +35,14 @@ from simulations.running.run import run_experiment
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory):
     """The folder of a run that nothing happened to."""
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     run_experiment(tiny(), folder)
     return folder
 
 
-def test_a_folder_holds_everything(undisturbed: Path) -> None:
+def test_a_folder_holds_everything(undisturbed):
     assert {path.name for path in undisturbed.iterdir()} == {
         "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
         "checkpoint.previous.pt",
@@ -106,7 +105,7 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
         )
 
 
-def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed: Path) -> None:
+def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed):
     summary, protocol = read_summary(undisturbed), build(tiny()).protocol
     assert summary is not None
     cohorts = [protocol.cohort(round) for round in range(1, 6)]
@@ -119,7 +118,7 @@ def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed: Path) -> No
     assert summary["upload_ratio_expected"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_building_is_a_function_of_the_configuration() -> None:
+def test_building_is_a_function_of_the_configuration():
     config = tiny(rotated=True, split={"by": "angle", "alpha": 1.0})
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -143,14 +142,14 @@ def test_building_is_a_function_of_the_configuration() -> None:
     assert torch.equal(one.shards[0].inputs, other.shards[0].inputs)  # data have a seed of their own
 
 
-def test_an_existing_run_is_never_written_to(undisturbed: Path) -> None:
+def test_an_existing_run_is_never_written_to(undisturbed):
     before = {path.name: path.read_bytes() for path in undisturbed.iterdir()}
     with pytest.raises(FileExistsError, match=r"already holds a run.*--resume .*--out"):
         run_experiment(tiny(), undisturbed)
     assert {path.name: path.read_bytes() for path in undisturbed.iterdir()} == before
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_processes_do_not_share_a_folder(tmp_path):
     run = RunDirectory.create(tmp_path, tiny())
     with pytest.raises(FileExistsError, match="Another process"):
         RunDirectory.reopen(tmp_path, tiny())
@@ -159,7 +158,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("round", [1, 3, 4])
-def test_resuming_after_a_round_gives_the_same_bits(undisturbed: Path, tmp_path: Path, round: int) -> None:
+def test_resuming_after_a_round_gives_the_same_bits(undisturbed, tmp_path, round):
     with pytest.raises(Died):
         run_experiment(tiny(), tmp_path, progress=DiesAfter(round))
     assert (tmp_path / "checkpoint.pt").exists() == (round >= 2)
@@ -167,10 +166,8 @@ def test_resuming_after_a_round_gives_the_same_bits(undisturbed: Path, tmp_path:
     same_run(undisturbed, tmp_path)
 
 
-def test_resuming_after_a_death_between_metrics_and_checkpoint(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(self: RunDirectory, federation: Any) -> None:
+def test_resuming_after_a_death_between_metrics_and_checkpoint(undisturbed, tmp_path, monkeypatch):
+    def die(self, federation):
         if federation.round == 4:
             raise Died
         save(self, federation)
@@ -186,10 +183,8 @@ def test_resuming_after_a_death_between_metrics_and_checkpoint(
     same_run(undisturbed, tmp_path)
 
 
-def test_resuming_before_the_summary_was_written(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*arguments: Any) -> None:
+def test_resuming_before_the_summary_was_written(undisturbed, tmp_path, monkeypatch):
+    def die(*arguments):
         raise Died
 
     with monkeypatch.context() as patch, pytest.raises(Died):
@@ -200,7 +195,7 @@ def test_resuming_before_the_summary_was_written(
     same_run(undisturbed, tmp_path)
 
 
-def test_resuming_after_kill_9(undisturbed: Path, tmp_path: Path) -> None:
+def test_resuming_after_kill_9(undisturbed, tmp_path):
     killed = multiprocessing.get_context("fork").Process(
         target=run_experiment, args=(tiny(), tmp_path), kwargs={"progress": DiesAfter(3, kill)}
     )
@@ -212,17 +207,15 @@ def test_resuming_after_kill_9(undisturbed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", [CHECKPOINT, SUMMARY])
-def test_resuming_after_a_full_disk(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
-) -> None:
+def test_resuming_after_a_full_disk(undisturbed, tmp_path, monkeypatch, written):
     """Simulated: from round 4 on, nothing more can be written into one of the files."""
     open_file, full = Path.open, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     class Full(io.StringIO):
-        def write(self, content: Any) -> int:
+        def write(self, content):
             raise full
 
-    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+    def refuse(path, *arguments, **options):
         if path.name.startswith(written) and len(read_metrics(tmp_path)) >= 4:
             return Full()
         return open_file(path, *arguments, **options)
@@ -234,7 +227,7 @@ def test_resuming_after_a_full_disk(
     same_run(undisturbed, tmp_path)
 
 
-def test_more_rounds_continue_a_finished_run(undisturbed: Path, tmp_path: Path) -> None:
+def test_more_rounds_continue_a_finished_run(undisturbed, tmp_path):
     run_experiment(tiny(rounds=3), tmp_path)
     first = read_metrics(tmp_path)
     assert "val_accuracy" in first[2]
@@ -243,14 +236,14 @@ def test_more_rounds_continue_a_finished_run(undisturbed: Path, tmp_path: Path) 
     assert saved_config(tmp_path).rounds == 5
 
 
-def with_keys(folder: Path, **keys: Any) -> None:
+def with_keys(folder, **keys):
     """Write a run's configuration as it was written when there were more keys of the server."""
     data = yaml.safe_load((folder / CONFIG).read_text())
     data["server"] |= keys
     (folder / CONFIG).write_bytes(named(as_yaml(data, 110, None), run_name(folder)).encode())
 
 
-def test_runs_from_when_there_were_more_keys_go_on(undisturbed: Path, tmp_path: Path) -> None:
+def test_runs_from_when_there_were_more_keys_go_on(undisturbed, tmp_path):
     run_experiment(tiny(rounds=3), tmp_path)
     with_keys(tmp_path, betas=[0.9, 0.99])
     with pytest.raises(
@@ -262,13 +255,13 @@ def test_runs_from_when_there_were_more_keys_go_on(undisturbed: Path, tmp_path: 
     same_run(undisturbed, tmp_path)
 
 
-def test_a_finished_run_is_left_alone(undisturbed: Path) -> None:
+def test_a_finished_run_is_left_alone(undisturbed):
     before = (undisturbed / "summary.json").stat().st_mtime_ns
     assert run_experiment(tiny(), undisturbed, resume=True) == read_summary(undisturbed)
     assert (undisturbed / "summary.json").stat().st_mtime_ns == before
 
 
-def test_resuming_with_another_configuration_names_the_difference(undisturbed: Path, tmp_path: Path) -> None:
+def test_resuming_with_another_configuration_names_the_difference(undisturbed, tmp_path):
     with pytest.raises(ConfigError, match=r"has server\.learning_rate = 0\.001, not 0\.1"):
         resumed_config(undisturbed, None, ["server.learning_rate=0.1"])
     with pytest.raises(ConfigError, match="has rounds = 5, not 4"):
@@ -281,7 +274,7 @@ def test_resuming_with_another_configuration_names_the_difference(undisturbed: P
         resumed_config(tmp_path, None, [])
 
 
-def test_a_checkpoint_without_its_metrics_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_metrics_is_refused(tmp_path):
     with pytest.raises(Died):
         run_experiment(tiny(), tmp_path, progress=DiesAfter(4))
     (tmp_path / "metrics.jsonl").write_text("")

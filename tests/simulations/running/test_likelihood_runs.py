@@ -2,7 +2,6 @@
 
 import io
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -30,7 +29,7 @@ MAKE = {"federated": lambda **of: tiny(rounds=1, **of), "centralised": lambda **
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_options_are_learned_and_measures_are_in_the_summary(kind: str, tmp_path: Path) -> None:
+def test_options_are_learned_and_measures_are_in_the_summary(kind, tmp_path):
     config = MAKE[kind](likelihood_options=OPTIONS, measures=True)
     summary = run_experiment(config, tmp_path / "run")
     assert summary.keys() >= MEASURED and all(0 <= summary[name] <= 1 for name in MEASURED)
@@ -40,11 +39,11 @@ def test_options_are_learned_and_measures_are_in_the_summary(kind: str, tmp_path
     assert written["likelihood_options"] == OPTIONS and written["measures"] is True
 
 
-def test_without_them_the_summary_has_none(tmp_path: Path) -> None:
+def test_without_them_the_summary_has_none(tmp_path):
     assert not run_experiment(tiny(rounds=1), tmp_path / "run").keys() & MEASURED
 
 
-def test_a_shipped_network_ends_in_as_many_outputs_as_the_likelihood_takes(tmp_path: Path) -> None:
+def test_a_shipped_network_ends_in_as_many_outputs_as_the_likelihood_takes(tmp_path):
     config = tiny(rounds=1, likelihood="ordinal", likelihood_options={"classes": 10}, measures=True)
     summary = run_experiment(config, tmp_path / "run")
     assert 0 <= summary["test_accuracy"] <= 1 and summary["test_mae"] >= 0
@@ -59,7 +58,7 @@ class NoMeasures(Classification):
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_measures_that_fail_lose_no_finished_run(kind: str, tmp_path: Path) -> None:
+def test_measures_that_fail_lose_no_finished_run(kind, tmp_path):
     config = MAKE[kind](likelihood=f"{__name__}:NoMeasures", measures=True)
     summary = run_experiment(config, tmp_path / "run")
     assert "cannot be computed (expected something else); leave" in summary["test_measures_missing"]
@@ -74,7 +73,7 @@ class Positive(Classification):
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_held_out_data_are_looked_at_before_there_is_a_folder(kind: str, tmp_path: Path) -> None:
+def test_held_out_data_are_looked_at_before_there_is_a_folder(kind, tmp_path):
     with pytest.raises(ConfigError, match=r"of the (validation|training) data have the class 1; leave"):
         run_experiment(MAKE[kind](likelihood=f"{__name__}:Positive"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -5,7 +5,6 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,24 +26,24 @@ CONFIG = tiny(rounds=2)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("personalise") / "found"
     run_experiment(CONFIG, folder)
     return folder
 
 
 @pytest.fixture
-def found(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def found(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     return Path(shutil.copytree(finished, "found"))
 
 
-def content(folder: str = "found") -> dict[str, Any]:
+def content(folder="found"):
     return json.loads(Path(folder, "personal.json").read_text())
 
 
-def test_the_command_is_the_library_on_the_shards_of_the_run(found: Path) -> None:
+def test_the_command_is_the_library_on_the_shards_of_the_run(found):
     done = fedpart("personalise", found, "--epochs", "2", "--holdout", "0.3", "--save", "nets")
     assert done.exit_code == 0, done.output
     experiment = build(CONFIG)
@@ -67,7 +66,7 @@ def test_the_command_is_the_library_on_the_shards_of_the_run(found: Path) -> Non
     assert "The run has trained on the shards" in done.output
 
 
-def test_the_same_command_gives_the_same_bytes(found: Path) -> None:
+def test_the_same_command_gives_the_same_bytes(found):
     for out in ("a", "b"):
         done = fedpart("personalise", found, "--clients", "3", "--out", out, "--save", f"{out}/nets")
         assert done.exit_code == 0, done.output
@@ -77,7 +76,7 @@ def test_the_same_command_gives_the_same_bytes(found: Path) -> None:
     assert [row["client"] for row in content("a")["clients"]] == [0, 1, 2]
 
 
-def test_only_what_is_asked_for_moves(found: Path) -> None:
+def test_only_what_is_asked_for_moves(found):
     before = load_file(found / "state.safetensors")
     done = fedpart(
         "personalise", found, "--client", "4", "--client", "2", "--layers", "classes.*", "--save", "nets"
@@ -103,7 +102,7 @@ def test_only_what_is_asked_for_moves(found: Path) -> None:
         {"scheme": "node", "defaults": "zeros", "chain": ["conv1", "conv2", "fc1", "classes"]},
     ],
 )
-def test_weights_and_psi_of_any_federated_run_are_read(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_weights_and_psi_of_any_federated_run_are_read(changes, tmp_path):
     config = tiny(**{"rounds": 1, "samples": 1, "model": "digits_cnn", **changes})
     run_experiment(config, tmp_path / "found")
     experiment = build(config)
@@ -115,7 +114,7 @@ def test_weights_and_psi_of_any_federated_run_are_read(changes: dict[str, Any], 
     assert [one.client for one in gains.clients] == [1]
 
 
-def normalised(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+def normalised(num_classes, input_shape):
     """Of its two layers' scales and biases every partition has a copy."""
     features = math.prod(input_shape)
     return nn.Sequential(
@@ -127,7 +126,7 @@ def normalised(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
     )
 
 
-def test_stacked_weights_are_read_as_the_network_has_them(tmp_path: Path) -> None:
+def test_stacked_weights_are_read_as_the_network_has_them(tmp_path):
     config = tiny(rounds=1, samples=1, model=f"{__name__}:normalised")
     run_experiment(config, tmp_path / "found")
     experiment = build(config)
@@ -138,9 +137,7 @@ def test_stacked_weights_are_read_as_the_network_has_them(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("share", [0.3, None])
-def test_what_the_run_has_kept_for_evaluations_is_scored_and_no_other_share(
-    share: float | None, tmp_path: Path
-) -> None:
+def test_what_the_run_has_kept_for_evaluations_is_scored_and_no_other_share(share, tmp_path):
     run_experiment(tiny(rounds=1, evaluation="clients", evaluation_share=share), tmp_path / "found")
     refused(fedpart("personalise", tmp_path / "found", "--holdout", "0.7"), "--holdout 0.7", "leave it out")
     done = fedpart("personalise", tmp_path / "found", "--clients", "2", "--epochs", "1")
@@ -148,7 +145,7 @@ def test_what_the_run_has_kept_for_evaluations_is_scored_and_no_other_share(
     assert content(str(tmp_path / "found"))["settings"]["holdout"] is None
 
 
-def test_what_cannot_be_personalised_is_refused(found: Path) -> None:
+def test_what_cannot_be_personalised_is_refused(found):
     refused(fedpart("personalise", found, "--client", "6"), "numbered 0 to 5, and no client 6")
     refused(fedpart("personalise", found, "--clients", "7"), "numbered 0 to 5, and no client 6")
     refused(fedpart("personalise", found, "--clients", "2", "--client", "1"), "not both")
@@ -171,13 +168,13 @@ def test_what_cannot_be_personalised_is_refused(found: Path) -> None:
     assert not (found / "personal.json").exists()
 
 
-def gain(client: int, held_out: int, before: float, after: float) -> ClientGain:
+def gain(client, held_out, before, after):
     return ClientGain(
         client, 1, 9, held_out, {"nll": 1.0, "accuracy": before}, {"nll": 0.5, "accuracy": after}
     )
 
 
-def test_means_are_over_examples_and_shares_over_clients() -> None:
+def test_means_are_over_examples_and_shares_over_clients():
     """The mean is what one count of all held-out examples gives."""
     clients = [gain(0, 8, 0.5, 0.75), gain(1, 2, 1.0, 0.5), gain(2, 4, 0.25, 0.25), gain(3, 2, 0.0, 0.5)]
     gains = Gains(clients, [4], {}, "note")
@@ -192,7 +189,7 @@ def test_means_are_over_examples_and_shares_over_clients() -> None:
     assert Gains(regression, [], {}, "").table()
 
 
-def test_a_run_that_held_examples_out_is_scored_on_these(tmp_path: Path) -> None:
+def test_a_run_that_held_examples_out_is_scored_on_these(tmp_path):
     config = tiny(rounds=1, evaluation="clients", evaluation_share=0.4)
     run_experiment(config, tmp_path / "run")
     gains = personalise_run(tmp_path / "run", Tuning(epochs=1))

@@ -4,14 +4,13 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import fedpart, refused
 from safetensors import safe_open
 from tiny import TINY, same_run, tiny_training, tiny_training_file
 
-from fedpart import Training, TrainingReport
+from fedpart import Training
 from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.results.pictures.run_figures import plot_run
@@ -23,20 +22,20 @@ pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory):
     """The folder of a run that nothing happened to."""
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     run_experiment(tiny_training(keep_best=True), folder)
     return folder
 
 
-def psi_of(folder: Path) -> list[float]:
+def psi_of(folder):
     with safe_open(folder / "state.safetensors", "pt") as state:
-        values: list[float] = state.get_tensor("psi/mask.logit").tolist()
+        values = state.get_tensor("psi/mask.logit").tolist()
     return values
 
 
-def test_a_folder_holds_everything(undisturbed: Path) -> None:
+def test_a_folder_holds_everything(undisturbed):
     assert {path.name for path in undisturbed.iterdir()} == {
         "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
         "checkpoint.previous.pt",
@@ -66,12 +65,10 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
 
 
 @pytest.mark.parametrize("checkpoint_every", [10, 7, 1000])
-def test_an_interrupted_run_ends_with_the_same_bits(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_every: int
-) -> None:
+def test_an_interrupted_run_ends_with_the_same_bits(undisturbed, tmp_path, monkeypatch, checkpoint_every):
     step = Training.step
 
-    def interrupt(self: Training) -> float:
+    def interrupt(self):
         if self.completed == 16:
             os.kill(os.getpid(), signal.SIGINT)
         return step(self)
@@ -89,13 +86,11 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     same_run(undisturbed, Path("stopped"))
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_goes_on_from_its_checkpoint(undisturbed, tmp_path, monkeypatch):
     class Died(Exception):
         pass
 
-    def die(self: Progress, report: TrainingReport) -> None:
+    def die(self, report):
         if report.iteration == 20:
             raise Died
 
@@ -107,10 +102,8 @@ def test_a_killed_run_goes_on_from_its_checkpoint(
     same_run(undisturbed, tmp_path)
 
 
-def test_death_before_the_summary_does_not_lose_the_best_state(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: Any) -> None:
+def test_death_before_the_summary_does_not_lose_the_best_state(undisturbed, tmp_path, monkeypatch):
+    def die(*_):
         raise RuntimeError("died")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="died"):
@@ -120,7 +113,7 @@ def test_death_before_the_summary_does_not_lose_the_best_state(
     same_run(undisturbed, tmp_path)
 
 
-def test_more_iterations_continue_a_finished_run(tmp_path: Path) -> None:
+def test_more_iterations_continue_a_finished_run(tmp_path):
     run_experiment(tiny_training(), tmp_path / "whole")
     run_experiment(tiny_training(iterations=20), tmp_path / "grown")
     more = resumed_config(tmp_path / "grown", None, ["iterations=30"], TrainingConfig)
@@ -140,7 +133,7 @@ def test_more_iterations_continue_a_finished_run(tmp_path: Path) -> None:
         },
     ],
 )
-def test_runs_whose_end_is_planned_do_not_grow(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_runs_whose_end_is_planned_do_not_grow(tmp_path, changes):
     run_experiment(tiny_training(iterations=10, **changes), tmp_path)
     before = saved_config(tmp_path)
     with pytest.raises(ConfigError, match="iterations are part of its schedule"):
@@ -148,7 +141,7 @@ def test_runs_whose_end_is_planned_do_not_grow(tmp_path: Path, changes: dict[str
     assert saved_config(tmp_path) == before
 
 
-def test_stages_are_tested_where_they_end(tmp_path: Path) -> None:
+def test_stages_are_tested_where_they_end(tmp_path):
     options = {"validation": {"finetune_epochs": 1}}
     config = tiny_training(method="validation", chunks=[0.9, 0.1], method_options=options, iterations=15)
     summary = run_experiment(config, tmp_path)
@@ -165,7 +158,7 @@ def test_stages_are_tested_where_they_end(tmp_path: Path) -> None:
     assert only["examples"] == 120 and only["next"] is None  # finetuned on both chunks
 
 
-def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path: Path) -> None:
+def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path):
     summary = run_experiment(tiny_training(method="validation", chunks=[0.9, 0.1]), tmp_path)
     (only,) = summary["subnetworks"]
     assert only["examples"] == 108
@@ -173,13 +166,13 @@ def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("method", ["none", "separate"])
-def test_baselines_run(tmp_path: Path, method: str) -> None:
+def test_baselines_run(tmp_path, method):
     summary = run_experiment(tiny_training(method=method), tmp_path)
     assert len(summary["subnetworks"]) == (3 if method == "separate" else 1)
     assert (summary["lml"] is None) == (method == "none")
 
 
-def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
+def test_train_shows_progress_a_summary_and_pictures(tmp_path):
     result = fedpart("train", tiny_training_file(tmp_path), "--set", "seed=3")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -196,7 +189,7 @@ def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
     assert "already finished; add --set iterations=N" in done.stdout
 
 
-def test_whose_run_it_is(undisturbed: Path, tmp_path: Path) -> None:
+def test_whose_run_it_is(undisturbed, tmp_path):
     refused(fedpart("run", "--resume", undisturbed), "centralised training", "fedpart train --resume")
     refused(fedpart("train"), "Name a configuration", "fedpart train")
     config = Path("federated.yaml")
@@ -205,13 +198,13 @@ def test_whose_run_it_is(undisturbed: Path, tmp_path: Path) -> None:
     refused(fedpart("train", "--resume", undisturbed, "--set", "seed=5"), "seed = 0, not 5")
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path):
     bad = tiny_training_file(tmp_path, optimiser={"name": "sgd", "learning_rate": 1e30})
     refused(fedpart("train", bad, "--out", "bad"), "iteration", "lower the learning rates", status=1)
     assert read_summary("bad") is None
 
 
-def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path: Path) -> None:
+def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path):
     digits = {"data": "digits", "model": "digits_cnn", "model_options": {}, "hyperparameters": {"affine": {}}}
     unsafe = {"augerino": {"safe": False, "weight": 1.0}}
     bad = tiny_training_file(
@@ -263,26 +256,24 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
         ),
     ],
 )
-def test_bad_input_is_one_sentence_and_leaves_nothing(
-    tmp_path: Path, settings: list[str], wanted: str
-) -> None:
+def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, settings, wanted):
     overrides = [argument for setting in settings for argument in ("--set", setting)]
     refused(fedpart("train", tiny_training_file(tmp_path), *overrides), wanted)
     assert not (tmp_path / "runs").exists()
 
 
 def test_training_by_an_evidence_is_resumed_with_the_same_bits_and_says_whose_evidence_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     options = {"laplace": {"evidence": "last_layer", "burn_in": 1}}
-    changes: dict[str, Any] = {"method": "laplace", "method_options": options, "checkpoint_every": 7}
+    changes = {"method": "laplace", "method_options": options, "checkpoint_every": 7}
     run_experiment(tiny_training(**changes), tmp_path / "calm")
     step = Training.step
 
     class Died(Exception):
         pass
 
-    def die(self: Training) -> float:
+    def die(self):
         if self.completed == 25:  # the checkpoint is of 21, two epochs of eight iterations after the burn-in
             raise Died
         return step(self)

@@ -50,7 +50,7 @@ def absent(data_dir=None):
     raise FileNotFoundError("There are no data.")
 
 
-def cells(folder: Path, *changes):
+def cells(folder, *changes):
     """Runs of two rounds, or what ``changes`` say."""
     configs = [tiny(seed=seed, **{"rounds": 2, **own}) for seed, own in enumerate(changes)]
     return [Cell(f"seed {config.seed}", config, folder / str(config.seed)) for config in configs]

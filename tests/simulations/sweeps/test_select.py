@@ -7,7 +7,6 @@ import math
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import fedpart, refused
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 SELECT = {"key": "hyperparameters.mask.kept", "values": [5, 15, 30], "seeds": 2}
 
 
-def scored(value: int, seed: int, lml: float) -> dict[str, Any]:
+def scored(value, seed, lml):
     return {
         "iterations": 30, "seed": seed, "lml": lml, "seconds": 1.0,
         "train_accuracy": 0.9, "train_nll": -0.01 * value,
@@ -42,12 +41,10 @@ def scored(value: int, seed: int, lml: float) -> dict[str, Any]:
 class Pretends:
     """Runs a cell by writing its folder: L_ML peaks at 15, on seed 1 at 30."""
 
-    def __init__(self, fail: int | None = None) -> None:
+    def __init__(self, fail=None):
         self.fail, self.ran = fail, []
 
-    def __call__(
-        self, config: Any, out: Path, *, resume: bool = False, progress: Any = None
-    ) -> dict[str, Any]:
+    def __call__(self, config, out, *, resume=False, progress=None):
         value = config.hyperparameters.mask.kept
         self.ran.append((value, config.seed, config.data_seed))
         if value == self.fail:
@@ -59,7 +56,7 @@ class Pretends:
         return {}
 
 
-def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
+def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path):
     runner = Pretends()
     found = run_selection(
         tiny_training(select=SELECT, seed=0, data_seed=7), tmp_path / "s", CellRunner(run=runner)
@@ -92,9 +89,7 @@ def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("examples", "text"), [(40, "79 ± 0"), (1000, "79.2 ± 0.4"), (None, "79.2 ± 0.4")])
-def test_no_more_digits_than_the_examples_that_were_scored_hold(
-    examples: int | None, text: str, tmp_path: Path
-) -> None:
+def test_no_more_digits_than_the_examples_that_were_scored_hold(examples, text, tmp_path):
     """Whatever the configuration asks for: null stands for all."""
     config = tiny_training(select={**SELECT, "values": [5], "seeds": 2}, test_points=None)
     own = {} if examples is None else {"test_examples": examples}
@@ -107,10 +102,10 @@ def test_no_more_digits_than_the_examples_that_were_scored_hold(
     assert row[head.index("test\naccuracy\n[%]")] == text
 
 
-def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:
-    shown: list[Any] = []
+def test_a_terminal_gets_the_bar_of_each_run(tmp_path):
+    shown = []
 
-    def run(config: Any, out: Path, *, progress: Any = None, **_: Any) -> None:
+    def run(config, out, *, progress=None, **_):
         shown.append(progress)
 
     config = tiny_training(select={**SELECT, "values": [5]})
@@ -125,7 +120,7 @@ def test_a_terminal_gets_the_bar_of_each_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("best", "side"), [(5, "smallest"), (30, "largest"), (15, None)])
-def test_the_best_value_at_the_edge_of_what_was_tried_is_pointed_out(best: int, side: str | None) -> None:
+def test_the_best_value_at_the_edge_of_what_was_tried_is_pointed_out(best, side):
     config = tiny_training(select={**SELECT, "seeds": 1})
     runs = {str(value): [scored(value, 0, -abs(value - best))] for value in (5, 15, 30)}
     column = Column.of("partitioned", "lml", config, runs)
@@ -134,7 +129,7 @@ def test_the_best_value_at_the_edge_of_what_was_tried_is_pointed_out(best: int, 
 
 
 @pytest.mark.parametrize("seen", [0.3, 0.29, 0.1])
-def test_networks_that_have_had_no_time_to_overfit_are_pointed_out(seen: float) -> None:
+def test_networks_that_have_had_no_time_to_overfit_are_pointed_out(seen):
     """A subnetwork's loss on its own chunks against that on the next; the full network has no next."""
     config = tiny_training(select={**SELECT, "seeds": 1})
     whole = {"examples": 120, "train": {"nll": 0.0}, "next": None}
@@ -151,7 +146,7 @@ def test_networks_that_have_had_no_time_to_overfit_are_pointed_out(seen: float) 
     assert any("no time to overfit" in text for text in warned) == (seen > 0.2)
 
 
-def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
+def test_a_run_that_fails_does_not_lose_the_others(tmp_path):
     with pytest.raises(SweepIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
         run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends(fail=5)))
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -163,7 +158,7 @@ def test_a_run_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "summary.json").read_text())["failures"] == []
 
 
-def test_values_are_compared_on_the_seeds_that_all_of_them_have(tmp_path: Path) -> None:
+def test_values_are_compared_on_the_seeds_that_all_of_them_have(tmp_path):
     """The data of seed 1 are easier, whatever the value: 15 has no run on it."""
     evidences = {"5": {0: -30.0, 1: -3.0}, "15": {0: -20.0}, "30": {0: -25.0, 1: -1.0}, "40": {}}
     runs = {v: [scored(int(v), seed, lml) for seed, lml in own.items()] for v, own in evidences.items()}
@@ -181,10 +176,10 @@ def test_values_are_compared_on_the_seeds_that_all_of_them_have(tmp_path: Path) 
     assert "over 2 seeds" not in selection_figure(selection).get_suptitle()
 
 
-def test_where_nothing_can_be_compared_nothing_is_named(tmp_path: Path) -> None:
+def test_where_nothing_can_be_compared_nothing_is_named(tmp_path):
     stream = io.StringIO()
 
-    def fails(*_: Any, **__: Any) -> dict[str, Any]:
+    def fails(*_, **__):
         raise RunError("This one fails.")
 
     with pytest.raises(SweepIncomplete):
@@ -194,7 +189,7 @@ def test_where_nothing_can_be_compared_nothing_is_named(tmp_path: Path) -> None:
     assert "None" not in stream.getvalue() and "select.png" not in stream.getvalue()
 
 
-def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> None:
+def test_the_picture_shows_each_measure_with_its_best_value(tmp_path):
     found = run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends()))
     lml, accuracy, likelihood = selection_figure(found).axes
     assert list(lml.lines[0].get_ydata()) == pytest.approx([-30.0, -10.0, -10.75])
@@ -205,7 +200,7 @@ def test_the_picture_shows_each_measure_with_its_best_value(tmp_path: Path) -> N
     assert list(likelihood.lines[0].get_ydata()) == pytest.approx([0.05, 0.15, 0.30])
 
 
-def test_equal_scores_share_their_mean_rank() -> None:
+def test_equal_scores_share_their_mean_rank():
     section = {"key": "iterations", "values": [1, 2, 3, 4]}
     accuracies, evidences = (0.3, 0.1, 0.1, 0.9), (-3.0, -4.0, -2.0, -1.0)
     runs = {
@@ -231,7 +226,7 @@ def test_equal_scores_share_their_mean_rank() -> None:
         ),
     ],
 )
-def test_values_stand_where_they_can_be_read(values: list[Any], scale: str, ticks: list[str] | None) -> None:
+def test_values_stand_where_they_can_be_read(values, scale, ticks):
     config = tiny_training(select={**SELECT, "values": values, "seeds": 1})
     runs = {str(value): [scored(1, 0, -1.0 - i)] for i, value in enumerate(values)}
     column = Column.of("partitioned", "lml", config, runs)
@@ -249,7 +244,7 @@ def test_values_stand_where_they_can_be_read(values: list[Any], scale: str, tick
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
+def test_select_on_the_command_line(tmp_path, jobs):
     file = tiny_training_file(tmp_path, select={**SELECT, "seeds": 1})
     result = fedpart("select", file, "--values", "5,15", "--jobs", str(jobs), "--out", "s")
     assert result.exit_code == 0, result.output
@@ -267,7 +262,7 @@ def test_select_on_the_command_line(tmp_path: Path, jobs: int) -> None:
     assert "2 of 2 runs were finished before" in again.stdout
 
 
-def test_laplace_scores_plain_networks_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_laplace_scores_plain_networks_beside(tmp_path, monkeypatch):
     monkeypatch.setattr("simulations.sweeps.select.LAPLACE_EVERY", 20)
     section = {"seeds": 1, "values": [5, 30], "laplace": True}
     file = tiny_training_file(tmp_path, select=section, keep_best=True)
@@ -285,14 +280,14 @@ def test_laplace_scores_plain_networks_beside(tmp_path: Path, monkeypatch: pytes
     assert "Laplace evidence is largest at" in result.stdout
 
 
-def test_the_key_is_chosen_on_the_command_line_too(tmp_path: Path) -> None:
+def test_the_key_is_chosen_on_the_command_line_too(tmp_path):
     file, key = tiny_training_file(tmp_path), "select.key=optimiser.learning_rate"
     result = fedpart("select", file, "--set", key, "--values", "1e-3,3e-2", "--seeds", "1", "--out", "s")
     assert result.exit_code == 0, result.output
     assert json.loads(Path("s/summary.json").read_text())["values"] == [0.001, 0.03]
 
 
-def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_selected_is_refused(tmp_path):
     file = tiny_training_file(tmp_path)
     refused(fedpart("select", file), "does not say what to select")
     with_section = tiny_training_file(tmp_path, select=SELECT)
@@ -317,7 +312,7 @@ def test_what_cannot_be_selected_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path):
     learned = {"key": "iterations", "values": [10, 20], "laplace": True}  # with the tiny experiment's mask
     refused(
         fedpart("select", tiny_training_file(tmp_path, select=learned)),
@@ -330,14 +325,14 @@ def test_what_has_no_laplace_evidence_is_refused_before_anything_is_run(tmp_path
     assert not (tmp_path / "runs").exists()
 
 
-def test_laplace_torch_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_laplace_torch_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "laplace", None)
     file = tiny_training_file(tmp_path, select={**SELECT, "laplace": True})
     refused(fedpart("select", file), 'pip install "fedpart[laplace]"')
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_judged_by_its_laplace_evidence_says_so(tmp_path: Path) -> None:
+def test_a_run_judged_by_its_laplace_evidence_says_so(tmp_path):
     fixed = {"affine": None, "dropout": None, "mask": {"kept": 15}}
     file = tiny_training_file(tmp_path, hyperparameters=fixed, evidence="laplace", keep_best=True)
     result = fedpart("train", file, "--set", "method=none", "method_options.none.augment=true", "--out", "r")
