@@ -21,7 +21,7 @@ from simulations.results.pictures.comparison_figures import metric_figure
 from simulations.results.pictures.run_figures import run_figure
 from simulations.results.psi_parts import all_words, compact, in_words
 from simulations.results.report.page import write_report
-from simulations.results.scores import BYTES, SCORES, TIME, Estimate, Score, score_of, span, told, words_of
+from simulations.results.scores import BYTES, SCORES, TIME, Score, score_of, span, told, words_of
 from simulations.results.terminal.panel import rows
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.compare import run_comparisons
@@ -120,12 +120,6 @@ def test_the_table_4_of_the_paper():
     assert plain.hash() == named.hash() and plain.identity() == named.identity()
 
 
-def test_a_difference_in_standard_errors():
-    assert Estimate(0.95, 0.003).difference(Estimate(0.97, 0.004)) == pytest.approx(-4.0)
-    assert Estimate(0.95, None).difference(Estimate(0.97, 0.004)) is None  # one seed
-    assert Estimate(0.95, 0.0).difference(Estimate(0.97, 0.0)) is None
-
-
 def test_the_papers_numbers_stand_beside_ours(tmp_path):
     comparison = compare(tmp_path, {"": SIZES["mnist_1250"]})[""]
     # 0.90 and 0.92: mean 0.91, standard error 0.01; the paper has 95.4 +- 0.1
@@ -175,7 +169,9 @@ def test_one_comparison_and_several_do_not_share_a_folder(tmp_path):
 
     one = {"": SIZES["own"]}
     compare(tmp_path / "one", one, seeds=1)
-    with pytest.raises(ConfigError, match=r"one is the folder of a comparison with one .* move what it holds"):
+    with pytest.raises(
+        ConfigError, match=r"one is the folder of a comparison with one .* move what it holds"
+    ):
         compare(tmp_path / "one", SIZES, refuse, seeds=1)
     compare(tmp_path / "two", SIZES, seeds=1)
     with pytest.raises(ConfigError, match=r"several configurations; .* --out .*two/(own|mnist_1250)"):
