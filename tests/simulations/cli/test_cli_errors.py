@@ -56,33 +56,18 @@ def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch):
 
 
 def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path):
-    path = tiny_file(
-        tmp_path,
-        data="test_cli_errors:bad_validation",
-        model="test_cli_errors:ten",
-        rounds=2,
-        evaluate_every=2,
-        hyperparameters={"affine": {}},
+    for part in ("validation", "test"):
+        own = {"data": f"test_cli_errors:bad_{part}", "model": "test_cli_errors:ten"}
+        path = tiny_file(tmp_path, **own, rounds=2, evaluate_every=2, hyperparameters={"affine": {}})
+        refused(fedpart("run", path, "--out", part), "labels of the evaluation set", status=1)
+        assert fedpart("run", path, "--resume", part).exit_code == 1  # no round is lost or counted twice
+
+
+def test_what_an_execution_refuses_leaves_no_folder_in_the_way(tmp_path):
+    changes = {"execution": "fused", "local": {"epochs": 2}}
+    refused(
+        fedpart("run", tiny_file(tmp_path, rounds=1, **changes), "--out", "here"), "set it to 1, or use exe"
     )
-    refused(fedpart("run", path, "--out", "bad"), "labels of the evaluation set", status=1)
-    assert fedpart("run", path, "--resume", "bad").exit_code == 1  # no round is lost or counted twice
-    path = tiny_file(tmp_path, data="test_cli_errors:bad_test", model="test_cli_errors:ten", rounds=1)
-    refused(fedpart("run", path, "--out", "worse"), "labels of the evaluation set", status=1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"execution": "fused", "local": {"epochs": 2}}, "set it to 1, or use execution: loop"),
-        pytest.param(
-            {"execution": "vectorised", "channels_last": True},
-            "set channels_last to false",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_what_an_execution_refuses_leaves_no_folder_in_the_way(tmp_path, changes, says):
-    refused(fedpart("run", tiny_file(tmp_path, rounds=1, **changes), "--out", "here"), says)
     assert not Path("here").exists()
     path = tiny_file(tmp_path, rounds=1, **{**changes, "execution": "loop"})
     assert fedpart("run", path, "--out", "here").exit_code == 0
@@ -122,16 +107,18 @@ def ten(num_classes, input_shape):
     return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[1] * input_shape[2], 10))
 
 
-def bad_validation(data_dir):
+def bad(part):
     splits = load_splits("digits")
-    return replace(
-        splits, validation=Dataset(splits.validation.inputs, splits.validation.targets + 9), num_classes=19
-    )
+    data = getattr(splits, part)
+    return replace(splits, num_classes=19, **{part: Dataset(data.inputs, data.targets + 9)})
+
+
+def bad_validation(data_dir):
+    return bad("validation")
 
 
 def bad_test(data_dir):
-    splits = load_splits("digits")
-    return replace(splits, test=Dataset(splits.test.inputs, splits.test.targets + 9), num_classes=19)
+    return bad("test")
 
 
 def ended(*arguments, full):
@@ -141,9 +128,14 @@ def ended(*arguments, full):
         return subprocess.run(command, text=True, check=False, timeout=200, **outputs)
 
 
+ON_A_FULL_DEVICE = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs a device that is always full"
+)
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["configs"], ["run", "--help"]])
+@ON_A_FULL_DEVICE
+@pytest.mark.parametrize("arguments", [["--help"], ["configs"]])
 def test_a_full_standard_output_is_one_sentence(arguments):
     result = ended(*arguments, full="stdout")
     assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
@@ -151,7 +143,7 @@ def test_a_full_standard_output_is_one_sentence(arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@ON_A_FULL_DEVICE
 def test_a_full_standard_output_of_a_run_is_not_its_folder(tmp_path):
     config, out = tiny_file(tmp_path, rounds=1), tmp_path / "out"
     result = ended("run", config, "--out", out, full="stdout")
@@ -162,7 +154,7 @@ def test_a_full_standard_output_of_a_run_is_not_its_folder(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@ON_A_FULL_DEVICE
 def test_a_full_standard_error_leaves_the_output_and_ends_with_a_status():
     result = ended("run", "no-such-configuration", full="stderr")
     assert result.returncode == 1 and result.stdout == ""
@@ -177,12 +169,9 @@ def test_every_shipped_file_has_a_name_and_says_in_a_sentence_what_it_is_for():
     for name, file in files.items():
         assert f"{name} {purpose(file)}"[:60] in listed and 20 < len(purpose(file)) < 400
     assert purpose(files["mnist_1k"]).count("(App. J.2 of the paper)") == 1
-
-
-def test_a_name_stands_for_its_file_and_a_file_that_is_there_comes_first(tmp_path):
-    assert file_of("quickstart") == str(shipped()["quickstart"])
-    (tmp_path / "quickstart").write_text("rounds: 3\n")
-    assert file_of("quickstart") == "quickstart" and file_of("nothing") == "nothing"
+    assert file_of("quickstart") == str(files["quickstart"]) and file_of("nothing") == "nothing"
+    Path("quickstart").write_text("rounds: 3\n")
+    assert file_of("quickstart") == "quickstart"  # a file that is there comes first
 
 
 def test_a_run_by_name_and_shown_again(tmp_path):
@@ -199,10 +188,7 @@ def test_a_run_by_name_and_shown_again(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_missed_before_torch_is_loaded():
-    code = (
-        "import sys; from simulations.cli.main import app\n"
-        "try: app(['run', 'nowhere.yaml'])\n"
-        "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
-    )
+    code = "import sys; from simulations.cli.main import app\ntry: app(['run', 'nowhere.yaml'])\n"
+    code += "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "2 False\n" and "no configuration file nowhere.yaml" in done.stderr
