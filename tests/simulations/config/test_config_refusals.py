@@ -181,21 +181,7 @@ def test_a_loop_over_padded_numbers_gives_as_many_seeds(tmp_path):
 
 
 def test_what_is_written_is_read_as_it_was(tmp_path):
-    texts = [
-        *TEXTS,
-        *NUMBERS,
-        "1e3",
-        "1E-3",
-        ".5",
-        "no",
-        "~",
-        "<<",
-        "name, first",
-        "2026-11-27",
-        "",
-        " a",
-        "#",
-    ]
+    texts = [*TEXTS, *NUMBERS, "1e3", "1E-3", ".5", "no", "~", "<<", "a, b", "2026-11-27", "", " a", "#"]
     data = {"texts": texts, "numbers": [1e-7, 1e16, 10, -0.5, True, None], "keys": dict.fromkeys(texts, 1)}
     for flow in (None, True, False):
         (tmp_path / "a.yaml").write_text(as_yaml(data, flow=flow))

@@ -48,10 +48,8 @@ def test_wherever_it_stands_a_range_is_written_alike():
     psi = {"affine.angle_min [deg]": 14.13, "affine.angle_max [deg]": -12.4}
     wide = {"affine.shift_x_min [%]": -1.361, "affine.shift_x_max [%]": 1.36}
     assert compact(psi) == "rotation -12.4..+14.1 deg" and compact({}) == ""
-    more = {"affine.scale_x_min": 1.0, "dropout1.rate [%]": 9.0, "dropout2.rate [%]": 10.6, "light.gain": 0.2}
-    assert (
-        compact(psi | more | {"affine.scale_x_max": 1.1}) == f"{compact(psi)}, dropout 9.8%, light.gain 0.2"
-    )
+    more = {"affine.scale_x_min": 1.0, "dropout1.rate [%]": 9.0, "dropout2.rate [%]": 10.6, "gain": 0.2}
+    assert compact(psi | more | {"affine.scale_x_max": 1.1}) == f"{compact(psi)}, dropout 9.8%, gain 0.2"
     arms = {"arms.probability[2.5%] [%]": 29.7, "arms.probability[5%] [%]": 70.3}
     assert compact({"dropout1.rate [%]": 5.0, **arms, "light.gain": 0.2}) == "dropout 5.0%, light.gain 0.2"
     assert compact(arms).startswith("arms.probability[2.5%]")  # where no rate says it
