@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import fedpart, refused
+from command_line import fedpart, refused, shown
 from places import ROOT
 from rich.console import Console
 from tiny import tiny, tiny_file
@@ -215,11 +215,9 @@ def test_units_of_psi_and_names_of_folders_are_not_read_as_markup():
         "skipped_clients": 0, "psi": {"wave.reach [deg]": 3.0, "wave.period [s]": 2.0},
         "psi_learned": ["wave.reach [deg]", "wave.period [s]"],
     }  # fmt: skip
-    console = Console(width=200, file=io.StringIO())
-    console.print(panel(summary, Path("out[red]")))
-    shown = console.file.getvalue()
+    text = shown(panel(summary, Path("out[red]")))
     for part in ("wave.reach [deg] 3", "wave.period [s] 2", "out[red]/: config", "my[b]:M, 2", "1000 kB in"):
-        assert part in shown
+        assert part in text
 
 
 def test_transforms_of_the_library_have_short_names_and_all_are_called_as_in_the_library():

@@ -2,16 +2,15 @@
 
 import errno
 import io
-import multiprocessing
+import math
 import os
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from interruptions import Died, DiesAfter, kill
+from interruptions import Died, DiesAfter, killed
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
@@ -53,36 +52,19 @@ def test_a_folder_holds_everything(undisturbed):
     lines = read_metrics(undisturbed)
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
     for line in lines:
-        assert {
-            "round",
-            "seconds",
-            "train_loss",
-            "upload_bytes",
-            "download_bytes",
-            "cohort",
-            "skipped",
-            "psi",
-        } <= set(line)
-        assert line["seconds"] > 0
+        assert {"train_loss", "upload_bytes", "download_bytes", "cohort"} <= set(line) and line["seconds"] > 0
         assert line["skipped"] == [] and line["refused"] == {}
         assert line["replies"] == 3 and line["stepped"]
         assert len(line["psi"]["raw"]["affine.range"]) == 6
-        assert line["psi"]["physical"]["affine.angle_max [deg]"] == pytest.approx(
-            line["psi"]["raw"]["affine.range"][2] * 180 / 3.14159265, rel=1e-6
-        )
+        turned = line["psi"]["raw"]["affine.range"][2] * 180 / math.pi
+        assert line["psi"]["physical"]["affine.angle_max [deg]"] == pytest.approx(turned, rel=1e-6)
         evaluated = line["round"] in (2, 4, 5)
         assert ("val_accuracy" in line) == ("val_nll" in line) == evaluated
-        if evaluated:
-            assert 0 <= line["val_accuracy"] <= 1
+        assert 0 <= line.get("val_accuracy", 0) <= 1
 
     summary = read_summary(undisturbed)
-    assert summary is not None
-    assert (summary["method"], summary["engine"], summary["seed"], summary["rounds"]) == (
-        "partitioned",
-        "local",
-        0,
-        5,
-    )
+    told = [summary[key] for key in ("method", "engine", "seed", "rounds")]
+    assert told == ["partitioned", "local", 0, 5]
     accuracies = [line["val_accuracy"] for line in lines if "val_accuracy" in line]
     assert summary["val_accuracy"] == accuracies[-1]
     assert summary["val_accuracy_last10"] == pytest.approx(sum(accuracies[1:]) / 2)
@@ -100,14 +82,12 @@ def test_a_folder_holds_everything(undisturbed):
         assert {"w/conv1.weight", "w/classes.bias", "psi/affine.range", "psi/dropout1.logit"} <= names
         assert all(name.startswith(("w/", "psi/")) for name in names)
         assert all(state.get_tensor(name).dtype == torch.float32 for name in names)
-        assert (
-            state.get_tensor("psi/affine.range").flatten().tolist() == lines[-1]["psi"]["raw"]["affine.range"]
-        )
+        ends = state.get_tensor("psi/affine.range").flatten().tolist()
+        assert ends == lines[-1]["psi"]["raw"]["affine.range"]
 
 
 def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed):
     summary, protocol = read_summary(undisturbed), build(tiny()).protocol
-    assert summary is not None
     cohorts = [protocol.cohort(round) for round in range(1, 6)]
     assert [line["cohort"] for line in read_metrics(undisturbed)] == cohorts
     sent = sum(upload_numbers(protocol, c, protocol.plan(c, 1)) for cohort in cohorts for c in cohort)
@@ -128,14 +108,11 @@ def test_building_is_a_function_of_the_configuration():
     two = build(config)
     assert one.protocol.fingerprint == two.protocol.fingerprint
     assert torch.equal(one.protocol.partition.space.initial(), two.protocol.partition.space.initial())
-    for a, b in zip(
-        [*one.shards, one.validation, one.test], [*two.shards, two.validation, two.test], strict=True
-    ):
-        assert torch.equal(a.inputs, b.inputs)
-        assert torch.equal(a.targets, b.targets)
-    assert len(one.shards) == 6
-    assert min(len(shard) for shard in one.shards) >= 1
-    assert sum(len(shard) for shard in one.shards) == 60
+    parts = ([*built.shards, built.validation, built.test] for built in (one, two))
+    for a, b in zip(*parts, strict=True):
+        assert torch.equal(a.inputs, b.inputs) and torch.equal(a.targets, b.targets)
+    sizes = [len(shard) for shard in one.shards]
+    assert len(sizes) == 6 and min(sizes) >= 1 and sum(sizes) == 60
     assert (len(one.validation), len(one.test), one.num_classes) == (30, 40, 10)
     other = build(tiny(rotated=True, split={"by": "angle", "alpha": 1.0}, seed=1))
     assert not torch.equal(one.protocol.partition.space.initial(), other.protocol.partition.space.initial())
@@ -147,14 +124,6 @@ def test_an_existing_run_is_never_written_to(undisturbed):
     with pytest.raises(FileExistsError, match=r"already holds a run.*--resume .*--out"):
         run_experiment(tiny(), undisturbed)
     assert {path.name: path.read_bytes() for path in undisturbed.iterdir()} == before
-
-
-def test_two_processes_do_not_share_a_folder(tmp_path):
-    run = RunDirectory.create(tmp_path, tiny())
-    with pytest.raises(FileExistsError, match="Another process"):
-        RunDirectory.reopen(tmp_path, tiny())
-    run.close()
-    RunDirectory.reopen(tmp_path, tiny()).close()
 
 
 @pytest.mark.parametrize("round", [1, 3, 4])
@@ -196,12 +165,8 @@ def test_resuming_before_the_summary_was_written(undisturbed, tmp_path, monkeypa
 
 
 def test_resuming_after_kill_9(undisturbed, tmp_path):
-    killed = multiprocessing.get_context("fork").Process(
-        target=run_experiment, args=(tiny(), tmp_path), kwargs={"progress": DiesAfter(3, kill)}
-    )
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL and len(read_metrics(tmp_path)) == 3
+    killed(tiny(), tmp_path, 3)
+    assert len(read_metrics(tmp_path)) == 3
     run_experiment(saved_config(tmp_path), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)
 
@@ -246,9 +211,7 @@ def with_keys(folder, **keys):
 def test_runs_from_when_there_were_more_keys_go_on(undisturbed, tmp_path):
     run_experiment(tiny(rounds=3), tmp_path)
     with_keys(tmp_path, betas=[0.9, 0.99])
-    with pytest.raises(
-        ConfigError, match=r"server.betas was another than \[0.9, 0.999\], which alone is left"
-    ):
+    with pytest.raises(ConfigError, match=r"server.betas was another than \[0.9, 0.999\], which alone"):
         saved_config(tmp_path)
     with_keys(tmp_path, betas=[0.9, 0.999])
     run_experiment(resumed_config(tmp_path, None, ["rounds=5"]), tmp_path, resume=True)
@@ -308,7 +271,5 @@ def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
     assert git_commit() == commit
     (root / "file").write_text("changed")
     assert git_commit() == f"{commit}+changes"
-    monkeypatch.setattr(
-        "simulations.folders.data_files._ROOT", root / "inner"
-    )  # another project's repository
+    monkeypatch.setattr("simulations.folders.data_files._ROOT", root / "inner")  # another project's
     assert git_commit() is None

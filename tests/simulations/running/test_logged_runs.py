@@ -1,15 +1,13 @@
 """Runs with loggers: what these have is metrics.jsonl, whatever happened to the run."""
 
 import json
-import multiprocessing
 import re
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 from command_line import fedpart
-from interruptions import Died, DiesAfter, kill
+from interruptions import Died, DiesAfter, die, kill, killed
 from logged_points import as_kept_by, in_lines, mlflow_client, wandb_records, written
 from tiny import same_run, tiny, tiny_file, tiny_training
 
@@ -49,11 +47,17 @@ def shown_table(kind, folder):
         return {k: v for k, v in client.get_run(run).data.metrics.items() if k.startswith("summary/")}
     if kind == "wandb":
         updates = [update for record in wandb_records(folder) for update in record.summary.update]
-        return {
-            one.key: float(json.loads(one.value_json)) for one in updates if one.key.startswith("summary/")
-        }
+        table = [one for one in updates if one.key.startswith("summary/")]
+        return {one.key: float(json.loads(one.value_json)) for one in table}
     events = events_of(folder)
     return {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"] if tag[:8] == "summary/"}
+
+
+def assert_table(kind, folder):
+    """It has what the summary has."""
+    numbers = [(f"summary/{name}", 0, float(x)) for name, x in scalars(read_summary(folder)).items()]
+    table = {name: value for name, _, value in as_kept_by(kind, numbers)}
+    assert shown_table(kind, folder) == pytest.approx(table, rel=1e-6)
 
 
 def pictures_and_configuration(kind, folder):
@@ -74,12 +78,7 @@ def pictures_and_configuration(kind, folder):
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(kind, calm, tmp_path):
     out, config = tmp_path / "killed", tiny(rounds=6, checkpoint_every=2, loggers=[kind])
-    killed = multiprocessing.get_context("fork").Process(
-        target=run_experiment, args=(config, out), kwargs={"progress": DiesAfter(5, kill)}
-    )
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    killed(config, out, 5)
     if kind != "wandb":  # whose file is written by a process of its own, which may still be at it
         before = as_kept_by(kind, in_lines(read_metrics(out)))
         assert written(kind, out) == before and max(step for _, step, _ in before) == 5
@@ -88,10 +87,7 @@ def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(kind, ca
     assert written(kind, out) == as_kept_by(kind, in_lines(read_metrics(out)))
     pictures, hyperparameters = pictures_and_configuration(kind, out)
     assert {"transforms", "psi"} <= pictures and "server_psi.learning_rate" in hyperparameters
-    summary = read_summary(out)
-    assert summary is not None
-    table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
-    assert shown_table(kind, out) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
+    assert_table(kind, out)
 
 
 def test_a_run_that_stopped_at_its_checkpoint_goes_on_in_the_same_run_of_mlflow(tmp_path):
@@ -112,30 +108,19 @@ def test_a_longer_run_loses_the_evaluation_that_was_out_of_turn(tmp_path):
 
 
 def test_a_centralised_run_logs_its_reports_and_a_logger_may_be_added_later(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run_experiment(tiny_training(), tmp_path, watch=interrupt)
+    with pytest.raises(Died):
+        run_experiment(tiny_training(), tmp_path, watch=lambda line: die())
     run_experiment(tiny_training(loggers=["tensorboard"]), tmp_path, resume=True)
     lines = read_metrics(tmp_path)
     assert [line["iteration"] for line in lines] == [10, 20, 30]
     assert written("tensorboard", tmp_path) == as_kept_by("tensorboard", in_lines(lines))
 
 
-def die(*_, **__):
-    kill()
-
-
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])
 def test_a_run_that_is_killed_while_it_draws_has_ended_for_its_loggers(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("simulations.running.run.plot_run", die)
-    config = tiny(rounds=2, loggers=[kind])
-    killed = multiprocessing.get_context("fork").Process(target=run_experiment, args=(config, tmp_path))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
-    summary = read_summary(tmp_path)
-    assert summary is not None
-    table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
-    assert shown_table(kind, tmp_path) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
+    monkeypatch.setattr("simulations.running.run.plot_run", lambda *_, **__: kill())
+    killed(tiny(rounds=2, loggers=[kind]), tmp_path)
+    assert_table(kind, tmp_path)
     if kind == "mlflow":
         client, run = mlflow_client(tmp_path)
         assert client.get_run(run).info.status == "FINISHED"
@@ -154,10 +139,6 @@ def test_pictures_are_drawn_once(tmp_path, monkeypatch):
     assert fedpart("run", file, "--out", tmp_path / "run").exit_code == 0
     assert "learning_curve" in drawn and len(set(drawn)) == len(drawn)
     assert (tmp_path / "run" / "learning_curve.png").exists()
-
-
-def interrupt(line):
-    raise KeyboardInterrupt
 
 
 class Broken(Logger):
@@ -198,10 +179,9 @@ def test_processes_of_workers_are_forked_beside_loggers(calm, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_missing_library_is_said_with_its_command_before_there_is_a_folder(kind, tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == kind]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == kind or name.startswith("torch.utils.tensorboard"):
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, kind, None)
     with pytest.raises(ConfigError, match=rf'pip install "fedpart\[{kind}\]"\.$'):
         run_experiment(tiny(loggers=[kind]), tmp_path / "run")

@@ -1,13 +1,11 @@
 """Runs that follow from others: plain networks with a psi that was found, another method beside."""
 
-import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
-from command_line import fedpart, refused
-from rich.console import Console
+from command_line import fedpart, refused, shown
 from safetensors.torch import load_file
 from tiny import tiny, tiny_training
 
@@ -92,8 +90,8 @@ def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path):
     run_experiment(tiny(method="fedavg"), alone)
     assert (out / "beside" / "state.safetensors").read_bytes() == (alone / "state.safetensors").read_bytes()
     score, own = (json.loads((p / "summary.json").read_text()) for p in (out / "beside", out))
-    for shown in (done.output, fedpart("show", out).output):
-        text = " ".join(shown.replace("│", " ").split())
+    for panel_of in (done.output, fedpart("show", out).output):
+        text = " ".join(panel_of.replace("│", " ").split())
         assert f"fedavg, the same clients and cohorts: {score['test_accuracy']:.1%}" in text
         assert f"{score['upload_bytes'] / own['upload_bytes']:.2f} times as much" in text
 
@@ -172,10 +170,8 @@ def test_centres_that_have_left_the_identity_are_said_at_the_end(tmp_path):
     own = {name.removeprefix("affine."): value for name, value in summary["psi"].items()}
     assert summary["psi_remarks"] == [f"affine: {one}" for one in AffineAugmentation("minmax").remarks(own)]
     assert read_summary(run) == summary
-    shown = Console(width=400, file=io.StringIO())
-    shown.print(panel(summary, run))
-    assert "note" in shown.file.getvalue()
-    assert shown.file.getvalue().count("leave out images as they are") == 1
+    text = shown(panel(summary, run), 400)
+    assert "note" in text and text.count("leave out images as they are") == 1
     quiet = run_experiment(tiny(server_psi=RATES, rounds=2), tmp_path / "quiet")
     assert "psi_remarks" not in quiet
 
@@ -193,16 +189,5 @@ def test_the_settings_of_the_guide_start(tmp_path, settings):
     file = Path(__file__).parents[3] / "simulations" / "configs" / "table4" / "mnist_1250.yaml"
     few = ["data=digits", "rounds=1", "clients=4", "cohort=2", "training_points=32", "validation_points=8",
            "test_points=8", "samples=2", "precision=fp32", "server_psi.learning_rate=0.05"]  # fmt: skip
-    command = [
-        "run",
-        str(file),
-        "--engine",
-        "local",
-        "--out",
-        str(tmp_path / "run"),
-        "--set",
-        *few,
-        *settings,
-    ]
-    done = fedpart(*command)
+    done = fedpart("run", file, "--engine", "local", "--out", tmp_path / "run", "--set", *few, *settings)
     assert done.exit_code == 0, done.output
