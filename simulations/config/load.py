@@ -54,8 +54,12 @@ def with_overrides(
     for section, key in places:
         if isinstance(section, dict) and isinstance(section.get(key), str):
             section[key] = str(Path(section[key]).expanduser().absolute())
-    if data.get("code_dir") is None and (folder := _beside(data, files)) is not None:
-        data["code_dir"] = str(folder)
+    if data.get("code_dir") is None:  # the folder of the first of the files that has such a module beside it
+        modules = {re.split("[.:]", name)[0] for name in foreign(data)}
+        for folder in dict.fromkeys(file.resolve().parent for file in files):
+            if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
+                data["code_dir"] = str(folder)
+                break
     return kind.from_dict(data, f"{source}{' with ' + keys if keys else ''}")
 
 
@@ -65,15 +69,6 @@ def with_values(config: AnyConfig, values: Mapping[str, Any], source: str) -> An
     for key, value in values.items():
         apply_override(data, f"{key}={json.dumps(value)}")
     return type(config).from_dict(data, source)
-
-
-def _beside(data: dict[str, Any], files: Sequence[Path]) -> Path | None:
-    """The folder of the first of the files that has a module beside it which ``data`` name."""
-    modules = {re.split("[.:]", name)[0] for name in foreign(data)}
-    for folder in dict.fromkeys(file.resolve().parent for file in files):
-        if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
-            return folder
-    return None
 
 
 SHIPPED = CONFIGS / "tables"

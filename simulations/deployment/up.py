@@ -53,8 +53,12 @@ class Deployment:
             self._start_superlink()
             self.control.register()
             self.start_executor("serverapp", self.address)
-            for client in range(self.nodes):
-                self.start_node(client)
+            authority = self.keys / "superlink" / CA
+            for client, port in enumerate(self._ports):
+                name = f"supernode-{client}"
+                command = supernode(self.address, self.keys / name, authority, port, client, self.nodes)
+                self.processes.start(name, command)
+                self.start_executor(f"clientapp-{client}", f"127.0.0.1:{port}")
             # A ServerApp that starts while all of these do may be too slow for Flower, which gives it up.
             self.wait_for(node_name(client) for client in range(self.nodes))
         except BaseException as error:
@@ -64,15 +68,6 @@ class Deployment:
 
     def __exit__(self, *failure: object) -> None:
         self.processes.__exit__(*failure)
-
-    def start_node(self, client: int) -> None:
-        """Start the SuperNode of a client, and the executor of its ClientApps."""
-        keys, port = self.keys / f"supernode-{client}", self._ports[client]
-        self.processes.start(
-            f"supernode-{client}",
-            supernode(self.address, keys, self.keys / "superlink" / CA, port, client, self.nodes),
-        )
-        self.start_executor(f"clientapp-{client}", f"127.0.0.1:{port}")
 
     def _start_superlink(self) -> None:
         command = superlink(self.keys / "superlink", self._port, self.private / "state.db")

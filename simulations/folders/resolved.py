@@ -40,15 +40,6 @@ _GONE: dict[str, dict[str, Any]] = {  # keys of runs of before, with the values 
 }
 
 
-def _leave_out_gone(data: dict[str, Any], file: Path) -> None:
-    """Leave out keys that there are no more; refused where the value is not what is computed now."""
-    for section, gone in _GONE.items():
-        held = data.get(section)
-        for key, value in gone.items() if isinstance(held, dict) else ():
-            if held.pop(key, value) != value:
-                raise ConfigError(f"{file}: {section}.{key} was another than {value}, which alone is left.")
-
-
 def saved_config(path: str | Path) -> Config:
     """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`."""
     file = Path(path) / CONFIG
@@ -58,7 +49,11 @@ def saved_config(path: str | Path) -> Config:
             f"federate() has left is continued by its resume=True."
         )
     data = read_yaml(file)
-    _leave_out_gone(data, file)
+    for section, gone in _GONE.items():
+        written = data.get(section)
+        for key, value in gone.items() if isinstance(written, dict) else ():
+            if written.pop(key, value) != value:
+                raise ConfigError(f"{file}: {section}.{key} was another than {value}, which alone is left.")
     kind = kind_of(data)
     with trusting(None):
         try:

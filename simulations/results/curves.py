@@ -21,12 +21,6 @@ Array = NDArray[np.float64]
 Values = TypeVar("Values", list[float], Array)
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of accuracy, to which the time is told
-TRAFFIC = {  # what is summed for an axis
-    "bytes": ("upload_bytes", "download_bytes"),
-    "upload": ("upload_bytes",),
-    "download": ("download_bytes",),
-    "seconds": ("seconds",),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +78,14 @@ class Run:
         return np.array(counts, dtype=float), np.array(values, dtype=float)
 
     def along(self, against: str) -> Array:
-        """Each line on an axis: ``rounds``, ``time`` (simulated), or a sum so far of TRAFFIC."""
+        """Each line on an axis: ``rounds``, ``time`` (simulated), or a sum so far: bytes, or ``seconds``."""
         if against == "rounds":
             return self.counts()
         if against == "time":
             return np.array([line["simulated_seconds"] for line in self.metrics], dtype=float)
-        return np.cumsum([float(sum(line[key] for key in TRAFFIC[against])) for line in self.metrics])
+        each = {"seconds": ("seconds",), "bytes": ("upload_bytes", "download_bytes")}
+        keys = each.get(against, (f"{against}_bytes",))
+        return np.cumsum([float(sum(line[key] for key in keys)) for line in self.metrics])
 
     def total(self, key: str) -> float:
         """Sum of a metric over all rounds, e.g. ``upload_bytes``."""

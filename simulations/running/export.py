@@ -61,7 +61,10 @@ def _safetensors(
     module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()
 ) -> Tensor:
     safetensors.torch.save_model(module, str(file), {"classes": json.dumps(classes)} if classes else None)
-    readable(file)
+    other = file.with_name(f"{file.name}.rights")  # those that any new file has; safetensors keeps its own
+    other.touch()
+    file.chmod(other.stat().st_mode)
+    other.unlink()
     empty = copied(module)
     for tensor in (*empty.parameters(), *empty.buffers()):
         tensor.zero_()
@@ -105,14 +108,6 @@ def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: S
     flat = {name: leaf.numpy() for name, leaf in zip(reader.input_names, _flat(args), strict=False)}
     flat |= {name: leaf.numpy() for name, leaf in kwargs.items()}
     return torch.as_tensor(reader.run(None, flat)[0])
-
-
-def readable(file: Path) -> None:
-    """Give a file the rights that any new one has; safetensors keeps it to its owner."""
-    other = file.with_name(f"{file.name}.rights")
-    other.touch()
-    file.chmod(other.stat().st_mode)
-    other.unlink()
 
 
 _WAYS = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx}

@@ -8,7 +8,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from fedpart import Dataset, Personal, SGDSettings, personalise
+from fedpart import Dataset, SGDSettings, personalise
 from fedpart.engines.batches import divided, evaluated
 from simulations.building.experiment import Experiment, build
 from simulations.building.task import load_saved, torch_threads
@@ -85,7 +85,8 @@ def personalise_run(
                     if save is not None:
                         file = save / f"client-{client}.safetensors"
                         safetensors.torch.save_model(one.module, str(file))
-                found.append(_gain(experiment, client, one))
+                chunk, scores = experiment.protocol.chunk(client), (one.before, one.after)
+                found.append(ClientGain(client, chunk, one.examples, one.held_out, *scores))
                 advance()
     settings: dict[str, Any] = {
         "method": config.method,
@@ -124,11 +125,6 @@ def _examples(experiment: Experiment, client: int, holdout: float | None) -> tup
     places = divided(experiment.protocol, client, len(shard))
     learned = torch.cat([places.learned, places.feedback]).sort().values
     return shard.subset(learned), evaluated(experiment.protocol, client, shard)
-
-
-def _gain(experiment: Experiment, client: int, one: Personal) -> ClientGain:
-    chunk = experiment.protocol.chunk(client)
-    return ClientGain(client, chunk, one.examples, one.held_out, one.before, one.after)
 
 
 def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:

@@ -18,7 +18,7 @@ from simulations.results.pictures.transform_figures import examples, run_blocks,
 from simulations.results.psi_parts import PsiParts, groups
 from simulations.results.scores import EVIDENCES, SCORES, counted
 
-SPAN = 10.0  # percentage points
+SPAN = 10.0  # percentage points that are shown at least: less would draw noise large
 CURVES = {"validation": "val_{}", "clients": "client_{}", "worst tenth of clients": "client_{}_worst_decile"}
 
 
@@ -50,7 +50,10 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fi
         if beside is not None:
             style = {"label": f"{beside.config.method}, beside it", "color": fig.GREY}
             fig.draw(axes[0], beside.curve("val_accuracy"), 1, right.factor, **style)
-        _show_a_span(axes[0])
+        low, high = axes[0].get_ylim()
+        if high - low < SPAN:
+            middle = min(max((low + high) / 2, SPAN / 2), 100 - SPAN / 2)
+            axes[0].set_ylim(middle - SPAN / 2, middle + SPAN / 2)
     if known and run.clock == "round":
         fig.dress(axes[-2], likelihood.axis, limits=limits)
         plain = {"marker": ""}
@@ -77,14 +80,6 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fi
     for ax in axes:
         fig.legend_above(ax)
     return figure
-
-
-def _show_a_span(ax: fig.Axes) -> None:
-    """Let an axis of percentages show :data:`SPAN` of them at least: less would draw noise large."""
-    low, high = ax.get_ylim()
-    if high - low < SPAN:
-        middle = min(max((low + high) / 2, SPAN / 2), 100 - SPAN / 2)
-        ax.set_ylim(middle - SPAN / 2, middle + SPAN / 2)
 
 
 def run_psi_figure(run: Run, *, page: bool = False) -> fig.Figure:

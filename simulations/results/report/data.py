@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedpart import Dataset
 from fedpart.data import Splits, angle_bins, has_labels
@@ -56,6 +55,8 @@ def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
 
 def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str | None:
     """What each method's augmentation does, drawn for its first finished seed; or why it is not."""
+    from matplotlib.image import imsave
+
     if isinstance(data, str):
         return f"{data} Neither augmentation nor clients are drawn."
     sheets: dict[str, list[Sheet]] = {}
@@ -67,8 +68,10 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str 
         except (ValueError, TypeError, OSError, ImportError) as error:
             problems.append(f"{run.name} cannot be drawn: {error}")
             continue
-        if blocks:
-            sheets[run.name] = [Sheet(title, _png_url(block), block.shape[1]) for title, block in blocks]
+        for title, block in blocks:
+            imsave(stream := io.BytesIO(), sheet(block), format="png")
+            image = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+            sheets.setdefault(run.name, []).append(Sheet(title, image, block.shape[1]))
     if not sheets:
         return " ".join(problems) or None
     text = (
@@ -81,13 +84,6 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str 
         text += f" The data had each image turned before, once, by an angle of its own in {turned}."
     text += f" The rows, from above: {', '.join(names)}." if names else ""
     return PageSection("Learned augmentation", sheets=sheets, text=text, lines=problems)
-
-
-def _png_url(images: Tensor) -> str:
-    from matplotlib.image import imsave
-
-    imsave(stream := io.BytesIO(), sheet(images), format="png")
-    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def clients_section(config: ExperimentConfig, data: Data | str) -> PageSection | None:

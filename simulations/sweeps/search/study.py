@@ -92,7 +92,8 @@ class Study:
             warnings.simplefilter("ignore", ExperimentalWarning)
             twin = self._before(number, SAMPLERS[self.section.sampler](seed=seed))
             if self._first is not None and not number:
-                twin.enqueue_trial(self._params(self._first))
+                chosen = {k: json.dumps(v) if self._chosen(k) else v for k, v in self._first.items()}
+                twin.enqueue_trial(chosen)
             twin.ask(self._distributions)
         return twin.get_trials(deepcopy=False)[-1]
 
@@ -132,9 +133,6 @@ class Study:
     def values(self, params: dict[str, Any]) -> dict[str, Any]:
         """A trial's values by key, as the configuration takes them; of a choice Optuna has the JSON."""
         return {key: json.loads(v) if self._chosen(key) else v for key, v in params.items()}
-
-    def _params(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {key: json.dumps(v) if self._chosen(key) else v for key, v in values.items()}
 
     def _chosen(self, key: str) -> bool:
         return self._domains[key].kind == "choice"
