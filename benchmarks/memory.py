@@ -30,10 +30,7 @@ def occupied(pid: int) -> dict[int, int]:
 
 
 class PeakMemory:
-    """Largest memory of a process and its descendants while the context lasts; None where nothing is known.
-
-    They are looked at again and again, ``interval`` seconds apart.
-    """
+    """Largest memory of a process and its descendants in the context; None where nothing is known."""
 
     def __init__(self, pid: int, interval: float) -> None:
         self._pid, self._interval, self._done = pid, interval, threading.Event()

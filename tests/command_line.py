@@ -1,7 +1,10 @@
 """What a user types, and how an error looks to them."""
 
+import io
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from simulations.cli.main import app
@@ -17,3 +20,10 @@ def refused(result: Result, *wanted: str, status: int = 2) -> None:
     assert "Traceback" not in result.output
     for part in wanted:
         assert part in result.stderr
+
+
+def shown(thing: Any, width: int = 200) -> str:
+    """What a terminal shows of it."""
+    console = Console(width=width, file=(screen := io.StringIO()))
+    console.print(thing)
+    return screen.getvalue()

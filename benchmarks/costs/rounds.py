@@ -1,28 +1,22 @@
-"""What a round costs in one process: with more clients, registered or asked, with several widths, on a GPU.
+"""What a round costs in one process: with clients of several widths, and on a GPU.
 
-python -m benchmarks.costs.rounds registered --rounds 30
-python -m benchmarks.costs.rounds cohorts --sizes 100,1000,10000
 python -m benchmarks.costs.rounds widths --workload W5 --rounds 10
 python -m benchmarks.costs.rounds device --device cuda --workload W1,W2,W3,W4 --rounds 20
 """
 
 import os
-import resource
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-import psutil
 import torch
 import typer
 
 from benchmarks.rounds.ours import make_protocol, make_shards
 from benchmarks.rounds.workloads import WORKLOADS, Workload
-from benchmarks.script import child, in_turn, seconds, tell, tell_versions
-from fedpart import AffineAugmentation, Dataset, Federation, FederationSettings, Protocol, Task
+from benchmarks.script import in_turn, seconds, tell, tell_versions
+from fedpart import Federation, Protocol
 from fedpart.engines import LocalEngine
-from fedpart.nn.models import MODELS, mnist_cnn
 
 MIXED = {"widths": WORKLOADS["W5"].widths, "width_shares": WORKLOADS["W5"].width_shares}
 WAYS = {
@@ -35,82 +29,8 @@ SMALL = replace(WORKLOADS["W3"], examples=8, samples=2)
 app = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
 
 
-class LazyClients(Workload):
-    """Clients with random images, made when they are read."""
-
-    def __len__(self) -> int:
-        return self.clients
-
-    def __getitem__(self, client: int) -> Dataset:
-        return Dataset(*self.shard(client))
-
-
 def engine_of(workload: Workload) -> LocalEngine:
     return LocalEngine(Federation(make_protocol(workload)), make_shards(workload))
-
-
-def of_registered(clients: int, cohort: int, images: int) -> LocalEngine:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    settings = FederationSettings(clients=clients, cohort=cohort, method="fedavg")
-    protocol = Protocol(Task(mnist_cnn(), samples=1), settings)
-    return LocalEngine(Federation(protocol), LazyClients("lazy", clients=clients, examples=images))
-
-
-@app.command(hidden=True)
-def resident(clients: int, cohort: int, images: int) -> None:
-    """In a process of its own: resident memory after three rounds, in bytes."""
-    of_registered(clients, cohort, images).run(3)
-    print(psutil.Process().memory_info().rss)
-
-
-@app.command()
-def registered(
-    clients: str = "100,1000,10000,100000", cohort: int = 10, images: int = 12, rounds: int = 32
-) -> None:
-    """As more clients are registered, at one size of the cohort.
-
-    W1's clients, synthetic and lazy. Rounds of all numbers of clients are interleaved; medians are compared.
-    Memory is the resident set after three rounds, each in a process of its own, less that of the fewest.
-    """
-    sizes, engines = {}, {}
-    for number in map(int, clients.split(",")):
-        engines[number] = of_registered(number, cohort, images)
-        with child("benchmarks.costs.rounds", "resident", number, cohort, images) as process:
-            sizes[number] = int(process.communicate()[0])
-    times = in_turn({number: engine.run_round for number, engine in engines.items()}, rounds)
-    medians, fewest = {number: statistics.median(row) for number, row in times.items()}, min(engines)
-    for number, median in medians.items():
-        row = {"seconds_per_round": round(median, 5), "ratio": round(median / medians[fewest], 4)}
-        grown = round((sizes[number] - sizes[fewest]) / 2**20, 2)
-        tell(clients=number, cohort=cohort, **row, grown_mb=grown)
-    tell_versions(threads=1)
-
-
-@app.command()
-def cohorts(model: str = "digits_cnn", sizes: str = "100,1000,10000", rounds: int = 3) -> None:
-    """As the cohort grows: medians after a round to warm up, and the line ``seconds = a + b * cohort``.
-
-    Clients hold four examples each, made when they are read, so that what is seen is the engine.
-    """
-    torch.set_num_threads(1)
-    numbers, medians = [int(size) for size in sizes.split(",")], []
-    for cohort in numbers:
-        torch.manual_seed(0)
-        augmentation = AffineAugmentation("lila", 0.1)
-        task = Task(MODELS.resolve(model)(), transforms=[augmentation], samples=1, channels_last=True)
-        settings = FederationSettings(clients=2 * cohort, cohort=cohort, chunks=(0.7, 0.2, 0.1), seed=0)
-        shards = LazyClients("lazy", clients=2 * cohort, examples=4)
-        engine = LocalEngine(Federation(Protocol(task, settings)), shards)
-        report, before = engine.run_round(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        medians.append(statistics.median(seconds(engine.run_round) for _ in range(rounds)))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        bytes_mb = {"upload_mb": report.upload_bytes / 2**20, "download_mb": report.download_bytes / 2**20}
-        row = {"seconds_per_round": medians[-1], "peak_mb": peak / 1024, "growth_mb": (peak - before) / 1024}
-        tell(cohort=cohort, **{key: round(value, 4) for key, value in (row | bytes_mb).items()})
-    if len(numbers) > 1:
-        slope, offset = np.polyfit(numbers, medians, 1, w=1 / np.array(medians))
-        print(f"seconds = {offset:.4f} + {1000 * slope:.3f} ms * cohort")
 
 
 @app.command()

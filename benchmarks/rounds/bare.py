@@ -27,11 +27,7 @@ ClientJob = tuple[int, int | None]  # a client, and the partition that it trains
 
 
 class LocalWork:
-    """Plain SGD changes the weights by minus the learning rate times the sum of its gradients.
-
-    So these are added up as they come: besides the model, a client with one local step costs one pass over
-    the parameters. After a client with several, the weights are put back from a copy.
-    """
+    """Local SGD whose gradients are added straight into a sum: a step costs one pass over the weights."""
 
     def __init__(self, model: Model, shards: Sequence[tuple[Tensor, Tensor]], workload: Workload) -> None:
         self.model, self.shards, self.workload = model, shards, workload  # images and labels of every client
@@ -148,12 +144,7 @@ class BareFedAvg:
 
 
 class BarePartitioned:
-    """Partitioned training with psi.
-
-    The numbers of a weight lie in one flat vector, those of normalisation layers C times: subnetwork k
-    multiplies scales 1..k and adds biases 1..k. ``assignment`` is the partition (1..C) of every number in the
-    flat vector; drawn at random if not given.
-    """
+    """Partitioned training with psi; ``assignment``: the partition (1..C) of every number, drawn if None."""
 
     def __init__(self, work: LocalWork, assignment: Tensor | None = None) -> None:
         self.work, self.weights, workload = work, work.model.weights, work.workload

@@ -141,10 +141,7 @@ def main(
 def run(
     workloads: str | None, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
 ) -> None:
-    """Time a round of each workload on each engine: names separated by commas, None for the usual ones.
-
-    The usual workload is W1, and D1 for engines that run no other.
-    """
+    """Time a round of each workload on each engine; None: W1, or D1 for engines that run no other."""
     names = list(USUAL) if engines is None else _names(engines, ENGINES, "engine")
     usual = "D1" if all(ENGINES[name].deployed for name in names) else "W1"
     chosen = [WORKLOADS[name] for name in _names(workloads or usual, WORKLOADS, "workload")]

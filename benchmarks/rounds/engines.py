@@ -133,10 +133,7 @@ class EngineProcess:
 
 @contextmanager
 def engine_process(name: str, module: Sequence[str], python: str | None = None) -> Iterator[EngineProcess]:
-    """Start an engine, with one thread; at the end it ends by itself, or is killed after an error.
-
-    It is ``python -m`` this module, with its arguments, by this interpreter if no other is given.
-    """
+    """Start an engine, ``python -m`` a module, with one thread; it ends by itself, or is killed."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(

@@ -48,11 +48,7 @@ def affine(images: Tensor, range: Tensor, uniform: Uniform) -> Tensor:
 
 
 class Model(nn.Module):
-    """A network, ``samples`` affine samples of every image (or none), and the cross-entropy of mean logits.
-
-    Attributes:
-        weights: the network's trainable tensors; psi: the affine range and the logits of the drop rates.
-    """
+    """A network, affine samples of every image (or none), and the cross-entropy of mean logits."""
 
     def __init__(
         self,

@@ -27,10 +27,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 
 
 def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
-    """What server and clients of a workload agree on; ``task`` goes to :class:`fedpart.Task`.
-
-    Images are channels-last, as in the bare loop.
-    """
+    """What server and clients of a workload agree on; ``task`` goes to :class:`fedpart.Task`."""
     torch.manual_seed(workload.seed)
     given = {"num_classes": workload.classes, "input_shape": workload.shape, "dropout": workload.dropout}
     build = partial(MODELS.resolve(workload.model), **given)

@@ -31,13 +31,7 @@ class TimedEngine(ABC):
 
 
 def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> None:
-    """Answer requests until the input ends.
-
-    The first line holds the arguments of ``start``; it is answered with the versions of ``peers``, the
-    packages that are measured, as ``{"peer": "flwr 1.42.0, ray 2.55.1"}``, or with ``unavailable`` and the
-    reason. Then ``{"run": n}`` is answered with the result of :meth:`.TimedEngine.run`, and
-    ``{"passes": true}`` with ``{"seconds": ...}``.
-    """
+    """Answer requests until the input ends: first the arguments of ``start``, then rounds or passes."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries must not print between the answers
 

@@ -7,7 +7,6 @@ from fedpart.data.image_dataset import ImageDataset as ImageDataset
 from fedpart.data.image_files import image_listing as image_listing
 from fedpart.data.image_files import listing_digest as listing_digest
 from fedpart.data.loading import DATASETS as DATASETS
-from fedpart.data.loading import FROM_HUB as FROM_HUB
 from fedpart.data.loading import OWN_FILES as OWN_FILES
 from fedpart.data.loading import knows_clients as knows_clients
 from fedpart.data.loading import load_splits as load_splits

@@ -106,14 +106,6 @@ def count_held_out(share: float, examples: int) -> int:
     return max(0, min(examples - 1, math.ceil(share * examples - 1e-9)))
 
 
-def count_batches(protocol: Protocol, local: LocalSettings, examples: int, job: Job) -> int:
-    """How many :func:`local_batches` there are."""
-    examples = count_learned(protocol, examples)
-    if job.partition is None and local.psi_batch != "shard":
-        examples = min(examples, local.psi_batch)
-    return -(-examples // local.batch_size) * (1 if job.partition is None else local.epochs)
-
-
 def count_visited(protocol: Protocol, local: LocalSettings, examples: int, job: Job) -> int:
     """How many examples they have, each counted whenever it is in one: ``Update.visited`` of the job."""
     examples = count_learned(protocol, examples)

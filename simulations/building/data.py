@@ -27,11 +27,7 @@ from simulations.config.messages import check_types
 
 
 def load_data(config: Config, *, download: bool = True) -> Splits:
-    """The three data sets, rotated and normalised as configured, reduced to the configured numbers of points.
-
-    The validation set is not reduced where the last rounds are evaluated on all of it. Without ``download``
-    nothing is fetched by a loader that takes that option.
-    """
+    """The three data sets, rotated, normalised and reduced to numbers of points as configured."""
     if config.data_dir is None and config.data == "mnist":
         raise FileNotFoundError(
             "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "

@@ -101,10 +101,7 @@ def build(config: ExperimentConfig) -> Experiment: ...
 @overload
 def build(config: TrainingConfig) -> TrainingExperiment: ...
 def build(config: Config) -> Experiment | TrainingExperiment:
-    """Load the data, build the model, and split or partition as the kind of run needs it.
-
-    Leaves torch's random state as it was.
-    """
+    """Load the data, build the model, and split or partition; torch's random state stays as it was."""
     check_device(config.device)
     splits = load_data(config)
     task = build_task(config, splits.num_classes, splits.train.input_shape)

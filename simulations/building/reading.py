@@ -43,8 +43,7 @@ def seen_shape(config: Config, summary: dict[str, Any]) -> tuple[int, Any]:
 
 
 def described(inputs: Tree) -> dict[str, Any]:
-    """Form, type and shape of an example, as plain data: ``summary.json`` has them, so that a network can be
-    made without the data."""
+    """Form, type and shape of an example: with these a network is made without the data."""
     kinds = {
         name: [str(leaf.dtype).removeprefix("torch."), *leaf.shape[1:]]
         for name, leaf in leaves(inputs, "inputs")
@@ -81,8 +80,7 @@ def _seen(config: Config, summary: dict[str, Any], rows: int = 1) -> tuple[int, 
 
 
 def _whole(task: Task, config: Config) -> ModelState:
-    """The state of the full network alone, in one partition: chunks would need the data, and of numbers that
-    networks share for their weights a run leaves only the full one's."""
+    """The full network in one partition: chunks would need the data, and no other network is saved."""
     if isinstance(config, ExperimentConfig):
         task = Protocol(task, config.settings()).task
     else:

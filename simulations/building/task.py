@@ -32,10 +32,7 @@ def saved_psi(folder: str | Path, task: Task) -> Tensor:
 
 
 def load_saved(state: ModelState, folder: str | Path) -> None:
-    """Give a state the weights of the full network and the psi of a finished run.
-
-    It can be evaluated, and its :meth:`module` taken; it cannot go on, for it has no optimisers' moments.
-    """
+    """Give a state a finished run's weights and psi; without optimisers' moments it cannot go on."""
     partition = state.partition
     space, chunks = partition.space, partition.chunks
     whole = space.identity()  # so the copies of a stacked parameter but the first change nothing

@@ -110,10 +110,7 @@ def status(link: str, keys: Path) -> None:
 
 
 def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:
-    """Follow a run to its end, copy what it has left, and say what has become of it.
-
-    If its ServerApp dies meanwhile, it is started again; see :meth:`.Control.again`.
-    """
+    """Follow a run to its end, starting its ServerApp again if that dies; copy and tell what it has left."""
     control = Control(link, keys)
     if (id := run) is None:
         latest = control.runs()[:1]

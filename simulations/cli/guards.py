@@ -36,14 +36,7 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
 
 
 def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None) -> None:
-    """Expected errors become a sentence and an exit status; a bug keeps its traceback.
-
-    Args:
-        work: what may fail.
-        out: the folder of results; None: one in ``runs/``.
-        trust: of a command that reads a folder, whether code that it names may run; None: of one that runs a
-            configuration, whose code may.
-    """
+    """Expected errors become a sentence and a status; ``trust``: whether code that ``out`` names may run."""
     from torch import OutOfMemoryError
 
     from fedpart import ClientError, TrainingError

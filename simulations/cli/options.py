@@ -54,12 +54,7 @@ More = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="As 
 def commands_of(
     app: typer.Typer, module: str, *extra: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that registers a command from its arguments and its help.
-
-    What it does is the function of its name in ``module``, which is imported when the command is called:
-    torch and rich take seconds to import, and ``fedpart --help`` must not. The function gets what was typed,
-    with ``files`` and ``overrides`` in place of configurations and settings. ``extra`` goes to :func:`.need`.
-    """
+    """Registers a command; its function in ``module`` is imported late, for ``--help`` loads no torch."""
 
     def command(declared: Callable[..., None]) -> Callable[..., None]:
         @app.command()

@@ -49,14 +49,7 @@ def section_of(
     null: Mapping[str, str] | None = None,
     **renamed: str,
 ) -> type[Section]:
-    """A section whose keys are fields of settings of the library, with their types, defaults and texts.
-
-    Args:
-        settings: their class; what it inherits is left out, unless it sets it anew.
-        leave_out: fields that are no keys.
-        null: keys that may also be null, which is then their default, and what that means.
-        **renamed: keys, and the fields that they are; if there are any, there are no others.
-    """
+    """A section whose keys are fields of settings, or those ``renamed``; ``null``: keys that may be null."""
     hints, null = get_type_hints(settings), null or {}
     fields = {field.name: field for field in dataclasses.fields(settings)}
     own = {name: name for name in inspect.get_annotations(settings) if name not in leave_out}

@@ -26,11 +26,7 @@ PSI = "hyperparameters"  # the section of which only what is written is on
 def load_config(
     path: str | Path, overrides: Sequence[str] = (), kind: type[AnyConfig] = ExperimentConfig
 ) -> AnyConfig:
-    """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``.
-
-    The values of settings are YAML. A relative ``data_dir``, ``code_dir``, ``psi_from`` or ``devices.trace``
-    is taken from the current folder and made absolute. ``kind`` is what the file must describe.
-    """
+    """Read a YAML file and those that it extends, and apply settings like ``"server.learning_rate=0.01"``."""
     data, files = read_extended(Path(path))
     return with_overrides(data, overrides, told(files), kind, files)
 
@@ -47,11 +43,7 @@ def with_overrides(
     kind: type[AnyConfig],
     files: Sequence[Path] = (),
 ) -> AnyConfig:
-    """As :func:`load_config`, from plain data that ``source`` names in messages; ``data`` is changed.
-
-    Settings change one key of psi: where the data say nothing of it, they are laid over its default.
-    ``files`` are those that the data come from: a ``package.module:callable`` is looked for beside them.
-    """
+    """As :func:`load_config`, from plain data that came from ``files``; ``data`` is changed."""
     default = kind.model_fields[PSI].default
     for override in overrides:
         if key_of(override).startswith(f"{PSI}."):
@@ -62,8 +54,12 @@ def with_overrides(
     for section, key in places:
         if isinstance(section, dict) and isinstance(section.get(key), str):
             section[key] = str(Path(section[key]).expanduser().absolute())
-    if data.get("code_dir") is None and (folder := _beside(data, files)) is not None:
-        data["code_dir"] = str(folder)
+    if data.get("code_dir") is None:  # the folder of the first of the files that has such a module beside it
+        modules = {re.split("[.:]", name)[0] for name in foreign(data)}
+        for folder in dict.fromkeys(file.resolve().parent for file in files):
+            if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
+                data["code_dir"] = str(folder)
+                break
     return kind.from_dict(data, f"{source}{' with ' + keys if keys else ''}")
 
 
@@ -73,15 +69,6 @@ def with_values(config: AnyConfig, values: Mapping[str, Any], source: str) -> An
     for key, value in values.items():
         apply_override(data, f"{key}={json.dumps(value)}")
     return type(config).from_dict(data, source)
-
-
-def _beside(data: dict[str, Any], files: Sequence[Path]) -> Path | None:
-    """The folder of the first of the files that has a module beside it which ``data`` name."""
-    modules = {re.split("[.:]", name)[0] for name in foreign(data)}
-    for folder in dict.fromkeys(file.resolve().parent for file in files):
-        if any(PathFinder.find_spec(module, [str(folder)]) for module in modules):
-            return folder
-    return None
 
 
 SHIPPED = CONFIGS / "tables"
@@ -114,10 +101,7 @@ class TableFile(Section):
     def configured(
         self, label: str, seed: int, file: Path, out: Path, scale: str | None, overrides: list[str]
     ) -> Config:
-        """The configuration of a run.
-
-        What is said later wins: the configuration's own file, ``set``, the scale, the row, ``overrides``.
-        """
+        """A run's configuration; later wins: its own file, ``set``, the scale, the row, ``overrides``."""
         row = self.rows[label]
         if scale is not None and scale not in self.scales:
             known = ", ".join(self.scales) or "none"

@@ -3,7 +3,7 @@
 import inspect
 import json
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
@@ -44,8 +44,13 @@ def sentence(error: ValidationError, model: type) -> str:
     unknown = [p for p in problems if p["type"] in ("extra_forbidden", "unexpected_keyword_argument")]
     if unknown:
         *parents, key = unknown[0]["loc"]
-        path = ".".join(str(part) for part in (*parents, key))
-        return f"unknown key {path!r}: {_nearest_key(str(key), model, parents)}"
+        if elsewhere := places(str(key), model):  # a key of that very name in another section
+            advice = f"did you mean {' or '.join(map(repr, elsewhere))}?"
+        else:
+            place = ".".join(part for part in parents if isinstance(part, str))
+            known = (path.rpartition(".") for path in _paths(model))
+            advice = nearest(str(key), [name for parent, _, name in known if parent == place])
+        return f"unknown key {'.'.join(map(str, (*parents, key)))!r}: {advice}"
     first = problems[0]
     path, meaning = _locate(model, first["loc"])
     same = [p for p in problems if _locate(model, p["loc"])[0] == path]
@@ -90,15 +95,6 @@ def reason_of(problem: Any) -> str:
 def places(key: str, section: type) -> list[str]:
     """The keys of that name, in the section and those within it, as ``server.learning_rate``."""
     return [path for path in _paths(section) if path.rpartition(".")[2] == key]
-
-
-def _nearest_key(key: str, section: type, parents: Sequence[str | int]) -> str:
-    """The key of that very name in another section, or else the nearest one of the same section."""
-    if elsewhere := places(key, section):
-        return f"did you mean {' or '.join(map(repr, elsewhere))}?"
-    place = ".".join(part for part in parents if isinstance(part, str))
-    found = [path.rpartition(".") for path in _paths(section)]
-    return nearest(key, [name for parent, _, name in found if parent == place])
 
 
 def _locate(section: type, location: tuple[str | int, ...]) -> tuple[str, str]:
@@ -151,11 +147,7 @@ def built(builder: Callable[..., Any], options: Mapping[str, Any], what: str, ke
 def check_types(
     builder: Callable[..., Any], options: Mapping[str, Any], what: str, key: str, names: bool = False
 ) -> None:
-    """Refuse options of other types than ``builder`` declares; see :func:`built`.
-
-    Args:
-        names: whether a number or a truth value may stand where a text is declared, as names in YAML do.
-    """
+    """Refuse options of other types than ``builder`` has; ``names``: numbers may stand for texts."""
     for name, parameter in _parameters(builder).items():
         value = options.get(name, parameter.default)
         if value is parameter.default or (wanted := misfit(parameter, value)) is None:

@@ -19,11 +19,7 @@ OBJECTIVES = {  # key of a line of metrics.jsonl -> whether larger is better
 
 @dataclass(frozen=True)
 class Domain:
-    """What a key may be: two bounds, which belong to it, of whole numbers if both are; or the choices.
-
-    Attributes:
-        ends: these; values that show whether the key can take such.
-    """
+    """What a key may be: two bounds, which belong to it, of whole numbers if both are; or the choices."""
 
     kind: Literal["range", "log", "choice"]
     ends: tuple[Any, ...]

@@ -37,18 +37,13 @@ _BUILT = (
 
 
 class Clock(NamedTuple):
-    """What a run counts.
+    """What a run counts, rounds or iterations, and what follows from that."""
 
-    ``name`` is the key in metrics.jsonl, and the word for people; ``total`` the key of the configuration that
-    says how many; ``command`` the one that runs it; ``way`` is federated or centralised, as methods have it;
-    ``kind`` says what it is in a sentence.
-    """
-
-    name: str
-    total: str
+    name: str  # the key in metrics.jsonl, and the word for people
+    total: str  # the key of the configuration that says how many
     command: str
-    way: str
-    kind: str
+    way: str  # federated or centralised, as methods have it
+    kind: str  # a sentence
 
 
 class Config(section_of(RunSettings)):
@@ -218,12 +213,7 @@ class Config(section_of(RunSettings)):
         return build_method(self.method, self.method_options.get(self.method, {}))
 
     def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
-        """The run in the library's terms: each setting is the key of that name.
-
-        A key that is null by default is the setting's default then; where null is another value, it is null.
-
-        ``changes`` are settings that are no such keys.
-        """
+        """The run's settings: each is the key of that name; a null key is its setting's default or null."""
         default = {name: key.default for name, key in type(self).model_fields.items()}
         given = {name: getattr(self, name) for name in default}
         given |= {"method_options": self.method_options.get(self.method, {})} | changes

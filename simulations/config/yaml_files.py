@@ -118,14 +118,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
-    """The mapping in a YAML file over that of the file which its key ``extends`` names, and so on.
-
-    The name is relative to the file that has it. A section's keys are laid over the other file's one by one;
-    every other value, lists among them, takes the place of the other's.
-
-    Returns:
-        The mapping without ``extends``, and the files, that of ``path`` first.
-    """
+    """A YAML file's mapping over those it ``extends``, sections key by key; the files, its own first."""
     paths, data = [path], read_yaml(path)
     while (name := data.pop("extends", None)) is not None:
         last = paths[-1]

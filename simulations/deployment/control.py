@@ -51,11 +51,7 @@ class Control:
         self._calls = ControlCalls(address, certificates, token)
 
     def register(self) -> tuple[int, int]:
-        """Register the public keys of the folder, each as the client that its file names, and no others.
-
-        Returns:
-            How many there are, and how many were registered before, have no file any more, and no longer are.
-        """
+        """Register the folder's public keys and no others: how many there are, were before, and are gone."""
         files = {int(file.stem.partition("-")[2]): file for file in self.keys.glob("node-*.pub")}
         keys = {public_key(file.read_bytes()): client for client, file in sorted(files.items())}
         with self._errors():
@@ -74,20 +70,13 @@ class Control:
             return {node.name: node.status for node in self._calls.nodes()}
 
     def start(self, run_config: Mapping[str, Any], serverapp: str = SERVER_APP) -> int:
-        """Start a run of the app that is installed with fedpart, wherever an executor runs; the run's id.
-
-        The bundle has no code in it: executors run what is installed there, as ``serverapp`` for instance.
-        """
+        """Start a run of the app that is installed where an executor runs; the run's id."""
         with self._errors():
             app = _APP.format(version=fedpart.__version__, serverapp=serverapp)
             return self._calls.start(app, run_config)
 
     def again(self, run: SubmittedRun) -> int | None:
-        """Start a run again whose ServerApp has died, from its checkpoint; :data:`RESTARTS` times at most.
-
-        Returns:
-            The id of the run that goes on in its place, whoever has started that; None: none does.
-        """
+        """Start a run again whose ServerApp has died: the id of what goes on in its place, or None."""
         if not run.died:
             return None
         latest, times = next(one for one in self.runs() if one.out == run.out), run.config.get("restarts", 0)
@@ -106,11 +95,7 @@ class Control:
             return run
 
     def follow(self, id: int, show: Callable[[str], None], hint: bool = True) -> SubmittedRun:
-        """Hand ``show`` the run's log, lines with their ends, until the run has ended.
-
-        With ``hint`` it is said if the run does not begin. The SuperLink may be away for a while, for it may
-        be restarted.
-        """
+        """Hand ``show`` the run's log until the run has ended; ``hint`` is said if it does not begin."""
         start = contact = time.monotonic()
         seen, told = 0.0, False
         while True:

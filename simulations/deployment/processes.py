@@ -23,10 +23,7 @@ def superlink(keys: Path, port: int, database: Path) -> list[str]:
 
 
 def supernode(address: str, keys: Path, authority: Path, port: int, client: int, clients: int) -> list[str]:
-    """The command of a SuperNode that says it is ``client`` of ``clients``, with the folder of its keys.
-
-    It knows the SuperLink at ``address`` by the ``authority``'s certificate; ``port`` is for its executor.
-    """
+    """The command of a SuperNode that is ``client`` of ``clients``; ``port`` is for its executor."""
     return [
         *(tool("python"), "-m", "fedpart.flower.workarounds.supernode", "--superlink", address),
         *("--root-certificates", str(authority)),

@@ -35,12 +35,7 @@ ENVIRONMENT = {
 
 
 class Deployment:
-    """SuperLink, executors and as many SuperNodes as there are clients; a context that ends them all.
-
-    ``private`` is an empty folder for keys and state. ``check`` is called again and again while they start;
-    what it raises ends them. Processes are ``superlink``, ``serverapp``, and ``supernode-<k>`` and
-    ``clientapp-<k>`` for client k.
-    """
+    """SuperLink, executors and a SuperNode for each client; a context that ends them all."""
 
     def __init__(
         self, nodes: int, private: Path, logs: Path, check: Callable[[], None] = lambda: None
@@ -58,8 +53,12 @@ class Deployment:
             self._start_superlink()
             self.control.register()
             self.start_executor("serverapp", self.address)
-            for client in range(self.nodes):
-                self.start_node(client)
+            authority = self.keys / "superlink" / CA
+            for client, port in enumerate(self._ports):
+                name = f"supernode-{client}"
+                command = supernode(self.address, self.keys / name, authority, port, client, self.nodes)
+                self.processes.start(name, command)
+                self.start_executor(f"clientapp-{client}", f"127.0.0.1:{port}")
             # A ServerApp that starts while all of these do may be too slow for Flower, which gives it up.
             self.wait_for(node_name(client) for client in range(self.nodes))
         except BaseException as error:
@@ -69,15 +68,6 @@ class Deployment:
 
     def __exit__(self, *failure: object) -> None:
         self.processes.__exit__(*failure)
-
-    def start_node(self, client: int) -> None:
-        """Start the SuperNode of a client, and the executor of its ClientApps."""
-        keys, port = self.keys / f"supernode-{client}", self._ports[client]
-        self.processes.start(
-            f"supernode-{client}",
-            supernode(self.address, keys, self.keys / "superlink" / CA, port, client, self.nodes),
-        )
-        self.start_executor(f"clientapp-{client}", f"127.0.0.1:{port}")
 
     def _start_superlink(self) -> None:
         command = superlink(self.keys / "superlink", self._port, self.private / "state.db")
@@ -128,11 +118,7 @@ class Deployment:
 def run_deployed(
     config: ExperimentConfig, out: Path, *, resume: bool = False, show: Callable[[str], None] = print
 ) -> None:
-    """Run an experiment on a federation of as many SuperNodes as it has clients, and end the federation.
-
-    A process that ends by itself is started again, and so is a ServerApp, from its checkpoint, see
-    :meth:`.Control.again`.
-    """
+    """Run an experiment on a federation of its own, whose processes are started again if they end."""
     out = out.absolute()
     run_config = deployed_run_config(config, out, resume)
     stopped: list[int] = []
@@ -158,10 +144,7 @@ def run_deployed(
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder for keys and state; those of processes that were killed are removed, and this one at the end.
-
-    Whoever uses one holds its lock, which goes with the process.
-    """
+    """A folder for keys and state, removed at the end, as are those of processes that were killed."""
     for stale in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
         with suppress(OSError), _locked(stale):
             if stale.stat().st_uid == os.getuid():
@@ -203,13 +186,7 @@ def complete(
 def watch(
     deployment: Deployment, id: int, show: Callable[[str], None], stopped: Sequence[int] = ()
 ) -> SubmittedRun:
-    """Keep the processes alive until the run has ended, or its executor has, because it was asked to.
-
-    ``stopped`` grows when a signal comes: the first ends the run after its round, the second at once.
-
-    Returns:
-        What is known of the run: if it has not finished, nobody runs it any more.
-    """
+    """Keep all alive until the run has ended; ``stopped`` counts signals, the second ends it at once."""
     control, processes, asked = deployment.control, deployment.processes, False
     run = SubmittedRun(id, "pending", "", "")
     own = Control(deployment.address, deployment.keys / "operator")

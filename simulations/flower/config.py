@@ -14,7 +14,6 @@ from fedpart.updates.stages.privacy import refuse_seeded
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
 from simulations.errors import ConfigError
-from simulations.flower.client_data import ClientExperiment
 
 APP = Path(__file__).parents[2]  # of the app as Flower has unpacked it
 
@@ -41,11 +40,7 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration that a run config stands for.
-
-    It has ``experiment``, from :func:`run_config_of`; or ``config``, a YAML file, absolute or in the app,
-    with ``overrides``, ``key=value`` settings separated by semicolons or spaces.
-    """
+    """The configuration in a run config: ``experiment``, or the file ``config`` with ``overrides``."""
     if run_config.get("experiment"):
         config = ExperimentConfig.from_dict(parsed(run_config["experiment"]))
     else:
@@ -61,23 +56,14 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
     return config
 
 
-def build_experiment(run_config: Mapping[str, Any]) -> Experiment | ClientExperiment:
-    """The experiment that a run config stands for, with its number of torch threads set in this process.
-
-    Where clients have processes of their own, with :func:`deployed_run_config`, a client's data are kept on
-    the disk, in Flower's home folder, for the process of the next run or in place of one that has died.
-    """
+def build_experiment(run_config: Mapping[str, Any]) -> Experiment:
+    """The experiment that a run config stands for, with its number of torch threads set in this process."""
     config = read_run_config(run_config)
     torch.set_num_threads(config.threads)
-    if not {"experiment", "out"} <= run_config.keys():
-        return build(config)
-    return ClientExperiment(config, _home())
+    return build(config)
 
 
 def residuals_folder(run_config: Mapping[str, Any]) -> Path:
     """Where clients keep what error feedback needs: the run config's ``residuals``, or in Flower's home."""
-    return Path(run_config["residuals"]) if "residuals" in run_config else _home() / "residuals"
-
-
-def _home() -> Path:
-    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "fedpart"
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    return Path(run_config.get("residuals") or home / "fedpart" / "residuals")

@@ -47,9 +47,11 @@ def run_name(path: str | Path) -> str | None:
             )
     content = file.read_bytes() if file.is_file() else b""
     if (line := _NAMED.match(content)) is None:
-        if content and (other := _sealed_file(Path(path))) is not None:
+        others = (file.with_name(name) for name in (SUMMARY, METRICS))
+        told = next((one for one in others if one.is_file() and _SEALED.search(one.read_bytes())), None)
+        if content and told is not None:  # runs from before names have no seals
             raise ConfigError(
-                f"{file} has lost its first line, which names the run that {other.name} has seals of; put "
+                f"{file} has lost its first line, which names the run that {told.name} has seals of; put "
                 f"the file back as it was. The weights are whole: safetensors reads {STATE} of a finished "
                 f"run, and torch.load checkpoint.pt."
             )
@@ -61,12 +63,6 @@ def run_name(path: str | Path) -> str | None:
             f"changed with --set."
         )
     return name
-
-
-def _sealed_file(folder: Path) -> Path | None:
-    """A file that has seals, as those of runs from before names have not; None: there is none."""
-    files = (folder / name for name in (SUMMARY, METRICS))
-    return next((file for file in files if file.is_file() and _SEALED.search(file.read_bytes())), None)
 
 
 def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
@@ -96,10 +92,7 @@ def keeps_weights(path: str | Path) -> str:
 
 
 def read_summary(path: str | Path, config: Config | None = None) -> dict[str, Any] | None:
-    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says.
-
-    A run that is being extended keeps the summary of its earlier end until it is through.
-    """
+    """A finished run's ``summary.json``; None if the run is not finished, or shorter than ``config`` says."""
     file = Path(path) / SUMMARY
     name = run_name(path)
     if not file.exists():

@@ -60,10 +60,7 @@ class KnownData(dict[tuple[str, str | None], Listed | None]):
 
 
 def changed_data(folder: Path, now: Listed | None) -> list[str]:
-    """How the data differ from those that a run started with: ``owl: 15 images there, 5 here``.
-
-    Empty if they do not, or if it is not known: a run of an earlier version has not written it.
-    """
+    """How the data differ from those that a run started with, ``owl: 15 images there, 5 here``; or empty."""
     file = next((folder / name for name in (LISTED, _EARLIER) if (folder / name).is_file()), None)
     if now is None or file is None:
         return []
@@ -122,10 +119,7 @@ def versions() -> dict[str, str | None]:
 
 
 def git_commit() -> str | None:
-    """Commit of the checkout that this code runs from, with ``+changes`` where its files are others.
-
-    None if it runs from no checkout. Files that git does not track are not looked at.
-    """
+    """Commit of the checkout that this code runs from, ``+changes`` where tracked files differ; or None."""
     try:
         if Path(_git("rev-parse", "--show-toplevel")).resolve() != _ROOT:
             return None  # installed inside of somebody else's repository

@@ -20,11 +20,7 @@ from simulations.folders.contents import CONFIG, named, run_name, unnamed
 
 
 def write_config(folder: Path, config: Config, name: str | None, own: bool) -> None:
-    """Write a configuration into a folder, under the line that names its run, see :func:`.named`.
-
-    If it names code and is the user's ``own``, checksums of it and of the code are also kept in the user's
-    own state: see :func:`is_own`.
-    """
+    """Write a configuration under the line that names its run; of the user's ``own``, checksums too."""
     data = config.resolved()
     text = as_yaml(data, 110, None)
     replace(folder / CONFIG, lambda file: file.write(named(text, name).encode()))
@@ -44,19 +40,6 @@ _GONE: dict[str, dict[str, Any]] = {  # keys of runs of before, with the values 
 }
 
 
-def _leave_out_gone(data: dict[str, Any], file: Path) -> None:
-    """Leave out keys that there are no more, in place.
-
-    Raises:
-        ConfigError: one has another value than what is computed now.
-    """
-    for section, gone in _GONE.items():
-        held = data.get(section)
-        for key, value in gone.items() if isinstance(held, dict) else ():
-            if held.pop(key, value) != value:
-                raise ConfigError(f"{file}: {section}.{key} was another than {value}, which alone is left.")
-
-
 def saved_config(path: str | Path) -> Config:
     """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`."""
     file = Path(path) / CONFIG
@@ -66,7 +49,11 @@ def saved_config(path: str | Path) -> Config:
             f"federate() has left is continued by its resume=True."
         )
     data = read_yaml(file)
-    _leave_out_gone(data, file)
+    for section, gone in _GONE.items():
+        written = data.get(section)
+        for key, value in gone.items() if isinstance(written, dict) else ():
+            if written.pop(key, value) != value:
+                raise ConfigError(f"{file}: {section}.{key} was another than {value}, which alone is left.")
     kind = kind_of(data)
     with trusting(None):
         try:
@@ -82,8 +69,7 @@ def saved_config(path: str | Path) -> Config:
 
 
 def is_own(path: str | Path) -> bool:
-    """Whether this user has made the run in a folder, on this machine: its configuration is the same to the
-    byte, and so is the code that it names."""
+    """Whether this user made the run here: configuration and code that it names are the same bytes."""
     try:
         code = parsed(_record(unnamed((Path(path) / CONFIG).read_bytes())).read_bytes())
         return all(_digest(file) == digest for file, digest in code.items())

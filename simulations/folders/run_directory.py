@@ -104,10 +104,7 @@ class RunDirectory:
             state.keep_in(self.path / RESIDUALS, self.path / RELEASES)
 
     def rewind(self, state: ModelState) -> list[dict[str, Any]]:
-        """Drop the metrics of what comes after a state, for it will be run again; the lines that stay.
-
-        What ``config.yaml`` says is what is run from here on. Of metrics that were deleted no line stays.
-        """
+        """Drop the metrics of what comes after a state, for it will be run again; the lines that stay."""
         clock, federated = self.config.clock, isinstance(self.config, ExperimentConfig)
         until, every = state.completed, 1 if federated else self.config.evaluate_every
         lines = read_metrics(self.path, whole=True)

@@ -24,11 +24,7 @@ CLASSES = (0, 1, 2, 3, 4)
 def pretrain_resnet(
     splits: Splits, epochs: int = 1, batch_size: int = 64, learning_rate: float = 1e-3, seed: int = 0
 ) -> nn.Module:
-    """A torchvision ResNet-18 trained on all of ``splits.train``, on one thread.
-
-    Adam's learning rate falls linearly to 0. The result is a function of data and arguments, on one kind of
-    CPU.
-    """
+    """A torchvision ResNet-18 trained on all of ``splits.train``, on one thread."""
     from torchvision.models import resnet18
 
     data = splits.train

@@ -27,20 +27,7 @@ def pretrain_text(
     masked: float = 0.3,
     seed: int = 0,
 ) -> Any:
-    """A DistilBERT of two layers and 64 features, trained to guess masked words of topics, on one thread.
-
-    The texts come from :func:`.topics` without their labels. AdamW's learning rate rises over 50 steps and
-    falls linearly to 0. The result is a function of the arguments, on one kind of CPU.
-
-    Args:
-        steps, batch_size, learning_rate: of AdamW.
-        texts: how many are read, over and over.
-        masked: share of the words of topics that are masked.
-        seed: of initial values, texts, order and masks.
-
-    Returns:
-        A ``transformers.DistilBertForMaskedLM`` in evaluation mode.
-    """
+    """A DistilBERT of two layers and 64 features, trained to guess masked words of topics, on one thread."""
     transformers = need("transformers", "The model of lora_text", "text")
     shape = {"dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 4, "max_position_embeddings": LENGTH}
     drops = {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}

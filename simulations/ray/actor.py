@@ -87,10 +87,7 @@ FIRST_NODE = 1000  # node ids are FIRST_NODE + client number, in every run
 
 
 class Actor:
-    """Holds the ClientApp in a process of its own and answers many messages per call.
-
-    ``load`` comes pickled, to be unpickled where the driver's ``path`` is known.
-    """
+    """Holds the ClientApp in a process of its own and answers many messages per call."""
 
     def __init__(self, load: bytes, path: list[str], clients: int, run_config: Mapping[str, Any]) -> None:
         sys.path.extend(place for place in path if place not in sys.path)
@@ -106,11 +103,7 @@ class Actor:
     def answer(
         self, messages: Sequence[Message], arrays: Sequence[dict[str, Any]], slots: Sequence[Address]
     ) -> Iterator[Packed]:
-        """Replies to ``messages``, one by one, until the call is cancelled.
-
-        Their arrays are in ``slots``, used in turn, as far as there is room; ``arrays[i]`` are references to
-        the records of message i, by name.
-        """
+        """Replies to messages one by one until the call is cancelled; arrays in ``slots`` that have room."""
         references = {reference for own in arrays for reference in own.values()}
         records = {reference: ray.get(reference) for reference in references}
         for message, own, slot in zip(messages, arrays, itertools.cycle(slots or [None])):

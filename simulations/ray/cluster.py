@@ -14,11 +14,7 @@ _own = threading.local()  # ``group``: the processes that this thread starts lea
 
 
 def join(address: str | None, cores: int | None) -> None:
-    """Connect this process to the cluster at ``address``; None: to one that is started here.
-
-    A handler of SIGTERM stays. Where the main thread calls, a SIGTERM that comes meanwhile is delivered at
-    the end.
-    """
+    """Connect this process to the cluster at ``address``; None: to one that is started here."""
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         with _out_of_reach():
@@ -40,10 +36,7 @@ def take_signals_back() -> None:
 
 @contextmanager
 def _out_of_reach() -> Iterator[None]:
-    """Around ``ray.init``: what a signal to the group is meant for is this process, which ends the cluster.
-
-    Without its own processes Ray ends this one too, after a minute of waiting for them.
-    """
+    """Around ``ray.init``: a signal to the group ends this process, which ends the cluster."""
     handler = signal.getsignal(signal.SIGTERM)
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     _own.group = True

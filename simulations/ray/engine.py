@@ -70,10 +70,7 @@ class RayEngine:
 
 @contextmanager
 def starting(config: ExperimentConfig, residuals: Path) -> Iterator[Callable[..., RayEngine]]:
-    """Start Ray and its actors, meanwhile; gives what makes their engine of an experiment and its federation.
-
-    On a machine with as many cores, actors import what they need while the experiment is built here.
-    """
+    """Start Ray and its actors meanwhile; gives what makes their engine of experiment and federation."""
     run_config = {**run_config_of(config), "residuals": str(residuals.absolute())}
     where = {"workers": config.workers, "address": config.ray_address}
     gpu = config.device.startswith("cuda")

@@ -168,11 +168,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterator[Message]:
-        """Send messages; the replies in the order of the messages, each as soon as it is its turn.
-
-        The messages go out when the first reply is asked for. What is missing after ``timeout`` seconds is
-        given up.
-        """
+        """The replies in the messages' order, as they come; what is missing after ``timeout`` is given up."""
         deadline = None if timeout is None else time.monotonic() + timeout
         return self._stream(self._tasks(messages, pushed=False), deadline)
 

@@ -38,10 +38,7 @@ def caption_of(paper: bool) -> str:
 
 
 def terminal_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """Without what was learned, and what explains COLUMNS; without L_ML beside scores on test data.
-
-    The paper's columns replace bytes and time, and so do the clients' scores beside those on test data.
-    """
+    """What fits a terminal: not what was learned, nor costs beside the paper, nor L_ML beside tests."""
     firsts = {name.partition(LF)[0] for name in head}
     hidden = {"learned", "held out", "at equal", *(["L_ML"] if "test" in firsts else [])}
     by_clients = "test" in firsts and any(name.startswith("clients") for name in firsts)
@@ -95,11 +92,7 @@ class Comparison:
         return f"{counts}; the same {'data and clients' if self.notes else 'data, clients and cohorts'}"
 
     def cells(self, paper: bool = False) -> tuple[list[str], list[list[str]]]:
-        """The table for people: headings, and a row of texts per method; a text may have several lines.
-
-        Scores that no row has are left out; which there are depends on who evaluates. ``paper``: with the
-        columns for the paper's numbers even if there are none.
-        """
+        """The table for people: headings, and a row of texts per method; without columns that no row has."""
         rows = [self._texts(row, paper or self.published is not None) for row in self.rows]
         clients, lml = (any(row[key] for row in self.rows) for key in ("clients", "lml"))
         central = any(row["validation"] or row["test"] for row in self.rows) or not (clients or lml)

@@ -21,12 +21,6 @@ Array = NDArray[np.float64]
 Values = TypeVar("Values", list[float], Array)
 LAST = 10  # evaluations whose mean is reported as the validation score (App. J.2)
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of accuracy, to which the time is told
-TRAFFIC = {  # what is summed for an axis
-    "bytes": ("upload_bytes", "download_bytes"),
-    "upload": ("upload_bytes",),
-    "download": ("download_bytes",),
-    "seconds": ("seconds",),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,33 +78,27 @@ class Run:
         return np.array(counts, dtype=float), np.array(values, dtype=float)
 
     def along(self, against: str) -> Array:
-        """Each line on an axis: ``rounds``, ``time`` (simulated), or a sum so far of TRAFFIC."""
+        """Each line on an axis: ``rounds``, ``time`` (simulated), or a sum so far: bytes, or ``seconds``."""
         if against == "rounds":
             return self.counts()
         if against == "time":
             return np.array([line["simulated_seconds"] for line in self.metrics], dtype=float)
-        return np.cumsum([float(sum(line[key] for key in TRAFFIC[against])) for line in self.metrics])
+        each = {"seconds": ("seconds",), "bytes": ("upload_bytes", "download_bytes")}
+        keys = each.get(against, (f"{against}_bytes",))
+        return np.cumsum([float(sum(line[key] for key in keys)) for line in self.metrics])
 
     def total(self, key: str) -> float:
         """Sum of a metric over all rounds, e.g. ``upload_bytes``."""
         return float(sum(line[key] for line in self.metrics))
 
     def alike(self) -> int:
-        """How many lines of the metrics, from the first on, were evaluated on the same validation data.
-
-        All of them, unless ``full_validation_rounds`` has the last ones evaluated on more. (If the run was
-        prolonged, those that were last before are counted in.)
-        """
+        """How many lines of the metrics, from the first on, were evaluated on the same validation data."""
         limited = self.config.validation_points
         whole = getattr(self.config, "full_validation_rounds", 0) if limited else 0
         return max(len(self.metrics) - whole, 0) or len(self.metrics)
 
     def last10(self, key: str, upload: float | None = None) -> float | None:
-        """Mean of the last evaluations of a metric (:func:`recent`); None if there were none.
-
-        ``upload``: bytes; of the evaluations when no more than these had been sent, those on other validation
-        data left out (:meth:`alike`). None: of all.
-        """
+        """Mean of a metric's last evaluations, or of those with no more than ``upload`` bytes sent."""
         counts, values = self.curve(key)
         if upload is not None:
             lines = self.alike()
@@ -118,11 +106,7 @@ class Run:
         return float(moving_average(values)[-1]) if len(values) else None
 
     def physical(self) -> dict[str, Array]:
-        """psi in physical units, by name: ``[rounds]`` each.
-
-        The ends of a learned range may swap places (it is sampled as ``min + (max - min) u``); here the lower
-        one is ``min``.
-        """
+        """psi in physical units, by name, ``[rounds]`` each; ends of a range that have swapped, in order."""
         lines = [line["psi"]["physical"] for line in self.metrics]
         names = lines[-1] if lines else ()
         found = {name: np.array([line[name] for line in lines], dtype=float) for name in names}
@@ -132,11 +116,7 @@ class Run:
         return found
 
     def learned(self) -> dict[str, Array]:
-        """The part of :meth:`physical` that the run has moved: ``[rounds]`` each.
-
-        A finished run's summary says what its end has in another place than its start. The lines begin after
-        the start, so until then it is what has changed over them.
-        """
+        """The part of :meth:`physical` that the run has moved, by its summary, or over its lines."""
         found = self.physical()
         moved = self.summary.get("psi_learned", [name for name in found if np.ptp(found[name]) > 0])
         return {name: found[name] for name in whole(moved, found)}
@@ -147,10 +127,7 @@ class Run:
 
 
 def seconds_to_accuracy(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Simulated seconds after which an evaluation first found an accuracy of :data:`LEVELS`, those reached.
-
-    ``lines`` are those of ``metrics.jsonl``, with a simulated clock and ``val_accuracy`` where it was scored.
-    """
+    """Simulated seconds until an evaluation first found an accuracy of :data:`LEVELS`, those reached."""
     found: dict[str, float] = {}
     for line in lines:
         for level in LEVELS:
@@ -200,10 +177,7 @@ def with_curve(runs: Mapping[str, Sequence[Run]], key: str) -> dict[str, list[Ru
 
 
 def metric(runs: Mapping[str, Sequence[Run]], part: str = "val") -> str:
-    """What measures the runs: ``val_accuracy``, or ``val_nll`` without an accuracy; or so of a ``part``.
-
-    Clients' scores decide too: they are accuracies or losses as those on validation data are.
-    """
+    """What measures runs and clients: ``val_accuracy``, or ``val_nll`` without one; or of a ``part``."""
     accuracy, nll = (
         any(any(with_curve(runs, f"{whose}_{key}").values()) for whose in ("val", "client"))
         for key in ("accuracy", "nll")
@@ -212,10 +186,7 @@ def metric(runs: Mapping[str, Sequence[Run]], part: str = "val") -> str:
 
 
 def metric_band(runs: Sequence[Run], key: str, against: str, most: int = LAST) -> Band:
-    """The moving average of ``most`` values of a metric over seeds, at the rounds that all runs evaluated.
-
-    Each run is averaged along its own evaluations; x is ``against``, see :meth:`Run.along`.
-    """
+    """The moving average of ``most`` values of a metric over seeds, at the rounds that all runs evaluated."""
     common = sorted(set.intersection(*(set(run.curve(key)[0].tolist()) for run in runs)))
     curves = [run.curve(key) for run in runs]
     ys = [moving_average(values, most)[np.isin(rounds, common)] for rounds, values in curves]

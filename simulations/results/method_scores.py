@@ -15,29 +15,16 @@ SLACK = 1.001  # times the least upload is equal to it still: the few numbers of
 
 @dataclass(frozen=True)
 class MethodScores:
-    """One row: a method over its seeds.
-
-    Attributes:
-        method, seeds: what was run.
-        scores: by name, fractions or nats, bytes of all clients in a whole run, seconds. ``equal_upload`` is
-            ``validation`` when the run had sent no more than the method that sends least at the same seed
-            (but for a thousandth), all on the same validation data, None while a method's run at one of the
-            seeds is missing; ``upload_ratio`` is of FedAvg's at the same seed, or if that was not run, of the
-            full models that it would have sent.
-        runs_at_a_time: how many runs shared the machine at most while these seconds were measured.
-        validation_examples, test_examples: that were scored; None in folders of earlier versions.
-        psi: learned hyperparameters after the last round, in physical units, by name.
-        chosen: those that were chosen from a grid, each seed's by itself: their mean need not be in it.
-    """
+    """One row: a method over its seeds; scores are fractions, nats, bytes of a whole run, seconds."""
 
     method: str
     seeds: list[int]
     scores: dict[str, Estimate | None]
-    runs_at_a_time: int
+    runs_at_a_time: int  # at most, while the seconds were measured
     validation_examples: int | None
     test_examples: int | None
     psi: dict[str, Estimate]
-    chosen: dict[str, list[float]]
+    chosen: dict[str, list[float]]  # psi from a grid, by seed: a mean need not be in it
 
     def __getitem__(self, name: str) -> Estimate | None:
         return self.scores[name]
@@ -91,10 +78,7 @@ class MethodScores:
 
 
 def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
-    """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished.
-
-    Rounds that are evaluated on other validation data do not count, see :meth:`Run.alike`.
-    """
+    """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished."""
     found: dict[int, list[float]] = {}
     for run in (run for own in runs.values() for run in own):
         found.setdefault(run.config.seed, []).append(run.along("upload")[run.alike() - 1])

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from simulations.results.comparison import COLUMNS, Comparison, caption_of, terminal_columns
-from simulations.results.scores import Estimate, counted, with_unit
+from simulations.results.scores import counted, with_unit
 from simulations.results.tables import markdown_table, terminal_table, write_csv, write_json
 
 _WHOSE = {"validation": "validation", "clients": "clients' own", "test": "test"}  # the first that there is
@@ -70,12 +70,7 @@ class Overview:
 
 
 def headline(comparison: Comparison, classes: int | None = None) -> str:
-    """Sentences on the best method by the scores of the table, and whether bands over seeds overlap.
-
-    Args:
-        comparison: of the finished runs.
-        classes: of the data, for the level of chance; None: there are none, or they are not known.
-    """
+    """Sentences on the best method, whether bands over seeds overlap, and chance among ``classes``."""
     rows, score = [row for row in comparison.rows if row.seeds], comparison.score
     if not rows:
         return "No run is finished yet."
@@ -95,7 +90,13 @@ def headline(comparison: Comparison, classes: int | None = None) -> str:
         if float(lead) == 0:
             both = f"{texts[best.method]} and {texts[second]}"
             sentences = [f"{best.method} and {second} are level, with a {what} of {both}."]
-        sentences.append(_bands(own, other))
+        bands = "Their bands (mean \N{PLUS-MINUS SIGN} standard error over seeds)"
+        if own.error is None or other.error is None:
+            sentences.append("With one seed there is no telling whether that is luck.")
+        elif abs(own.mean - other.mean) > own.error + other.error:
+            sentences.append(f"{bands} do not overlap.")
+        else:
+            sentences.append(f"{bands} overlap: more seeds may turn that round.")
     else:
         seeds = counted(len(best.seeds), "seed")
         sentences = [f"{best.method} has a {what} of {texts[best.method]} ({seeds})."]
@@ -112,12 +113,3 @@ def headline(comparison: Comparison, classes: int | None = None) -> str:
     if any(len(row.seeds) < len(comparison.seeds) for row in comparison.rows):
         sentences.insert(0, "Some runs are not finished; so far:")
     return " ".join(sentences)
-
-
-def _bands(one: Estimate, other: Estimate) -> str:
-    """Whether means with their standard errors meet."""
-    if one.error is None or other.error is None:
-        return "With one seed there is no telling whether that is luck."
-    apart = abs(one.mean - other.mean) > one.error + other.error
-    bands = "Their bands (mean \N{PLUS-MINUS SIGN} standard error over seeds)"
-    return f"{bands} do not overlap." if apart else f"{bands} overlap: more seeds may turn that round."

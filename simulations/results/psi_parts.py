@@ -32,10 +32,7 @@ _AXES = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """One number of psi: its parts of the name ``module.component_bound [unit]``.
-
-    ``name`` is the key in metrics.jsonl; ``bound`` is ``min``, ``max`` or empty; ``unit`` may be empty.
-    """
+    """One number of psi: parts of ``module.component_bound [unit]``, of which the last two may be empty."""
 
     name: str
     module: str
@@ -74,10 +71,7 @@ def _paired(names: Iterable[str]) -> list[tuple[Quantity, str]]:
 
 @dataclass(frozen=True)
 class PsiParts:
-    """psi's keys by what is said of them.
-
-    Ranges ``(min, max)`` of rotation, other ranges, drop rates, probabilities to keep an input, others.
-    """
+    """psi's keys by what is said of them."""
 
     angles: list[tuple[str, str]]
     ranges: list[tuple[str, str]]
@@ -109,10 +103,7 @@ class PsiParts:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Components of psi that share an axis, e.g. all dropout rates in percent.
-
-    ``lines`` has them by label: the key in metrics.jsonl, or those of a range's ends, the lower one first.
-    """
+    """Components of psi that share an axis, e.g. all dropout rates in percent."""
 
     kind: str
     module: str
@@ -174,11 +165,7 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
 
 
 def entries(physical: Mapping[str, float]) -> list[str]:
-    """psi in few words: ``rotation -12.4..+14.1 deg``, ``dropout 9.8%``, then others that are no ranges.
-
-    Where there are drop rates, a distribution that they are chosen by is left out. Norms of more than three
-    tensors of weights are one: that of all their numbers.
-    """
+    """psi in few words: ``rotation -12.4..+14.1 deg``, ``dropout 9.8%``, then others; many norms are one."""
     names = PsiParts.of(physical)
     parts = [f"rotation {between(physical, ends)}" for ends in names.angles]
     if names.rates:
@@ -195,10 +182,7 @@ def entries(physical: Mapping[str, float]) -> list[str]:
 
 
 def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str]:
-    """Everything that modules do, an entry each: ``affine: angle -12.4..+14.1 deg, scale_x +0.90..+1.10``.
-
-    A range is told by its ends, the smaller first; a module without numbers by its name alone.
-    """
+    """Everything that modules do, an entry each: ``affine: angle -12.4..+14.1 deg, scale_x +0.90..+1.10``."""
     found: dict[str, list[str]] = {module: [] for module in modules}
     for q, high in _paired(physical):
         text = between(physical, (q.name, high)) if high else with_unit(f"{physical[q.name]:.3g}", q.unit)
@@ -212,11 +196,7 @@ def in_words(
     chosen: Mapping[str, Sequence[float]] | None = None,
     limit: int = 8,
 ) -> list[str]:
-    """All that has moved, a line of each kind: rotation and other ranges, dropout rates, a mask, the rest.
-
-    Of ranges of rotation and of rates also where they began, as far as that is in ``before``. ``chosen`` are
-    drop rates from a grid, a number for each seed. Of the rest up to ``limit`` entries.
-    """
+    """All that has moved, a line of each kind, and where it began; ``chosen``: drop rates from a grid."""
     parts, before, lines = PsiParts.of(psi), before or {}, []
     for names in parts.angles:
         began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""

@@ -29,10 +29,7 @@ def byte_text(count: float) -> str:
 
 
 def span(one: float, other: float, unit: str = "") -> str:
-    """A range, as everywhere in fedpart: ``-12.4..+14.1 deg``, the smaller end first.
-
-    Three digits of its larger end, two of them behind the point at most, or as many as its first one needs.
-    """
+    """A range, ``-12.4..+14.1 deg``, the smaller end first, with three digits of its larger end."""
     largest = max(abs(one), abs(other))
     first = math.floor(math.log10(largest)) if 0 < largest < math.inf else 0
     places = min(max(2 - first, 0), max(2, -first))
@@ -46,10 +43,7 @@ def with_unit(number: str, unit: str) -> str:
 
 
 def digits(examples: int | None) -> int:
-    """Digits behind the point of a percentage of so many examples: the last is no more than one of them.
-
-    Two at most, as where the number is not known: None.
-    """
+    """Digits behind the point, two at most, of a percentage of so many examples."""
     return 2 if not examples else min(2, max(0, math.ceil(math.log10(examples / 100))))
 
 
@@ -99,10 +93,7 @@ class Estimate:
         return f"{factor * self.mean:.{digits}f}{error}"
 
     def difference(self, other: Estimate) -> float | None:
-        """``self - other`` in standard errors of the difference, sqrt(e1^2 + e2^2).
-
-        None where an error is not known (one seed), or both are 0.
-        """
+        """``self - other`` in standard errors of the difference, sqrt(e1^2 + e2^2), if they are known."""
         error = math.hypot(self.error or 0.0, other.error or 0.0)
         known = self.error is not None and other.error is not None and error > 0
         return (self.mean - other.mean) / error if known else None
@@ -110,19 +101,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Score:
-    """How a number is told, wherever it stands.
-
-    Attributes:
-        word: what people call it; unit: in which they read it, and factor: from the files' number to it.
-        digits: behind the point; larger: whether that is better; each: what a mean is over, for an axis.
-    """
+    """How a number is told, wherever it stands."""
 
     word: str
-    unit: str = ""
-    factor: float = 1.0
+    unit: str = ""  # in which people read it
+    factor: float = 1.0  # from the files' number to it
     digits: int = 1
-    larger: bool = False
-    each: str = ""
+    larger: bool = False  # is better
+    each: str = ""  # what a mean is over, for an axis
 
     @property
     def heading(self) -> str:

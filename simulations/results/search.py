@@ -28,12 +28,7 @@ _TESTED = ("test_accuracy", "test_nll")
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run has used, whether or not it was stopped.
-
-    Rounds are iterations of centralised training; bytes are from and to the server, and of its clients'
-    evaluations, both ways; examples and client_seconds 0 where clients do not tell (privacy); seconds include
-    evaluations.
-    """
+    """What a run has used: rounds or iterations, bytes both ways; 0 of what private clients do not tell."""
 
     rounds: int = 0
     download_bytes: int = 0

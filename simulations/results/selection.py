@@ -33,16 +33,7 @@ OVERFIT = 0.05  # share of a loss: below it, networks are as good on what they h
 
 @dataclass(frozen=True)
 class ValueScores:
-    """One value over the repetitions.
-
-    Attributes:
-        seeds: those that the scores are over: every value that has evidence at all has it there, for means
-            over other data are no comparison.
-        lml: evidence, nats; accuracies are fractions, log-likelihoods mean nats per example.
-        overfit: by how much smaller the loss of subnetworks is on examples that they were trained on than on
-            the next chunk, as a share of the latter, the mean; None without a next chunk.
-        train_examples, test_examples: that were scored, on the seed with the fewest; None in old folders.
-    """
+    """One value over the repetitions that all values have: means over other data are no comparison."""
 
     value: Any
     seeds: list[int]
@@ -52,7 +43,7 @@ class ValueScores:
     train_log_likelihood: Estimate | None
     test_log_likelihood: Estimate | None
     seconds: Estimate | None
-    overfit: float | None
+    overfit: float | None  # by which share the loss is smaller on trained examples than on the next chunk
     lml_per_seed: dict[int, float]
     train_examples: int | None = None
     test_examples: int | None = None
@@ -83,11 +74,7 @@ class ValueScores:
 
 @dataclass(frozen=True)
 class Column:
-    """A way to train and to score models, with all values.
-
-    The rank correlation is Spearman's, over values, of the mean evidence with the mean test accuracy and
-    log-likelihood; None where it is not defined.
-    """
+    """A way to train and to score models, with all values."""
 
     name: str  # of the method, or ``laplace``: plain networks
     evidence: str  # which estimate ``lml`` is: a key of :data:`.EVIDENCES`

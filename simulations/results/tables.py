@@ -82,10 +82,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def text_of(heading: str, path: str, summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Over a row's finished runs ``97.0 ± 0.1``, ``97.0`` of one, or a dash; strokes separate a list's.
-
-    The unit at the heading's end decides factor and digits: ``test [%]``, ``upload [GB]``.
-    """
+    """Over a row's finished runs ``97.0 ± 0.1``, ``97.0`` of one, or a dash; strokes separate a list's."""
     factor, digits = _UNITS.get(heading[heading.rfind("[") :], (1.0, 3))
     texts = []
     for one in estimates_at(path, summaries):
@@ -103,10 +100,7 @@ def estimates_at(path: str, summaries: Sequence[Mapping[str, Any]]) -> list[Esti
 
 
 def values_at(path: str, summary: Any) -> list[float | None]:
-    """The numbers at a place in a summary: one, as many as a list has, or ``[None]`` where there is none.
-
-    ``path`` are keys, separated by points, which keys may have too; of a list of mappings those of each.
-    """
+    """The numbers at a place in a summary, keys separated by points: one, those of a list, or ``[None]``."""
     if isinstance(summary, list):
         return [value for one in summary for value in values_at(path, one)]
     if not path:

@@ -24,15 +24,7 @@ TRACED, CHECKED = 4, 7  # rows: a file that takes these numbers takes any
 
 
 def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, list[str]]:
-    """Write the network of a run; the file, and the names of the input transforms that are not in it.
-
-    Args:
-        run: folder of a finished run.
-        kind: one of :data:`SUFFIXES`: ``safetensors``, which ``safetensors.torch.load_model`` reads into the
-            same network, with the names of the classes as JSON in its metadata; ``torch-export``, for
-            ``torch.export.load``; ``onnx``. The last two take any number of rows.
-        out: the file; ``model`` in the run's folder if None.
-    """
+    """Write the network of a run; the file, and the names of the input transforms that are not in it."""
     if kind not in SUFFIXES:
         raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")
     loaded = read_run(run)
@@ -69,7 +61,10 @@ def _safetensors(
     module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()
 ) -> Tensor:
     safetensors.torch.save_model(module, str(file), {"classes": json.dumps(classes)} if classes else None)
-    readable(file)
+    other = file.with_name(f"{file.name}.rights")  # those that any new file has; safetensors keeps its own
+    other.touch()
+    file.chmod(other.stat().st_mode)
+    other.unlink()
     empty = copied(module)
     for tensor in (*empty.parameters(), *empty.buffers()):
         tensor.zero_()
@@ -113,14 +108,6 @@ def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: S
     flat = {name: leaf.numpy() for name, leaf in zip(reader.input_names, _flat(args), strict=False)}
     flat |= {name: leaf.numpy() for name, leaf in kwargs.items()}
     return torch.as_tensor(reader.run(None, flat)[0])
-
-
-def readable(file: Path) -> None:
-    """Give a file the rights that any new one has; safetensors keeps it to its owner."""
-    other = file.with_name(f"{file.name}.rights")
-    other.touch()
-    file.chmod(other.stat().st_mode)
-    other.unlink()
 
 
 _WAYS = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx}

@@ -26,10 +26,7 @@ def attacked(experiment: Experiment) -> Callable[[Protocol, Sequence[Dataset]], 
 
 
 def hostile_clients(protocol: Protocol, attack: Attack, share: float) -> frozenset[int]:
-    """Who attacks: a share of the clients, or with ``on_psi`` of those who send psi's gradient.
-
-    Rounded, at least one; drawn by the seed.
-    """
+    """Who attacks, drawn by the seed: a share of clients, or with ``on_psi`` of those in chunks 2 to C."""
     clients = range(protocol.settings.clients)
     able = [one for one in clients if not attack.on_psi or protocol.chunk(one) > 1]
     count = max(1, round(share * len(able)))
@@ -38,15 +35,7 @@ def hostile_clients(protocol: Protocol, attack: Attack, share: float) -> frozens
 
 
 class Attacked(Loop):
-    """Computes a cohort client by client; the hostile ones see what the others send before they do.
-
-    Args:
-        protocol, shards: of the run.
-        attack: what they do.
-        hostile: client numbers.
-        classes: of the data.
-        once: each does it once, in its first round from this one on; None: in all of its rounds.
-    """
+    """Computes a cohort client by client; the hostile ones see what the others send before they do."""
 
     def __init__(
         self,
@@ -55,7 +44,7 @@ class Attacked(Loop):
         attack: Attack,
         hostile: frozenset[int],
         classes: int,
-        once: int | None,
+        once: int | None,  # each attacks in its first round from this one on; None: in all
     ) -> None:
         wrong = [
             attack.shard(shard, classes) if client in hostile else shard

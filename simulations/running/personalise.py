@@ -8,7 +8,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from fedpart import Dataset, Personal, SGDSettings, personalise
+from fedpart import Dataset, SGDSettings, personalise
 from fedpart.engines.batches import divided, evaluated
 from simulations.building.experiment import Experiment, build
 from simulations.building.task import load_saved, torch_threads
@@ -31,16 +31,10 @@ UNSEEN = "The run has not trained on the examples that are scored: those that ev
 
 @dataclass(frozen=True)
 class Tuning:
-    """How clients are personalised, as :func:`fedpart.personalise` has it; None: as the run's local training.
+    """How clients are personalised, as by :func:`fedpart.personalise`; None: as the run's local training."""
 
-    Attributes:
-        clients: their numbers, or how many of them from client 0 on; None: all.
-        holdout: share of each shard that is scored and not fine-tuned on, a quarter if None; a run with
-            ``evaluation: clients`` has held out its own.
-    """
-
-    clients: Sequence[int] | int | None = None
-    holdout: float | None = None
+    clients: Sequence[int] | int | None = None  # numbers, or how many; None: all
+    holdout: float | None = None  # share that is scored; a run with `evaluation: clients` has its own
     epochs: int = 5
     learning_rate: float | None = None
     layers: Sequence[str] = ("*",)
@@ -53,11 +47,7 @@ def personalise_run(
     save: Path | None = None,
     progress: Progress | None = None,
 ) -> Gains:
-    """Fine-tune the full network of a run on clients' shards, with its psi fixed.
-
-    SGD has the run's batch size, momentum and weight decay (that of the last partition). The scores average
-    as many samples as the run's evaluations.
-    """
+    """Fine-tune the full network of a run on clients' shards, with its psi fixed."""
     config = _configuration(run, overrides)
     numbers = _numbers(tuning.clients, config.clients)
     holdout = _holdout(config, tuning.holdout)
@@ -95,7 +85,8 @@ def personalise_run(
                     if save is not None:
                         file = save / f"client-{client}.safetensors"
                         safetensors.torch.save_model(one.module, str(file))
-                found.append(_gain(experiment, client, one))
+                chunk, scores = experiment.protocol.chunk(client), (one.before, one.after)
+                found.append(ClientGain(client, chunk, one.examples, one.held_out, *scores))
                 advance()
     settings: dict[str, Any] = {
         "method": config.method,
@@ -134,11 +125,6 @@ def _examples(experiment: Experiment, client: int, holdout: float | None) -> tup
     places = divided(experiment.protocol, client, len(shard))
     learned = torch.cat([places.learned, places.feedback]).sort().values
     return shard.subset(learned), evaluated(experiment.protocol, client, shard)
-
-
-def _gain(experiment: Experiment, client: int, one: Personal) -> ClientGain:
-    chunk = experiment.protocol.chunk(client)
-    return ClientGain(client, chunk, one.examples, one.held_out, one.before, one.after)
 
 
 def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:

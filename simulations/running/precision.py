@@ -37,10 +37,7 @@ class Choice(NamedTuple):
 
 
 def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress | None = None) -> AnyConfig:
-    """``config`` with a choice in place of ``precision: auto``.
-
-    Runs that are in ``folder`` already decide for those that are added.
-    """
+    """``config`` with a choice in place of ``precision: auto``: that of runs in ``folder``, if any."""
     if config.precision != "auto":
         return config
     for file in sorted(Path(folder).glob(f"**/{CONFIG}")):
@@ -50,10 +47,7 @@ def choose_precision(config: AnyConfig, folder: str | Path, progress: Progress |
 
 
 def choose_together(cells: Iterable[Cell], progress: Progress | None = None) -> list[Cell]:
-    """The cells of a table with one choice in place of every ``precision: auto``.
-
-    A folder that holds a run keeps that run's; the first of these decides for those that hold none.
-    """
+    """A table's cells with one choice in place of every ``precision: auto``; runs keep what they have."""
     cells = list(cells)
     auto = [cell.folder for cell in cells if cell.config.precision == "auto"]
     there = {folder: saved_config(folder) for folder in auto if holds_run(folder)}

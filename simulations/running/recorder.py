@@ -45,11 +45,7 @@ def caught_signals(came: list[int], then: Callable[[], None] = lambda: None) -> 
 
 
 class Recorder:
-    """What happens between the steps of a run, whose ``lines`` of ``metrics.jsonl`` it continues.
-
-    If ``safe`` it also writes a checkpoint at the beginning, and after a round that has taken longer than the
-    last checkpoint to write.
-    """
+    """What happens between a run's steps; ``safe``: it also saves after rounds longer than saving."""
 
     def __init__(
         self,

@@ -40,10 +40,7 @@ def resumed_config(
 
 
 def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[str] = ()) -> AnyConfig:
-    """The configuration with which the run in ``folder`` goes on if ``wanted`` is asked for.
-
-    The user has named the keys ``given``, which may change where they do not decide the numbers.
-    """
+    """The configuration with which a run goes on; keys ``given`` may change if they decide no numbers."""
     saved = _saved(folder, type(wanted))
     total, decisive = saved.clock.total, saved.deciding("numbers")
     changes: dict[str, Any] = {}
@@ -73,10 +70,7 @@ def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
 
 
 def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
-    """The configuration that trains a plain network on a run's data with the run's final psi, fixed.
-
-    Of a federated run, data, model and seeds are taken over.
-    """
+    """The configuration that trains a plain network on a run's data with the run's final psi, fixed."""
     saved = saved_config(run)
     if not (run / STATE).is_file():
         raise ConfigError(
@@ -136,10 +130,7 @@ def missing_beside(config: Config, folder: Path) -> ExperimentConfig | None:
 def run_beside(
     other: ExperimentConfig, folder: Path, progress: Progress, given: Collection[str] = ()
 ) -> None:
-    """Make the run ``other`` in the folder of the first one, or go on with it, and draw both.
-
-    ``given`` as :func:`continued_config`; where the precision is ``auto``, it is that of the first run.
-    """
+    """Make the run ``other`` in the folder of the first one, or go on with it, and draw both."""
     other, own = choose_precision(other, folder), folder / BESIDE
     begun = (own / CONFIG).exists()
     config = continued_config(own, other, given) if begun else other

@@ -51,31 +51,9 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run an experiment and write its folder; the summary.
 
-    The seconds in ``metrics.jsonl`` and in the summary's sum are those of training and of the evaluation that
-    goes with a line; checkpoints and the final test are not in them.
-
-    Args:
-        config, out: what to run, and the run's folder.
-        resume: continue the run that is in ``out``, from its last checkpoint (or from the start, if it was
-            stopped before the first); the final weights are bit-identical to an undisturbed run's. A finished
-            run with nothing left to do is not touched.
-        progress: shows the run; None shows nothing.
-        engine: of a federated run; makes the engine. None: the one that ``config.engine`` names.
-        watch: called with every new line of ``metrics.jsonl``, in its turn; a RunError that it raises ends
-            the run, which can be resumed.
-        at_a_time: how many runs share the machine, and so what their seconds are worth; where it is more than
-            one, lines of the metrics have it as ``runs_at_a_time``, and the summary the largest of theirs.
-        draw: whether the pictures of the run are drawn into its folder, at its end; for loggers they are.
-
-    Raises:
-        ConfigError: the configuration, the data or the checkpoint do not fit, or a resumed run's data have
-            changed; one sentence.
-        FileExistsError: ``out`` holds a run and ``resume`` is not set, or another process is running in it.
-        ClientError: a client failed; the message names it.
-        TrainingError: centralised training failed, for instance because its loss was not finite.
-        RunError: the held-out data do not fit the model, the engine's nodes are not the clients, or not one
-            round has taken an update.
-        Interrupted: SIGINT or SIGTERM came; the run can be resumed.
+    A run that is resumed ends with the bits of an undisturbed one. Seconds are those of training and of the
+    evaluation that goes with a line. ``watch`` is called with every new line of ``metrics.jsonl``; a RunError
+    that it raises ends the run, which can be resumed. ``at_a_time`` is how many runs share the machine.
     """
     if resume:
         summary = read_summary(out, config)

@@ -35,21 +35,14 @@ class GridEngine:
     workers: int | None = None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
-        """Run until ``rounds`` rounds are complete; :class:`.FedPart` says what it raises.
-
-        Nobody joins late: an experiment's data are divided among N clients, and a number beyond has none.
-        """
+        """Run ``rounds`` rounds; nobody joins late, for the data are divided among N clients."""
         options: dict[str, Any] = {"late": False, "evaluate_every": self.evaluate_every, "on_round": on_round}
         strategy_of(self.federation, self.shards, **options).run(self.grid, rounds)
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """A run as the run config says.
-
-    Its keys: those of :func:`.read_run_config`; ``out``, the absolute path of a folder for the results;
-    empty: they are logged; ``resume``, whether to continue the run that is there.
-    """
+    """A run as the run config says: those of :func:`.read_run_config`, the folder ``out``, and ``resume``."""
     config = read_run_config(context.run_config)
     config = among_strangers(config) if is_deployed(grid) else config
     out, resume = str(context.run_config.get("out", "")), bool(context.run_config.get("resume", False))

@@ -34,11 +34,7 @@ def summarise(
     lines: Lines,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """What a finished run amounts to: the keys are those that the guide to a run's folder names.
-
-    ``state`` is the final one; of centralised training with ``keep_best`` the one with the largest evidence.
-    ``workers`` are processes that ran the clients of a federated run at last; None: not known.
-    """
+    """What a finished run amounts to; ``workers``: processes that ran its clients, None: not known."""
     config = experiment.config
     if isinstance(experiment, Experiment):
         own, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]
@@ -84,6 +80,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     model_bytes = parameters["trained"] * federation.w.element_size() + UPLOAD_HEADER
     late = sum(skip["category"] == "late" for line in lines for skip in line["skipped"])
     replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
+    plans = (protocol.plan(client, round) for round, client in _answers(lines))
+    of_psi = sum(any(job.psi for job in plan) for plan in plans)  # uploads with a psi gradient
     found = {
         "engine": config.engine,
         "execution": config.execution,
@@ -100,7 +98,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "upload_ratio": upload / (model_bytes * replies),
         "upload_ratio_expected": expected_upload_ratio(protocol),
         "upload_bytes": upload,
-        "upload_bytes_psi": _psi_numbers(protocol, lines) * federation.psi.element_size(),
+        "upload_bytes_psi": of_psi * protocol.task.psi_space.size * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
         "held_out_share": sum(n - count_learned(protocol, n) for n in sizes) / sum(sizes),
         "skipped_clients": sum(len(line["skipped"]) for line in lines),
@@ -175,12 +173,6 @@ def _answers(lines: Lines) -> list[tuple[int, int]]:
     ]
 
 
-def _psi_numbers(protocol: Protocol, lines: Lines) -> int:
-    """How many numbers clients have sent for psi."""
-    plans = (protocol.plan(client, round) for round, client in _answers(lines))
-    return sum(any(job.psi for job in plan) for plan in plans) * protocol.task.psi_space.size
-
-
 def _centralised(experiment: TrainingExperiment, training: Training, lines: Lines) -> dict[str, Any]:
     config, best = experiment.config, training.best
     last = lines[-1] if lines else {"lml": None, "iteration": training.total}  # they were lost
@@ -198,6 +190,11 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         for line in lines
         if "stage" in line
     ]
+    beyond: dict[str, Any] = {}
+    if len(experiment.test) and training.task.likelihood_name == "ensemble":
+        beyond["ensemble"] = of_ensemble(training, experiment.test)
+    if len(experiment.test) and config.corrupted:
+        beyond["corrupted"] = of_corrupted(training, experiment.test, training.seed)
     name, end = training.stages[-1]
     stages.append({"name": name, "iteration": end, **flat({"test": full["test"]})})
     return {
@@ -209,18 +206,8 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
         **more_of_test(measures),
         "subnetworks": subnetworks,
         "stages": stages,
-        **_beyond(training, experiment.test if len(experiment.test) else None, config.corrupted),
+        **beyond,
     }
-
-
-def _beyond(training: Training, test: Dataset | None, corrupted: bool) -> dict[str, Any]:
-    """Of an ensemble its subsets, and of images what corruption does, on test data."""
-    found: dict[str, Any] = {}
-    if test is not None and training.task.likelihood_name == "ensemble":
-        found["ensemble"] = of_ensemble(training, test)
-    if test is not None and corrupted:
-        found["corrupted"] = of_corrupted(training, test, training.seed)
-    return found
 
 
 def _seen(training: Training, k: int, iteration: int) -> int:

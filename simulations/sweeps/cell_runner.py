@@ -64,13 +64,7 @@ class CellRunner:
         return None
 
     def complete(self, cells: Sequence[Cell]) -> list[Failed]:
-        """Make every run that is not finished, in this order; one that takes its psi from another follows it.
-
-        Without a terminal, and with several processes, a run shows no progress but a line when it is done.
-
-        Returns:
-            Those that failed.
-        """
+        """Make the runs that are not finished, after those they take psi from; those that have failed."""
         known = KnownData()
         todo = [cell for cell in cells if cell.state(known) != "finished"]
         waiting, total, before = list(todo), len(todo), len(cells) - len(todo)
@@ -154,10 +148,7 @@ def _raising(watch: Watch, run: Cell) -> Callable[[dict[str, Any]], None]:
 
 
 def _outcome(cell: Cell) -> str:
-    """A finished cell in a line: ``kept 15, seed 0: L_ML -133.2, test accuracy 95.1%, 42.0 s``.
-
-    A federated run's accuracy is that of its last evaluation, unlike the comparison's table.
-    """
+    """A finished cell in a line: ``kept 15, seed 0: L_ML -133.2, test accuracy 95.1%, 42.0 s``."""
     summary = read_summary(cell.folder) or {}
     part, at = ("test", "") if isinstance(cell.config, TrainingConfig) else ("val", " at the last evaluation")
     key, lml = first_of(summary, f"{part}_"), summary.get("lml")

@@ -23,11 +23,7 @@ from simulations.sweeps.cell_runner import CellRunner, gathered
 
 
 def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path) -> list[Cell]:
-    """The cells of a comparison, all methods of a seed before the next seed.
-
-    A cell's seed is ``config.seed + i``. Cohorts depend on it and on nothing of the method, data on
-    ``data_seed`` alone: the methods of a seed see the same data, clients and cohorts.
-    """
+    """The cells of a comparison, seed by seed; methods of a seed see the same data, clients and cohorts."""
     if seeds < 1:
         raise ConfigError(f"A comparison needs at least one seed, got --seeds {seeds}.")
     if not methods:
@@ -53,15 +49,7 @@ def run_comparisons(
     out: str | Path,
     runner: CellRunner | None = None,
 ) -> dict[str, Comparison]:
-    """Run every cell that is not finished, then print and write the comparisons, which are returned by name.
-
-    All configurations of a seed come before the next seed. A comparison's folder gets ``<method>/seed<k>/``
-    (run folders), ``comparison.md``, ``.csv``, ``.json``, and pictures (:func:`.plot_comparison`). Finished
-    cells are not run again, started ones continued.
-
-    A comparison has the folder of its name in ``out``, which gets the table of all (:class:`.Overview`); a
-    single one called "" has ``out`` to itself.
-    """
+    """Run every cell that is not finished, seed by seed, then print and write the comparisons, by name."""
     out, runner = Path(out), runner or CellRunner()
     _check_layout(out, several="" not in configs)
     configs = {
@@ -107,10 +95,7 @@ def run_comparisons(
 
 
 def _that_fit(cells: Sequence[Cell], name: str, runner: CellRunner) -> list[Cell]:
-    """The cells without those whose method refuses the task, as Augerino does where nothing can be augmented.
-
-    A word is said of each method that is left out; one that is alone stays, and its run says why it fails.
-    """
+    """Without those whose method refuses the task, as Augerino does where nothing can be augmented."""
     firsts = {cell.config.method: cell for cell in reversed(cells)}
     left = dict(firsts)
     shape: tuple[int, Any] | None = None  # of the data, which all cells have in common

@@ -24,10 +24,7 @@ _INCOMPARABLE = {
 
 
 def plan(config: TrainingConfig, out: Path) -> list[Cell]:
-    """The cells of a selection: all values of a repetition before the next one.
-
-    Repetition i has seed and data_seed + i: the values of a repetition see the same data.
-    """
+    """The cells of a selection, repetition by repetition; all values of one see the same data."""
     section = config.select
     if section is None:
         raise ConfigError(
@@ -54,12 +51,7 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
 
 
 def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | None = None) -> Selection:
-    """Train with every value, then print and write which one the evidence prefers.
-
-    ``out`` gets ``<value>/seed<k>/`` (run folders), ``summary.json``, ``select.csv`` and ``select.png``; with
-    ``select.laplace`` also ``laplace/<value>/seed<k>/`` of plain networks. Finished runs are not run again,
-    started ones continued.
-    """
+    """Train with every value, then print and write which one the evidence prefers."""
     out, runner = Path(out), runner or CellRunner()
     config = choose_precision(config, out, runner.progress)
     cells = plan(config, out)

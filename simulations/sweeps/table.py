@@ -90,11 +90,7 @@ def run_table(
     labels: Sequence[str] = (),
     read_only: bool = False,
 ) -> Found:
-    """Run what is not finished, all rows of a seed before the next seed; print and write the table.
-
-    ``out`` gets ``<row>/seed<k>/`` (run folders), ``table.md`` and ``table.csv``. Finished runs are not run
-    again, started ones continued.
-    """
+    """Run what is not finished, all rows of a seed before the next seed; print and write the table."""
     out, runner, table = Path(out), runner or CellRunner(), read_table(file)
     for label in labels:
         if label not in table.rows:

@@ -16,7 +16,7 @@ from benchmarks.rounds import bare
 from benchmarks.rounds.bare import LocalWork
 from benchmarks.rounds.networks import Model, resnet9
 from benchmarks.rounds.ours import make_protocol
-from benchmarks.rounds.workloads import WORKLOADS, Workload
+from benchmarks.rounds.workloads import WORKLOADS
 from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
@@ -30,7 +30,7 @@ SMALL = {"model": "digits_cnn", "clients": 12, "examples": 5, "cohort": 5, "samp
 class FedpartsNumbers(LocalWork):
     """A client's work with the random numbers that fedpart draws."""
 
-    def __init__(self, federation: Federation, *work) -> None:
+    def __init__(self, federation, *work):
         super().__init__(*work)
         self.federation, self.seed = federation, federation.protocol.settings.seed
 
@@ -49,7 +49,7 @@ class FedpartsNumbers(LocalWork):
         return torch.from_numpy(rng.permutation(examples))
 
 
-def side_by_side(workload: Workload, network=None):
+def side_by_side(workload, network=None):
     """An engine's federation and a bare loop from the same start, both in double precision."""
     federation = Federation(make_protocol(workload, precision="fp64", channels_last=False))
     protocol = federation.protocol

@@ -24,14 +24,13 @@ LEFT = {
     "simulations/attacks": 2,
     "simulations/building": 14,
     "simulations/cli": 6,
-    "simulations/config": 12,
+    "simulations/config": 11,
     "simulations/deployment": 5,
-    "simulations/flower": 2,
-    "simulations/folders": 5,
+    "simulations/folders": 6,
     "simulations/pretraining": 1,
     "simulations/ray": 5,
-    "simulations/results": 116,
-    "simulations/running": 20,
+    "simulations/results": 115,
+    "simulations/running": 19,
     "simulations/sweeps": 19,
 }  # in each room, how many assignments are left; a room that is touched lowers its number
 

@@ -38,10 +38,7 @@ def spread(runs: Runs) -> str:
 
 
 def metric_figure(runs: Runs, against: str, *, page: bool = False) -> fig.Figure:
-    """The validation metric of every method that has runs, AVERAGED, with its error (the paper's Figure 10).
-
-    At least one run was evaluated. ``against``: one of AXES.
-    """
+    """The validation metric of every method that has runs, with its error (the paper's Figure 10)."""
     key = metric(runs)
     known = {method: own for method, own in with_curve(runs, key).items() if own}
     bands = {method: metric_band(own, key, against) for method, own in known.items()}
@@ -61,10 +58,7 @@ def metric_figure(runs: Runs, against: str, *, page: bool = False) -> fig.Figure
 
 
 def lml_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
-    """L_ML per example over rounds, of the runs that have it, and their validation log-likelihood, dashed.
-
-    Averaged as OF_ROUNDS says. At least one run has it.
-    """
+    """L_ML per example over rounds, of the runs that have it, and their validation log-likelihood, dashed."""
     curves, name = [], SCORES["lml"].word
     for method, own in with_curve(runs, "lml").items():
         every = LAST * own[0].config.evaluate_every if own else 0
@@ -78,10 +72,7 @@ def lml_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
 
 
 def clients_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
-    """Accuracy (or loss) on what clients hold out, over rounds: of all, and of the worst tenth, dashed.
-
-    Both are AVERAGED. At least one run has been evaluated by its clients.
-    """
+    """Accuracy (or loss) on what clients hold out, over rounds: of all, and of the worst tenth, dashed."""
     key, curves = metric(runs, "client"), []
     score = score_of(key)
     for method, own in runs.items():
@@ -104,10 +95,7 @@ def _figure(
     zoom: bool = True,
     page: bool = False,
 ) -> fig.Figure:
-    """Bands, each of a method, with its label and style.
-
-    The y axis is fitted to them without the first tenth of their points, which lie far from the rest.
-    """
+    """Bands with label and style; the y axis is fitted to them without the first tenth of their points."""
     figure, (ax,) = fig.canvas(f"{title}, {averaged}\n{spread(runs)}", page=page)
     fig.dress(ax, y, x, limits=limits or (1, max(band.x[-1] for _, _, band, _ in curves)))
     place, late = fig.places(runs), []
@@ -128,10 +116,7 @@ def psi_groups(runs: Runs) -> list[Group]:
 
 
 def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> fig.Figure:
-    """Learned hyperparameters of every method over rounds, in physical units: a panel per kind.
-
-    A ``page`` (see :func:`.canvas`) has room for one.
-    """
+    """Learned hyperparameters of every method over rounds, in physical units: a panel per kind."""
     from matplotlib.lines import Line2D
 
     methods = {method: psi_bands(own) for method, own in runs.items() if own}
@@ -186,10 +171,7 @@ def by_size(runs: Sequence[Run]) -> dict[str, list[dict[str, Any]]]:
 
 
 def sizes_figure(runs: Runs, key: str, *, page: bool = False) -> fig.Figure:
-    """Bars of one of :data:`SIZES`, a group for each size and a colour for each method; means over seeds.
-
-    At least one run has several sizes, whose rows have the key. Bytes are those of a client.
-    """
+    """Bars of one of :data:`SIZES`, a group for each size and a colour for each method; means over seeds."""
     score, place = SIZES[key], fig.places(runs)
     rows = {method: sizes for method, own in runs.items() if (sizes := by_size(own))}
     names = list(dict.fromkeys(name for own in rows.values() for name in own))

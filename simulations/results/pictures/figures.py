@@ -58,11 +58,7 @@ Keys = tuple[Sequence[Any], Sequence[str]]  # what a legend shows: handles and t
 
 
 def places(methods: Iterable[str]) -> dict[str, int]:
-    """A place in :data:`COLOURS` and :data:`MARKERS` for each method: the same one in every picture.
-
-    fedpart's federated methods have their own, whatever else is drawn; others take, by their names, what
-    those of the picture leave free.
-    """
+    """A place in :data:`COLOURS` for each method: fedpart's have their own, others take what is free."""
     wanted = list(methods)
     found = {method: _METHODS.index(method) for method in wanted if method in _METHODS}
     free = [i for i in (7, *range(7)) if i not in found.values()] or list(range(len(COLOURS)))
@@ -91,10 +87,7 @@ class Chart:
 
 
 def canvas(title: str, panels: int = 1, columns: int = 1, *, page: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure and its axes, in reading order.
-
-    One for a ``page``, which has little room and its own headings, has no title and one column.
-    """
+    """A figure and its axes, in reading order; one for a ``page`` has no title and one column."""
     from matplotlib.figure import Figure
 
     columns = 1 if page else columns
@@ -223,11 +216,7 @@ def save_png(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
 
 
 def svg(figure: Figure) -> str:
-    """An ``<svg>`` element for a page, in the colour and the font of the text around it.
-
-    The page defines :data:`.COLOURS` as ``--c0``, ``--c1``, ..., of which a dark one has others.
-    It has no size of its own, no prolog, metadata and namespaces, and its ids begin with PREFIX.
-    """
+    """An ``<svg>`` element for a page, in colour and font of the text around it; ids begin with PREFIX."""
     import matplotlib
 
     stream = io.StringIO()

@@ -18,7 +18,7 @@ from simulations.results.pictures.transform_figures import examples, run_blocks,
 from simulations.results.psi_parts import PsiParts, groups
 from simulations.results.scores import EVIDENCES, SCORES, counted
 
-SPAN = 10.0  # percentage points
+SPAN = 10.0  # percentage points that are shown at least: less would draw noise large
 CURVES = {"validation": "val_{}", "clients": "client_{}", "worst tenth of clients": "client_{}_worst_decile"}
 
 
@@ -32,11 +32,7 @@ def run_figures(run: Run, beside: Run | None = None, *, page: bool = False) -> d
 
 
 def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fig.Figure:
-    """One run against its clock: accuracy and evidence, if it has them, and losses.
-
-    Where another method ran ``beside`` it, that one's accuracy is there too. Evidence is that of centralised
-    training, or L_ML per example beside the validation log-likelihood.
-    """
+    """One run against its clock: accuracy and evidence, if it has them, and losses."""
     right, nll, likelihood = (SCORES[key] for key in ("accuracy", "nll", "log_likelihood"))
     accuracy, lml, training = run.curve("val_accuracy"), run.curve("lml"), run.curve("train_loss")
     by_clients, known = len(run.curve("client_accuracy")[0]) > 0, len(lml[0]) > 0
@@ -54,7 +50,10 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fi
         if beside is not None:
             style = {"label": f"{beside.config.method}, beside it", "color": fig.GREY}
             fig.draw(axes[0], beside.curve("val_accuracy"), 1, right.factor, **style)
-        _show_a_span(axes[0])
+        low, high = axes[0].get_ylim()
+        if high - low < SPAN:
+            middle = min(max((low + high) / 2, SPAN / 2), 100 - SPAN / 2)
+            axes[0].set_ylim(middle - SPAN / 2, middle + SPAN / 2)
     if known and run.clock == "round":
         fig.dress(axes[-2], likelihood.axis, limits=limits)
         plain = {"marker": ""}
@@ -81,14 +80,6 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fi
     for ax in axes:
         fig.legend_above(ax)
     return figure
-
-
-def _show_a_span(ax: fig.Axes) -> None:
-    """Let an axis of percentages show :data:`SPAN` of them at least: less would draw noise large."""
-    low, high = ax.get_ylim()
-    if high - low < SPAN:
-        middle = min(max((low + high) / 2, SPAN / 2), 100 - SPAN / 2)
-        ax.set_ylim(middle - SPAN / 2, middle + SPAN / 2)
 
 
 def run_psi_figure(run: Run, *, page: bool = False) -> fig.Figure:
@@ -144,10 +135,7 @@ def has_costs(summary: Mapping[str, Any]) -> bool:
 
 
 def anytime_figure(summary: Mapping[str, Any]) -> fig.Figure:
-    """Accuracy of subsets against multiply-adds, and a line through those that no cheaper one equals.
-
-    ``summary`` is that of a run that :func:`has_costs`.
-    """
+    """Accuracy of subsets against multiply-adds, and a line through those that no cheaper one equals."""
     score, best = SCORES["accuracy"], []
     found = [(row["multiply_adds"] / 1e6, score.factor * row["accuracy"], len(row["members"]))
              for row in summary["ensemble"]["subsets"]]  # fmt: skip
@@ -175,15 +163,7 @@ def _title(what: str, run: Run) -> str:
 
 @drawn
 def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
-    """Draw one run's pictures into its folder.
-
-    ``learning_curve.png``; ``psi.png`` if it learned hyperparameters, those of a mask over inputs apart in
-    ``mask.png``; of a finished run on images, what its transforms do to them, ``transforms.png``; and of a
-    finished ensemble the accuracy of its subsets, ``anytime.png``.
-
-    The run need not be finished; there are no files without a line of metrics. Unless ``download``, data that
-    are not here are not fetched.
-    """
+    """Draw one run's pictures, those that there are data for, into its folder."""
     run = Run.load(folder)
     if not run.metrics:
         return []
@@ -202,11 +182,7 @@ def plot_run(folder: str | Path, *, download: bool = True) -> list[Path]:
 
 @drawn
 def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[Path]:
-    """Draw a comparison's curves against rounds and bytes and, if any was learned, psi over rounds.
-
-    The files are ``accuracy_rounds.png``, ``accuracy_bytes.png`` (``nll_...`` where no run has an accuracy)
-    and ``psi.png``; a method without runs is left out.
-    """
+    """Draw a comparison's curves against rounds and bytes and, if any was learned, psi over rounds."""
     figures = {}
     if any(with_curve(runs, metric(runs)).values()):
         for against in ("rounds", "bytes"):

@@ -31,10 +31,7 @@ def plot_selection(selection: Selection, out: Path) -> list[Path]:
 
 
 def selection_figure(selection: Selection, *, page: bool = False) -> fig.Figure:
-    """A column of panels per way of scoring: means over seeds, the standard error as a shade (Figure 2a).
-
-    A ``page`` (see :func:`.canvas`) has room for one way.
-    """
+    """A column of panels per way of scoring: means over seeds, the standard error as a shade (Figure 2a)."""
     seeds = max(len(row.seeds) for column in selection.columns for row in column.rows)
     columns, title = len(selection.columns), f"Model selection, {fig.over_seeds(seeds)}"
     figure, axes = fig.canvas(title, len(_PANELS) * columns, columns, page=page)
@@ -96,10 +93,7 @@ def _ticks(ax: fig.Axes, x: np.ndarray, texts: list[str], numbers: bool) -> None
 
 @fig.drawn
 def plot_search(out: Path, found: Found, study: Any) -> list[Path]:
-    """Draw ``spent.png`` into ``out``, and of Optuna ``history.png``, ``importance.png``, ``parallel.png``.
-
-    ``study`` is Optuna's; its pictures need two complete trials.
-    """
+    """Draw ``spent.png`` into ``out``, and of two complete trials or more Optuna's own pictures."""
     curve = spent_figure(found)
     paths = fig.save_png({} if curve is None else {"spent": curve}, out)
     several = sum(row.state == "complete" for row in found.rows) > 1

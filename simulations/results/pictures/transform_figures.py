@@ -23,11 +23,7 @@ Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns
 
 
 def run_blocks(folder: str | Path, splits: Splits, limit: int | None = 2) -> list[Block]:
-    """Training images of a finished run and samples of its transforms, see :func:`shown_blocks`.
-
-    They are in their own colours, whatever the network gets. There are none if its data, ``splits``, are no
-    images, or no transforms change them.
-    """
+    """Training images of a finished run and samples of its transforms; none where nothing changes them."""
     config = saved_config(folder)
     shape = splits.train.input_shape
     if not isinstance(shape, tuple) or len(shape) != 3 or shape[0] not in (1, 3):
@@ -54,12 +50,7 @@ def examples(splits: Splits) -> tuple[Tensor, list[str]]:
 
 
 def shown_blocks(task: Task, psi: Tensor, images: Tensor, limit: int | None = 2) -> list[Block]:
-    """Images, and SAMPLES of each at the start and as learned; once, if psi is where it was at the start.
-
-    The run started at the task's initial psi, and ended at ``psi [P]``; ``images [n, c, h, w]`` have 1 or 3
-    channels and values in [0, 1]. Titles have the first ``limit`` entries of psi in short; None: all that is
-    done.
-    """
+    """Images ``[n, c, h, w]`` in [0, 1], and SAMPLES of each at the start and as learned; psi in words."""
     start = task.psi_space.initial()
     panels = [("at the start", start), ("as learned", psi)]
     panels = [("fixed", psi)] if torch.equal(start, psi) else panels
@@ -93,10 +84,7 @@ def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> fig
 
 
 def sheet(images: Tensor) -> NDArray[np.float64]:
-    """Images ``[n, s, c, h, w]`` in [0, 1], a row each, as one of RGBA ``[height, width, 4]``.
-
-    A transparent pixel lies between two images.
-    """
+    """Images ``[n, s, c, h, w]`` in [0, 1], a row each, as one of RGBA ``[height, width, 4]``."""
     n, s, _, h, w = images.shape
     found = np.zeros((n, h + 1, s, w + 1, 4))
     found[:, :h, :, :w, :3] = images.float().clamp(0, 1).permute(0, 3, 1, 4, 2).expand(n, h, s, w, 3).numpy()

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedpart import Dataset
 from fedpart.data import Splits, angle_bins, has_labels
@@ -32,20 +31,14 @@ FEW = 20  # labels that each get a tick
 
 @dataclass(frozen=True)
 class Data:
-    """What the runs of a comparison have in common: their data, and who holds which.
-
-    No run saves its counts: configuration and data decide them, and pictures need the images anyway.
-    """
+    """What the runs of a comparison have in common: their data, and who holds which."""
 
     splits: Splits
     shards: Sequence[Dataset]  # none of a centralised run
 
 
 def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
-    """Read and split the data, and download nothing; or a sentence on why that cannot be done here.
-
-    The runs' ``folders`` know what files they are made of.
-    """
+    """Read and split the data of runs, without a download; or a sentence on why that cannot be done."""
     if config.data_dir is not None and not Path(config.data_dir).exists():
         return f"The data cannot be read here (there is no {config.data_dir})."
     try:
@@ -61,11 +54,9 @@ def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
 
 
 def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str | None:
-    """What the augmentation of each method that has one does, drawn for its first finished seed.
+    """What each method's augmentation does, drawn for its first finished seed; or why it is not."""
+    from matplotlib.image import imsave
 
-    ``data`` are what the images are from, or a sentence on why they are missing; ``found`` is sorted by seed.
-    None: no finished run has any; a sentence: some cannot be drawn.
-    """
     if isinstance(data, str):
         return f"{data} Neither augmentation nor clients are drawn."
     sheets: dict[str, list[Sheet]] = {}
@@ -77,8 +68,10 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str 
         except (ValueError, TypeError, OSError, ImportError) as error:
             problems.append(f"{run.name} cannot be drawn: {error}")
             continue
-        if blocks:
-            sheets[run.name] = [Sheet(title, _png_url(block), block.shape[1]) for title, block in blocks]
+        for title, block in blocks:
+            imsave(stream := io.BytesIO(), sheet(block), format="png")
+            image = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+            sheets.setdefault(run.name, []).append(Sheet(title, image, block.shape[1]))
     if not sheets:
         return " ".join(problems) or None
     text = (
@@ -91,13 +84,6 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str 
         text += f" The data had each image turned before, once, by an angle of its own in {turned}."
     text += f" The rows, from above: {', '.join(names)}." if names else ""
     return PageSection("Learned augmentation", sheets=sheets, text=text, lines=problems)
-
-
-def _png_url(images: Tensor) -> str:
-    from matplotlib.image import imsave
-
-    imsave(stream := io.BytesIO(), sheet(images), format="png")
-    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def clients_section(config: ExperimentConfig, data: Data | str) -> PageSection | None:

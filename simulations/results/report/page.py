@@ -5,13 +5,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
-from fedpart import Dataset, Protocol
-from fedpart.engines.batches import count_batches
 from fedpart.extras import need
 from fedpart.training.files import parsed
-from simulations.building.task import build_task
 from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import as_written
@@ -29,17 +24,17 @@ from simulations.results.scores import BYTES, COUNT, DASH, SHARE, TIME, Estimate
 from simulations.results.search import SEARCH
 from simulations.results.tables import without
 
-COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "local steps"]
-COST_HEAD += ["psi batches", "c [s]", "estimated time"]
+COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "examples"]
+COST_HEAD += ["c [s]", "estimated time"]
 UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
 
 
-def cost_rows(found: Found, data: Data | str) -> list[list[str]]:
-    """Methods in the table of costs, as COST_HEAD names the texts; ``data``: see :func:`.read_data`."""
+def cost_rows(found: Found) -> list[list[str]]:
+    """Methods in the table of costs, as COST_HEAD names the texts."""
     rows = []
     for row in found.comparison.rows:
         runs = found.finished[row.method]
-        clients, steps = [client_seconds(run) for run in runs], _steps(runs, data)
+        clients = [client_seconds(run) for run in runs]
         estimated = [estimated_seconds(run.metrics, c) for run, c in zip(runs, clients, strict=True)]
         texts = (
             SHARE.shown(row["held_out"]),
@@ -47,23 +42,12 @@ def cost_rows(found: Found, data: Data | str) -> list[list[str]]:
             BYTES.shown(row["upload_bytes"]),
             BYTES.shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs)),
             BYTES.shown(row["download_bytes"]),
-            *(COUNT.shown(Estimate.of(run[i] for run in steps)) for i in (0, 1)),
+            COUNT.shown(Estimate.of(run.summary.get("examples") for run in runs)),
             DASH if (each := Estimate.of(clients)) is None else f"{each.mean:.3g}",
             TIME.shown(Estimate.of(estimated)),
         )
         rows.append([row.method, *texts])
     return rows
-
-
-def _steps(runs: Sequence[Run], data: Data | str) -> list[tuple[int | None, int | None]]:
-    """:func:`count_steps` of each run; None if data or model cannot be had here."""
-    try:
-        if not isinstance(data, str):
-            classes = data.splits.num_classes
-            return [count_steps(run.config, run.metrics, data.shards, classes) for run in runs]
-    except (ValueError, TypeError, OSError, ImportError):
-        pass
-    return [(None, None)] * len(runs)
 
 
 def estimated_seconds(lines: Sequence[dict[str, Any]], client: float | None) -> float | None:
@@ -87,11 +71,7 @@ def estimated_seconds(lines: Sequence[dict[str, Any]], client: float | None) -> 
 
 
 def client_seconds(run: Run) -> float | None:
-    """c: seconds of a client in a round, as measured: the median round without evaluation, over its clients.
-
-    With several worker processes, times how many of them a cohort occupies; where all rounds were evaluated,
-    of those. None if the number of processes is not known, as where clients are on other machines.
-    """
+    """c: seconds of a client in the median round without evaluation; None where processes are not known."""
     workers = run.summary.get("workers")
     if workers is None:
         return None
@@ -100,38 +80,8 @@ def client_seconds(run: Run) -> float | None:
     return median(seconds * min(workers, clients) / clients for seconds, clients in cohorts)
 
 
-def count_steps(
-    config: ExperimentConfig, lines: Sequence[dict[str, Any]], shards: Sequence[Dataset], num_classes: int
-) -> tuple[int, int]:
-    """Local SGD steps of all clients in the rounds of a run, and batches of psi gradients taken alone.
-
-    ``lines`` are those of its metrics.jsonl, ``shards`` the clients' data. Settings of a client's own follow
-    from the psi with which a round begins.
-    """
-    task = build_task(config, num_classes, shards[0].input_shape)
-    protocol = Protocol(task, config.settings(), identity=config.identity())
-    found, psi = [0, 0], protocol.task.psi_space.initial()
-    named = protocol.task.psi_tensors(psi)
-    for line in lines:
-        for client in line["cohort"]:
-            view = protocol.view(client, line["round"], psi)
-            local, examples = protocol.method.local_settings(view), len(shards[client])
-            for job in protocol.method.plan(view):
-                found[job.partition is None] += count_batches(protocol, local, examples, job)
-        if protocol.method.tells_clients_apart:
-            for name, values in line["psi"]["raw"].items():
-                if not isinstance(values, dict):  # weights, told by their norm, decide no settings
-                    named[name].copy_(torch.tensor(values).view_as(named[name]))
-    return found[0], found[1]
-
-
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write the page about what a command has left in a folder; its path.
-
-    ``fedpart compare``, ``run`` or ``train`` may still be writing there: what is missing, or cannot be read
-    here, is a sentence on the page. ``select`` and ``search`` must have ended. Without ``out`` it is
-    ``report.html`` in the folder.
-    """
+    """Write the page about what a command has left in a folder, ``report.html`` there; its path."""
     jinja2 = need("jinja2", "fedpart report", "pictures")
     need("matplotlib", "fedpart report", "pictures")
     folder = Path(folder)
@@ -176,7 +126,7 @@ def _comparisons(folder: Path) -> dict[str, Any]:
     for found in comparisons:
         data = read_data(found.config, [run.folder for run in found.runs])
         parts.append(_part(found, data))
-        costs += [[found.name, *row] for row in cost_rows(found, data)]
+        costs += [[found.name, *row] for row in cost_rows(found)]
 
     def table(caption: str, head: list[str], rows: list[list[str]]) -> PageTable:
         """With the name of the comparison in front, if there are several."""

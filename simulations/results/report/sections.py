@@ -28,10 +28,7 @@ class PageTable:
     def of(
         cls, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]], names: int = 1
     ) -> PageTable:
-        """Without what nobody knows and, of two rows or more, without what is the same in all of them.
-
-        The first ``names`` columns, and those of scores, stay as they are.
-        """
+        """Without what nobody knows and, of two rows or more, without what is the same in all of them."""
         shown, same = list(range(min(names, len(head)))), []
         for i in range(names, len(head)):
             texts = {row[i] for row in rows}

@@ -57,10 +57,7 @@ def show_end(
     overrides: Sequence[str] = (),
     command: str = "run",
 ) -> None:
-    """Print the panel of the run in ``out``, and below it commands to try next, a line each, to be copied.
-
-    ``config_file`` and ``overrides`` are what was run, if it is known; ``command``: by which a run goes on.
-    """
+    """Print the panel of the run in ``out``, and below it commands to try next, a line each, to be copied."""
     console.print(panel(summary, out))
     console.print(Text("Try next", style="bold"))
     named = next((name for name, file in shipped().items() if str(file) == config_file), config_file)

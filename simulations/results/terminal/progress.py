@@ -18,10 +18,7 @@ from simulations.results.scores import EVIDENCES, PARTS, SCORES, first_of, score
 
 
 class Progress:
-    """Shows a run while it goes on, unless it is ``quiet``; a console that is no terminal gets plain lines.
-
-    Without another ``title``, the method's name stands before the bar.
-    """
+    """Shows a run while it goes on, unless ``quiet``; a console that is no terminal gets plain lines."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False, title: str = "") -> None:
         self.console = console or Console(quiet=quiet)

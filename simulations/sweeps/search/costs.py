@@ -129,10 +129,7 @@ class Costs:
 
 
 def read_costs(folders: Mapping[str, Sequence[Path]], accuracy: float | None = None) -> Costs:
-    """The searches and runs in folders, a folder for each seed, by label.
-
-    ``accuracy`` is a fraction to be reached; None: the lowest that any of them has at its end.
-    """
+    """The searches and runs in folders, a folder for each seed, by label, and the accuracy to be reached."""
     every = [folder.resolve() for own in folders.values() for folder in own]
     if twice := [folder for folder in every if every.count(folder) > 1]:
         raise ConfigError(f"{twice[0]} is named twice; name every folder once.")

@@ -35,13 +35,7 @@ BEST = "best.yaml"
 
 
 def run_search(config: Config, out: str | Path, runner: CellRunner | None = None) -> Found:
-    """Run the trials of ``config.search`` that are missing; what all of them amount to.
-
-    ``out`` gets ``config.yaml``, Optuna's ``study.log``, ``trials/<number>/`` (run folders), ``best.yaml``,
-    ``search.csv`` and ``search.json``. What is there is continued: with one run at a time, a search that was
-    killed ends with the trials of an undisturbed one. With several, what a trial tries and whether it is
-    stopped follows from the order in which the others get on.
-    """
+    """Run the trials of ``config.search`` that are missing; what all of them amount to."""
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
     _claim(out, config)

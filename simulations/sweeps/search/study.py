@@ -74,11 +74,7 @@ class Study:
         return self.study.get_trials(deepcopy=False)
 
     def ask(self) -> Trial:
-        """The next trial; it is written with all its values at once, so after a kill none lacks some.
-
-        Values that were tried already are drawn anew, as long as there seem to be others: a run with them
-        would be the same one.
-        """
+        """The next trial, written with all values at once; values that were tried are drawn anew."""
         tried = [trial.params for trial in self.trials]
         drawn = self._drawn(0)
         for attempt in range(1, _ATTEMPTS):
@@ -96,7 +92,8 @@ class Study:
             warnings.simplefilter("ignore", ExperimentalWarning)
             twin = self._before(number, SAMPLERS[self.section.sampler](seed=seed))
             if self._first is not None and not number:
-                twin.enqueue_trial(self._params(self._first))
+                chosen = {k: json.dumps(v) if self._chosen(k) else v for k, v in self._first.items()}
+                twin.enqueue_trial(chosen)
             twin.ask(self._distributions)
         return twin.get_trials(deepcopy=False)[-1]
 
@@ -136,9 +133,6 @@ class Study:
     def values(self, params: dict[str, Any]) -> dict[str, Any]:
         """A trial's values by key, as the configuration takes them; of a choice Optuna has the JSON."""
         return {key: json.loads(v) if self._chosen(key) else v for key, v in params.items()}
-
-    def _params(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {key: json.dumps(v) if self._chosen(key) else v for key, v in values.items()}
 
     def _chosen(self, key: str) -> bool:
         return self._domains[key].kind == "choice"

@@ -20,8 +20,7 @@ import fedpart
 from simulations.building.data import client_shards, load_data
 from simulations.building.experiment import build
 from simulations.building.task import build_task
-from simulations.config.load import Config, ExperimentConfig, load_config
-from simulations.flower.client_data import KeptShards
+from simulations.config.load import ExperimentConfig, load_config
 from simulations.folders.data_files import changed_data, listed_data
 from simulations.folders.run_directory import read_summary
 from simulations.results.pictures.transform_figures import examples, run_blocks
@@ -52,7 +51,7 @@ from simulations.running.run import run_experiment
     ],
 )
 @pytest.mark.usefixtures("in_a_folder_of_its_own")
-def test_it_scores_as_the_run_has(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_scores_as_the_run_has(config, monkeypatch):
     summary, test = run_experiment(config, "run"), build(config).test
     monkeypatch.setattr("simulations.building.reading.load_data", None)  # the data need not be there
     run = fedpart.load("run")
@@ -64,7 +63,7 @@ def test_it_scores_as_the_run_has(config: Config, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("in_a_folder_of_its_own")
-def test_of_retraining_the_run_that_had_found_psi_may_be_gone() -> None:
+def test_of_retraining_the_run_that_had_found_psi_may_be_gone():
     run_experiment(tiny(rounds=1), "found")
     done = command("retrain", "found", "iterations=2", "--out", "again")
     assert done.exit_code == 0, done.output
@@ -74,7 +73,7 @@ def test_of_retraining_the_run_that_had_found_psi_may_be_gone() -> None:
 
 
 @pytest.mark.usefixtures("in_a_folder_of_its_own")
-def test_a_run_from_before_summaries_named_the_inputs_is_read_with_its_data() -> None:
+def test_a_run_from_before_summaries_named_the_inputs_is_read_with_its_data():
     summary = run_experiment(tiny(rounds=1), "run")
     kept = {key: value for key, value in summary.items() if key not in ("inputs", "num_classes")}
     before = fedpart.load("run")
@@ -89,16 +88,16 @@ PAIR = {"left": (3,), "right": (3,)}
 class Both(nn.Module):
     """Adds what it sees on both sides."""
 
-    def __init__(self, num_classes: int, input_shape: dict[str, tuple[int, ...]]) -> None:
+    def __init__(self, num_classes, input_shape):
         super().__init__()
         self.fc = nn.Linear(*input_shape["left"], num_classes)
 
-    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def forward(self, left, right):
         return self.fc(left) + self.fc(right)
 
 
 @pytest.mark.usefixtures("in_a_folder_of_its_own")
-def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path: Path) -> None:
+def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path):
     path = tmp_path / "parts.yaml"
     path.write_text(
         "model: test_reading:Both\nhyperparameters: {affine: null, transforms: [{use: noise, part: right}]}\n"
@@ -111,7 +110,7 @@ def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_a_folder_of_its_own")
 @pytest.mark.parametrize("hidden", [[8], [8, 4], []])
-def test_lists_are_sequences(hidden: list[int]) -> None:
+def test_lists_are_sequences(hidden):
     config = ExperimentConfig.from_dict(
         {"model": "mlp", "model_options": {"hidden": hidden}, "hyperparameters": {"affine": None}}
     )
@@ -218,14 +217,6 @@ def test_changed_files_of_leaf_are_noticed(tmp_path):
     assert before == write([0, 1])
     (tmp_path / "data.json").write_text(json.dumps(before))
     assert changed_data(tmp_path, write([1, 0])) == ["train: other contents"]
-
-
-def test_a_deployed_clients_file_has_the_same_shard(file, tmp_path):
-    found = config(file, evaluation="clients", evaluation_share=None)
-    built = build(found).shards[3]
-    for kept in (KeptShards(found, tmp_path / "kept"), KeptShards(found, tmp_path / "kept")):
-        assert kept[3].inputs.equal(built.inputs) and kept[3].targets.equal(built.targets)
-        assert kept[3].evaluation.inputs.equal(built.evaluation.inputs)
 
 
 def test_whole_clients_held_out_are_not_among_the_clients(file):

@@ -15,14 +15,14 @@ from tiny import tiny_file, unnamed
 from torch import nn
 
 from fedpart import Dataset
-from fedpart.data import Splits, load_splits
+from fedpart.data import load_splits
 from simulations.config.yaml_files import file_of, purpose, shipped
 from simulations.folders.run_directory import read_metrics, saved_config
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     config = tiny_file(tmp_path, rounds=1)
     refused(fedpart("run", config, "--out", "/proc/nope/x"), "cannot be kept in /proc/nope/x", "--out")
     compared = fedpart("compare", config, "--methods", "fedavg", "--seeds", "1", "--out", "/proc/nope/x")
@@ -30,14 +30,14 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     refused(fedpart("run", config, "--out", config / "x"), "Not a directory")
 
 
-def test_a_nul_in_a_path_is_one_sentence(tmp_path: Path) -> None:
+def test_a_nul_in_a_path_is_one_sentence(tmp_path):
     config = tiny_file(tmp_path, rounds=1)
     for words in (("run", config, "--out"), ("compare", config, "--out"), ("run", "--resume"), ("show",)):
         refused(fedpart(*words, "a\0b"), r"There is a NUL character in 'a\x00b'; leave it out.")
 
 
-def test_a_device_without_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
+def test_a_device_without_memory_is_one_sentence(monkeypatch):
+    def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
 
     monkeypatch.setattr("simulations.cli.commands.run_experiment", full)
@@ -46,8 +46,8 @@ def test_a_device_without_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     refused(result, "too little memory (CUDA out of memory)", "device: cpu", "--resume", status=1)
 
 
-def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch):
+    def broken(*_):
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
 
     monkeypatch.setattr("simulations.cli.commands.run_experiment", lambda *_, **__: broken())
@@ -55,48 +55,27 @@ def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch: pytest.Mo
     assert isinstance(result.exception, FileNotFoundError)
 
 
-def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
-    path = tiny_file(
-        tmp_path,
-        data="test_cli_errors:bad_validation",
-        model="test_cli_errors:ten",
-        rounds=2,
-        evaluate_every=2,
-        hyperparameters={"affine": {}},
-    )
-    refused(fedpart("run", path, "--out", "bad"), "labels of the evaluation set", status=1)
-    assert fedpart("run", path, "--resume", "bad").exit_code == 1  # no round is lost or counted twice
-    path = tiny_file(tmp_path, data="test_cli_errors:bad_test", model="test_cli_errors:ten", rounds=1)
-    refused(fedpart("run", path, "--out", "worse"), "labels of the evaluation set", status=1)
+def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path):
+    for part in ("validation", "test"):
+        own = {"data": f"test_cli_errors:bad_{part}", "model": "test_cli_errors:ten"}
+        path = tiny_file(tmp_path, **own, rounds=2, evaluate_every=2, hyperparameters={"affine": {}})
+        refused(fedpart("run", path, "--out", part), "labels of the evaluation set", status=1)
+        assert fedpart("run", path, "--resume", part).exit_code == 1  # no round is lost or counted twice
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"execution": "fused", "local": {"epochs": 2}}, "set it to 1, or use execution: loop"),
-        pytest.param(
-            {"execution": "vectorised", "channels_last": True},
-            "set channels_last to false",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_what_an_execution_refuses_leaves_no_folder_in_the_way(
-    tmp_path: Path, changes: dict[str, object], says: str
-) -> None:
-    refused(fedpart("run", tiny_file(tmp_path, rounds=1, **changes), "--out", "here"), says)
+def test_what_an_execution_refuses_leaves_no_folder_in_the_way(tmp_path):
+    changes = {"execution": "fused", "local": {"epochs": 2}}
+    refused(fedpart("run", tiny_file(tmp_path, rounds=1, **changes), "--out", "here"), "set it to 1, or use")
     assert not Path("here").exists()
     path = tiny_file(tmp_path, rounds=1, **{**changes, "execution": "loop"})
     assert fedpart("run", path, "--out", "here").exit_code == 0
 
 
-def test_nodes_that_are_not_the_clients_are_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_that_are_not_the_clients_are_one_sentence(tmp_path, monkeypatch):
     from fedpart.flower.nodes import NodesError
     from simulations.ray.engine import RayEngine
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise NodesError("A node was started for 2 clients.")
 
     monkeypatch.setattr(RayEngine, "__enter__", lambda self: setattr(self, "grid", None) or self)
@@ -107,11 +86,9 @@ def test_nodes_that_are_not_the_clients_are_one_sentence(
     refused(fedpart("run", tiny_file(tmp_path), "--engine", "ray", "--out", "x"), "for 2 clients", status=1)
 
 
-def test_a_run_of_flwr_is_continued_with_an_engine_of_its_own(tmp_path: Path) -> None:
+def test_a_run_of_flwr_is_continued_with_an_engine_of_its_own(tmp_path):
     config = tiny_file(tmp_path, rounds=2)
-    refused(
-        fedpart("run", config, "--set", "engine=flower"), "run here with --engine local (or --engine ray)"
-    )
+    refused(fedpart("run", config, "--set", "engine=flower"), "run here with --engine local (or --engine")
     assert fedpart("run", config, "--out", "flwr").exit_code == 0
     text = (unnamed(Path("flwr")) / "config.yaml").read_text()
     Path("flwr/config.yaml").write_text(text.replace("engine: local", "engine: flower"))
@@ -121,42 +98,47 @@ def test_a_run_of_flwr_is_continued_with_an_engine_of_its_own(tmp_path: Path) ->
     assert len(read_metrics("flwr")) == 3
 
 
-def ten(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+def ten(num_classes, input_shape):
     """A model that takes no notice of the number of classes."""
     return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[1] * input_shape[2], 10))
 
 
-def bad_validation(data_dir: str | None) -> Splits:
+def bad(part):
     splits = load_splits("digits")
-    return replace(
-        splits, validation=Dataset(splits.validation.inputs, splits.validation.targets + 9), num_classes=19
-    )
+    data = getattr(splits, part)
+    return replace(splits, num_classes=19, **{part: Dataset(data.inputs, data.targets + 9)})
 
 
-def bad_test(data_dir: str | None) -> Splits:
-    splits = load_splits("digits")
-    return replace(splits, test=Dataset(splits.test.inputs, splits.test.targets + 9), num_classes=19)
+def bad_validation(data_dir):
+    return bad("validation")
 
 
-def ended(*arguments: str | Path, full: str) -> subprocess.CompletedProcess[str]:
+def bad_test(data_dir):
+    return bad("test")
+
+
+def ended(*arguments, full):
     command = [sys.executable, "-c", "from simulations.cli.main import main; main()", *map(str, arguments)]
     with open("/dev/full", "w") as device:
         outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {full: device}
         return subprocess.run(command, text=True, check=False, timeout=200, **outputs)
 
 
+ON_A_FULL_DEVICE = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device is always full")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["configs"], ["run", "--help"]])
-def test_a_full_standard_output_is_one_sentence(arguments: list[str]) -> None:
+@ON_A_FULL_DEVICE
+@pytest.mark.parametrize("arguments", [["--help"], ["configs"]])
+def test_a_full_standard_output_is_one_sentence(arguments):
     result = ended(*arguments, full="stdout")
     assert result.returncode == 1 and len(result.stderr.splitlines()) == 1
     assert "The standard output cannot be written (No space left on device)" in result.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_standard_output_of_a_run_is_not_its_folder(tmp_path: Path) -> None:
+@ON_A_FULL_DEVICE
+def test_a_full_standard_output_of_a_run_is_not_its_folder(tmp_path):
     config, out = tiny_file(tmp_path, rounds=1), tmp_path / "out"
     result = ended("run", config, "--out", out, full="stdout")
     assert result.returncode == 1 and "standard output cannot be written" in result.stderr
@@ -166,8 +148,8 @@ def test_a_full_standard_output_of_a_run_is_not_its_folder(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_standard_error_leaves_the_output_and_ends_with_a_status() -> None:
+@ON_A_FULL_DEVICE
+def test_a_full_standard_error_leaves_the_output_and_ends_with_a_status():
     result = ended("run", "no-such-configuration", full="stderr")
     assert result.returncode == 1 and result.stdout == ""
     assert ended("configs", full="stderr").returncode == 0
@@ -181,12 +163,9 @@ def test_every_shipped_file_has_a_name_and_says_in_a_sentence_what_it_is_for():
     for name, file in files.items():
         assert f"{name} {purpose(file)}"[:60] in listed and 20 < len(purpose(file)) < 400
     assert purpose(files["mnist_1k"]).count("(App. J.2 of the paper)") == 1
-
-
-def test_a_name_stands_for_its_file_and_a_file_that_is_there_comes_first(tmp_path):
-    assert file_of("quickstart") == str(shipped()["quickstart"])
-    (tmp_path / "quickstart").write_text("rounds: 3\n")
-    assert file_of("quickstart") == "quickstart" and file_of("nothing") == "nothing"
+    assert file_of("quickstart") == str(files["quickstart"]) and file_of("nothing") == "nothing"
+    Path("quickstart").write_text("rounds: 3\n")
+    assert file_of("quickstart") == "quickstart"  # a file that is there comes first
 
 
 def test_a_run_by_name_and_shown_again(tmp_path):
@@ -203,10 +182,7 @@ def test_a_run_by_name_and_shown_again(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_missed_before_torch_is_loaded():
-    code = (
-        "import sys; from simulations.cli.main import app\n"
-        "try: app(['run', 'nowhere.yaml'])\n"
-        "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
-    )
+    code = "import sys; from simulations.cli.main import app\ntry: app(['run', 'nowhere.yaml'])\n"
+    code += "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "2 False\n" and "no configuration file nowhere.yaml" in done.stderr

@@ -7,7 +7,6 @@ import functools
 import json
 import math
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,7 +32,7 @@ SMALL = ["samples=1", "training_points=32", "validation_points=16", "test_points
 
 
 @functools.cache
-def splits_of(name: str, options: str) -> Splits:
+def splits_of(name, options):
     """The data set, once for all configurations."""
     if name.startswith("hf:"):
         datasets = pytest.importorskip("datasets")
@@ -55,15 +54,15 @@ def splits_of(name: str, options: str) -> Splits:
 
 
 @pytest.fixture(autouse=True)
-def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str, data_dir: str | None, *, data_seed: int, **options: object) -> Splits:
+def _loaded_once(monkeypatch):
+    def load(name, data_dir, *, data_seed, **options):
         return splits_of(name, json.dumps(options))
 
     monkeypatch.setattr(building, "load_splits", load)
     monkeypatch.setattr(precision, "REPEATS", 1)
 
 
-def weights_of(model: str, folder: Path) -> Path:
+def weights_of(model, folder):
     """What the model starts from, after a step of pretraining."""
     if model == "frozen_resnet":
         digits = load_splits("digits", classes=[0, 1])
@@ -76,7 +75,7 @@ def weights_of(model: str, folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS).with_suffix("")))
-def test_it_runs(path: Path, tmp_path: Path) -> None:
+def test_it_runs(path, tmp_path):
     data, _ = read_extended(path)
     if data.get("model") == "resnet9":
         settings = [*SMALL, "model_options={width: 32}"]  # of 64: a quarter of the parameters
@@ -103,7 +102,7 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mnist_1k_rotated", "table4/rotmnist_1250", "quickstart"])
-def test_of_rotated_digits_only_the_rotation_starts_wide(name: str) -> None:
+def test_of_rotated_digits_only_the_rotation_starts_wide(name):
     """Families order their components differently, and a list of numbers has no names."""
     affine = load_config(CONFIGS / f"{name}.yaml").hyperparameters.affine
     assert affine is not None and isinstance(affine.initial, list)
@@ -112,7 +111,7 @@ def test_of_rotated_digits_only_the_rotation_starts_wide(name: str) -> None:
     assert sorted(transform.widths().tolist())[-2] <= 0.2 + 1e-6 < transform.widths().max()
 
 
-def test_table3_with_a_validation_set(tmp_path: Path) -> None:
+def test_table3_with_a_validation_set(tmp_path):
     """Both methods have the same psi: 13 convolutions of 3x3, a shortcut, and norms."""
     path = CONFIGS / "feature_extractor.yaml"
     few = [*SMALL, "iterations=2", "batch_size=8", "evaluate_every=2"]
@@ -124,7 +123,7 @@ def test_table3_with_a_validation_set(tmp_path: Path) -> None:
     assert (learned.hyperparameters, learned.optimiser) == (config.hyperparameters, config.optimiser)
 
 
-def test_table4_is_complete() -> None:
+def test_table4_is_complete():
     """4 data sets x 3 sizes, with the settings of App. J.2."""
     cells = {path.stem: load_config(path) for path in (CONFIGS / "table4").glob("*.yaml")}
     wanted = [f"{rot}{data}_{points}" for rot in ("", "rot") for data in ("mnist", "cifar10")

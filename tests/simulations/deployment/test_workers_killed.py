@@ -51,8 +51,8 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
 ):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config, out = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 4, "samples": 160}), tmp_path / "out"
-    killed: list[tuple[int, int]] = []
-    seen: list[bytes] = []
+    killed = []
+    seen = []
 
     with CheckedDeployment(config, tmp_path) as federation:
 

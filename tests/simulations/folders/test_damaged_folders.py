@@ -8,9 +8,7 @@ import random
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from interruptions import Died, DiesAfter
@@ -34,15 +32,15 @@ from simulations.sweeps.search.search import run_search
 TOLD = re.compile(r"data\.json cannot be read|data are not those that the run")
 KINDS = ("bit", "cut", "swap", "line", "cut line")
 SENTENCES = (ConfigError, RunError, fedpart.ClientError)
-PRIVATE: dict[str, Any] = {
+PRIVATE = {
     "weighting": "uniform",
     "clip": {"weights": 1.0, "psi": 1.0},
     "privacy": {"noise_multiplier": 1.0, "delta": 1e-3},
 }
 
 
-def config(data: Path, **changes: Any) -> Any:
-    base: dict[str, Any] = {
+def config(data, **changes):
+    base = {
         "data": "table",
         "data_dir": str(data),
         "data_options": {"target": "kind"},
@@ -57,36 +55,36 @@ def config(data: Path, **changes: Any) -> Any:
     return tiny(**{**base, **changes})
 
 
-def trained(data: Path, **changes: Any) -> Any:
+def trained(data, **changes):
     base = config(data).resolved()
     keys = ("data", "data_dir", "data_options", "model", "model_options", "hyperparameters", "chunks")
     points = dict.fromkeys(("training_points", "validation_points", "test_points"))
     return tiny_training(**{**{key: base[key] for key in keys}, **points, **changes})
 
 
-def ended(config: Any, folder: Path) -> None:
+def ended(config, folder):
     run_experiment(config, folder)
 
 
-def doubled(config: Any, folder: Path) -> None:
+def doubled(config, folder):
     """And what its ``beside`` asks for."""
     run_experiment(config, folder, resume=folder.exists())
     if (other := missing_beside(config, folder)) is not None:
         run_beside(other, folder, Progress(quiet=True))
 
 
-def searched(config: Any, folder: Path) -> Any:
+def searched(config, folder):
     return run_search(config, folder, CellRunner(console=Console(file=io.StringIO())))
 
 
-def stopped(config: Any, folder: Path) -> None:
+def stopped(config, folder):
     with pytest.raises(Died):
         run_experiment(config, folder, progress=DiesAfter(3))
 
 
 SEARCH = {"space": {"hyperparameters.dropout.rate": [0.1, 0.5]}, "trials": 2, "sampler": "random"}
 # how a folder is made, its configuration, other keys of that, and how many changes are tried: 500 in all
-FOLDERS: dict[str, tuple[Callable[[Any, Path], Any], Callable[..., Any], dict[str, Any], int]] = {
+FOLDERS = {
     "ended": (ended, config, {}, 120),
     "stopped": (stopped, config, {"upload": "int8", "error_feedback": True}, 120),
     "private": (stopped, config, PRIVATE, 100),
@@ -96,7 +94,7 @@ FOLDERS: dict[str, tuple[Callable[[Any, Path], Any], Callable[..., Any], dict[st
 }
 
 
-def table(folder: Path, seed: int) -> Path:
+def table(folder, seed):
     drawn = random.Random(seed)
     rows = ([f"{drawn.gauss(0, 1):.3f}" for _ in range(3)] + [drawn.choice("xy")] for _ in range(60))
     folder.mkdir(parents=True)
@@ -104,7 +102,7 @@ def table(folder: Path, seed: int) -> Path:
     return folder
 
 
-def made(place: Path, kind: str) -> tuple[Path, Path]:
+def made(place, kind):
     """A folder of a kind, and another run's, whose files are swapped for its own."""
     make, base, changes, _ = FOLDERS[kind]
     found = place / kind, place / f"{kind}-other"
@@ -113,32 +111,32 @@ def made(place: Path, kind: str) -> tuple[Path, Path]:
     return found
 
 
-def run_of(folder: str) -> Path:
+def run_of(folder):
     """A run in a folder: itself, or a search's first trial."""
     trial = Path(folder) / "trials" / "000"
     return trial if trial.exists() else Path(folder)
 
 
-def loaded() -> Any:
+def loaded():
     state = fedpart.load(run_of("run")).state
     return state.completed, state.w.tolist(), state.psi.tolist()
 
 
-def shown() -> Any:
+def shown():
     with contextlib.redirect_stdout(io.StringIO()) as text:
         show(run_of("run"))
     return text.getvalue()
 
 
-def reported() -> Any:
+def reported():
     return write_report("run").read_text()
 
 
-def exported() -> Any:
+def exported():
     return export_run(run_of("run"), "safetensors")[0].read_bytes()
 
 
-def resumed() -> Any:
+def resumed():
     """The outcome without how long it took; of a private run that epsilon has not become less."""
     config, run = saved_config("run"), Path("run")
     if config.search is not None:
@@ -155,16 +153,16 @@ def resumed() -> Any:
     return hashlib.sha256((run / "state.safetensors").read_bytes()).hexdigest(), summary | times
 
 
-def least_epsilon() -> float:
+def least_epsilon():
     from fedpart.updates.ledger import epsilon, renyi
 
     return epsilon(renyi(0.5, 1.0), 4, 1e-3)
 
 
-WAYS: tuple[Callable[[], Any], ...] = (loaded, shown, reported, exported, resumed)
+WAYS = (loaded, shown, reported, exported, resumed)
 
 
-def outcome(way: Callable[[], Any]) -> Any:
+def outcome(way):
     """What comes out, or that a sentence does."""
     try:
         with warnings.catch_warnings():
@@ -176,7 +174,7 @@ def outcome(way: Callable[[], Any]) -> Any:
         return None
 
 
-def changed(file: Path, other: Path, kind: str, drawn: random.Random) -> None:
+def changed(file, other, kind, drawn):
     """One change of a file in place."""
     content = bytearray(file.read_bytes())
     lines = content.splitlines(keepends=True)
@@ -197,7 +195,7 @@ def changed(file: Path, other: Path, kind: str, drawn: random.Random) -> None:
     file.write_bytes(content)
 
 
-def cases(run: Path, other: Path) -> Iterator[tuple[Path, Path, str]]:
+def cases(run, other):
     """Files, what they are swapped for, and changes, in turn.
 
     A file is swapped for that of another run; what has no such name there, for another of its kind here.
@@ -211,7 +209,7 @@ def cases(run: Path, other: Path) -> Iterator[tuple[Path, Path, str]]:
         yield from ((*case, change) for change in KINDS for case in files)
 
 
-def numbers_drawn(figure: Figure, stream: io.StringIO, **options: Any) -> None:
+def numbers_drawn(figure, stream, **options):
     """In place of a picture, which takes a while, what it is of."""
     drawn = [line.get_xydata().tolist() for axes in figure.axes for line in axes.lines]
     stream.write(f"<svg>{drawn}</svg>")
@@ -219,9 +217,7 @@ def numbers_drawn(figure: Figure, stream: io.StringIO, **options: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FOLDERS)
-def test_a_changed_file_gives_the_right_bytes_or_a_sentence(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_file_gives_the_right_bytes_or_a_sentence(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Figure, "savefig", numbers_drawn)
     monkeypatch.setattr(

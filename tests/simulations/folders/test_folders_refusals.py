@@ -2,10 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 import refusals
@@ -34,23 +31,23 @@ LAST["hyperparameters"] = {"affine": None, "dropout": {}}
 class Notes(Progress):
     """Keeps what is said."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(quiet=True)
-        self.said: list[str] = []
+        self.said = []
 
-    def note(self, text: str) -> None:
+    def note(self, text):
         self.said.append(text)
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ended(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ended") / "run"
     run_experiment(tiny(**LAST), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped(tmp_path_factory):
     """After round 3 of 4."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(Died):
@@ -58,18 +55,18 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def resume(folder: Path, progress: Progress | None = None, **changes: Any) -> dict[str, Any]:
+def resume(folder, progress=None, **changes):
     config = saved_config(folder).model_copy(update=changes)
     return run_experiment(config, folder, resume=True, progress=progress)
 
 
-def test_damaged_folders(ended: Path, stopped: Path, tmp_path: Path) -> None:
+def test_damaged_folders(ended, stopped, tmp_path):
     deep, long = "[" * 100_000, "9" * 5000
     anew = "delete it and continue the run with --resume"
     keeps = r"delete it and continue the run with --resume .*: the weights are in the checkpoint"
-    rows: list[refusals.Row] = []
+    rows = []
 
-    def row(name: str, kind: Path, file: str, change: Any, call: Any, says: str, old: bool = False) -> None:
+    def row(name, kind, file, change, call, says, old=False):
         folder = tmp_path / name / "run"
         shutil.copytree(kind, folder)
         if old:
@@ -78,10 +75,10 @@ def test_damaged_folders(ended: Path, stopped: Path, tmp_path: Path) -> None:
         target.write_bytes(change(target.read_bytes()))
         rows.append((name, partial(call, folder), ConfigError, says))
 
-    def objects(**changes: Any) -> Callable[[bytes], bytes]:
+    def objects(**changes):
         return lambda text: json.dumps({**json.loads(text), **changes}).encode()
 
-    def line(number: int, text: str) -> Callable[[bytes], bytes]:
+    def line(number, text):
         return lambda old: b"\n".join(
             text.encode() if index == number else part for index, part in enumerate(old.split(b"\n"), start=1)
         )
@@ -124,11 +121,11 @@ def test_damaged_folders(ended: Path, stopped: Path, tmp_path: Path) -> None:
     refusals.check(rows)
 
 
-def test_files_of_another_run_are_refused(ended: Path, stopped: Path, tmp_path: Path) -> None:
+def test_files_of_another_run_are_refused(ended, stopped, tmp_path):
     """Also of one with the same configuration: it is the run that counts."""
     other = tmp_path / "other"
     run_experiment(tiny(**LAST), other)
-    rows: list[refusals.Row] = []
+    rows = []
     for name, call, says in (
         ("config.yaml", fedpart.load, r"summary\.json is damaged \(it was changed .*another run"),
         ("summary.json", show, r"summary\.json is damaged \(it was changed .*another run"),
@@ -147,7 +144,7 @@ def test_files_of_another_run_are_refused(ended: Path, stopped: Path, tmp_path: 
     refusals.check(rows)
 
 
-def test_weights_that_are_not_the_summary_s(ended: Path, tmp_path: Path) -> None:
+def test_weights_that_are_not_the_summary_s(ended, tmp_path):
     state = safetensors.torch.load_file(ended / "state.safetensors")
     first = next(iter(state))
     flipped = bytearray((ended / "state.safetensors").read_bytes())
@@ -156,13 +153,13 @@ def test_weights_that_are_not_the_summary_s(ended: Path, tmp_path: Path) -> None
         "a bit": bytes(flipped),
         "another type": safetensors.torch.save({**state, first: state[first].half()}),
     }
-    ways: dict[str, Callable[[Path], Any]] = {
+    ways = {
         "load": fedpart.load,
         "export": lambda run: export_run(run, "safetensors"),
         "personalise": lambda run: personalise_run(run, Tuning(clients=1)),
         "retrain": lambda run: build(retraining_config(run, ["iterations=1"])).start(),
     }
-    rows: list[refusals.Row] = []
+    rows = []
     for name, content in contents.items():
         folder = tmp_path / name
         shutil.copytree(ended, folder)
@@ -179,7 +176,7 @@ def test_weights_that_are_not_the_summary_s(ended: Path, tmp_path: Path) -> None
     same_run(ended, tmp_path / "a bit")
 
 
-def test_metrics_that_are_lost_cost_no_weights(ended: Path, stopped: Path, tmp_path: Path) -> None:
+def test_metrics_that_are_lost_cost_no_weights(ended, stopped, tmp_path):
     for kind, lines in ((stopped, [4]), (ended, [])):
         folder, notes = tmp_path / kind.parent.name, Notes()
         shutil.copytree(kind, folder)
@@ -192,7 +189,7 @@ def test_metrics_that_are_lost_cost_no_weights(ended: Path, stopped: Path, tmp_p
         assert any("metrics begin at round" in said for said in notes.said)
 
 
-def test_a_training_whose_metrics_are_lost_keeps_its_weights(tmp_path: Path) -> None:
+def test_a_training_whose_metrics_are_lost_keeps_its_weights(tmp_path):
     run_experiment(tiny_training(), tmp_path / "run")
     before = (tmp_path / "run" / "state.safetensors").read_bytes()
     for name in ("metrics.jsonl", "summary.json", "state.safetensors"):
@@ -201,10 +198,8 @@ def test_a_training_whose_metrics_are_lost_keeps_its_weights(tmp_path: Path) -> 
     assert (tmp_path / "run" / "state.safetensors").read_bytes() == before
 
 
-def test_weights_are_written_before_statistics(
-    stopped: Path, ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: Any) -> None:
+def test_weights_are_written_before_statistics(stopped, ended, tmp_path, monkeypatch):
+    def fail(*arguments):
         raise ValueError("The statistics fail.")
 
     shutil.copytree(stopped, tmp_path / "run")
@@ -215,7 +210,7 @@ def test_weights_are_written_before_statistics(
     assert found.read_bytes() == right.read_bytes()
 
 
-def test_threads_that_change_bits_are_told(stopped: Path, tmp_path: Path) -> None:
+def test_threads_that_change_bits_are_told(stopped, tmp_path):
     for threads, told in ((1, []), (2, ["threads was 1, is 2"])):
         folder, notes = tmp_path / str(threads), Notes()
         shutil.copytree(stopped, folder)
@@ -223,12 +218,12 @@ def test_threads_that_change_bits_are_told(stopped: Path, tmp_path: Path) -> Non
         assert [said.partition(":")[0] for said in notes.said] == told
 
 
-def test_a_name_that_no_folder_can_have() -> None:
+def test_a_name_that_no_folder_can_have():
     call = partial(run_experiment, tiny(), "a\0b")
     refusals.check([("NUL", call, ConfigError, r"No folder can be called 'a\\x00b'; leave the NUL")])
 
 
-def test_an_old_folder_goes_on_without_seals(stopped: Path, ended: Path, tmp_path: Path) -> None:
+def test_an_old_folder_goes_on_without_seals(stopped, ended, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
     unnamed(folder)
@@ -237,10 +232,10 @@ def test_an_old_folder_goes_on_without_seals(stopped: Path, ended: Path, tmp_pat
     assert "seal" not in (folder / "summary.json").read_text() + (folder / "metrics.jsonl").read_text()
 
 
-def test_crafted_checkpoints(stopped: Path, tmp_path: Path) -> None:
+def test_crafted_checkpoints(stopped, tmp_path):
     state = torch.load(stopped / "checkpoint.pt", weights_only=True)
     adam = state["optimiser"][0]
-    crafted: dict[str, Any] = {
+    crafted = {
         "no mapping": [1],
         "no weights": {key: value for key, value in state.items() if key != "w"},
         "text": {**state, "w": "all"},
@@ -254,7 +249,7 @@ def test_crafted_checkpoints(stopped: Path, tmp_path: Path) -> None:
         "norms of no list": {**state, "norms": 3},
         "deep": {**state, "agreement": "[" * 100_000},
     }
-    rows: list[refusals.Row] = []
+    rows = []
     for name, content in crafted.items():
         folder = tmp_path / name
         shutil.copytree(stopped, folder)
@@ -265,7 +260,7 @@ def test_crafted_checkpoints(stopped: Path, tmp_path: Path) -> None:
     refusals.check(rows)
 
 
-def test_every_flipped_bit_of_a_checkpoint_is_found(stopped: Path, ended: Path, tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_checkpoint_is_found(stopped, ended, tmp_path):
     """What is in no checksum decides nothing."""
     right = build(saved_config(stopped)).start()
     RunDirectory.reopen(stopped, saved_config(stopped)).close()

@@ -5,7 +5,6 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import refusals
@@ -26,7 +25,7 @@ from simulations.running.export import export_run
 from simulations.running.run import run_experiment
 from simulations.sweeps.search.search import run_search
 
-PRIVATE: dict[str, Any] = {
+PRIVATE = {
     "weighting": "uniform",
     "clip": {"weights": 1.0, "psi": 1.0},
     "privacy": {"noise_multiplier": 1.0, "delta": 1e-3},
@@ -35,11 +34,11 @@ PRIVATE: dict[str, Any] = {
 }
 
 
-def resume(folder: Path, **changes: Any) -> dict[str, Any]:
+def resume(folder, **changes):
     return run_experiment(saved_config(folder).model_copy(update=changes), folder, resume=True)
 
 
-def test_a_lost_name_turns_no_check_off(tmp_path: Path) -> None:
+def test_a_lost_name_turns_no_check_off(tmp_path):
     run_experiment(tiny_training(), tmp_path / "run")
     file = tmp_path / "run" / "config.yaml"
     file.write_bytes(file.read_bytes().partition(b"\n")[2])
@@ -63,9 +62,9 @@ def test_a_lost_name_turns_no_check_off(tmp_path: Path) -> None:
     refusals.check(rows)
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
     RunDirectory.create(tmp_path / "run", tiny()).close()
-    rows: list[refusals.Row] = []
+    rows = []
     kinds = {
         "pipe": os.mkfifo,
         "folder": os.mkdir,
@@ -83,7 +82,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     refusals.check(rows)
 
 
-def test_a_damaged_checkpoint_tells_no_round(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_tells_no_round(tmp_path):
     run_experiment(tiny_training(), tmp_path)
     (tmp_path / "checkpoint.previous.pt").unlink(missing_ok=True)
     file = tmp_path / "checkpoint.pt"
@@ -94,7 +93,7 @@ def test_a_damaged_checkpoint_tells_no_round(tmp_path: Path) -> None:
     assert completed(file) == 0
 
 
-def test_releases_that_only_a_summary_tells_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releases_that_only_a_summary_tells_of(tmp_path, monkeypatch):
     run_experiment(tiny(**PRIVATE), tmp_path / "run")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
     for name in ("metrics.jsonl", "releases.jsonl", "checkpoint.pt", "checkpoint.previous.pt"):
@@ -104,14 +103,14 @@ def test_releases_that_only_a_summary_tells_of(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_a_search_whose_journal_tells_another_story(tmp_path: Path) -> None:
+def test_a_search_whose_journal_tells_another_story(tmp_path):
     space = {"optimiser_psi.learning_rate": [0.1, 0.5]}
     config = tiny_training(search={"space": space, "trials": 2, "sampler": "random"})
     run_search(config, tmp_path / "run")
     journal, says = (tmp_path / "run" / "study.log").read_bytes(), "cannot be read .*put it back"
     first = run_search(config, tmp_path / "run").rows[0]
     value, score = (f"{number!r}".encode() for number in (first.values[next(iter(space))], first.objective))
-    rows: list[refusals.Row] = []
+    rows = []
     for what, content, told in (
         ("another value", journal.replace(value, b"0.25"), "holds a run with other settings"),
         ("another score", journal.replace(score, b"0.125"), "does not tell what is in .*000; put both back"),

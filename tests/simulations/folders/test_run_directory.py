@@ -2,17 +2,15 @@
 
 import errno
 import io
-import multiprocessing
+import math
 import os
-import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
-from interruptions import Died, DiesAfter, kill
+from interruptions import Died, DiesAfter, killed
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
@@ -36,14 +34,14 @@ from simulations.running.run import run_experiment
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory):
     """The folder of a run that nothing happened to."""
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     run_experiment(tiny(), folder)
     return folder
 
 
-def test_a_folder_holds_everything(undisturbed: Path) -> None:
+def test_a_folder_holds_everything(undisturbed):
     assert {path.name for path in undisturbed.iterdir()} == {
         "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
         "checkpoint.previous.pt",
@@ -54,36 +52,19 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
     lines = read_metrics(undisturbed)
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
     for line in lines:
-        assert {
-            "round",
-            "seconds",
-            "train_loss",
-            "upload_bytes",
-            "download_bytes",
-            "cohort",
-            "skipped",
-            "psi",
-        } <= set(line)
-        assert line["seconds"] > 0
+        assert {"train_loss", "upload_bytes", "download_bytes", "cohort"} <= set(line) and line["seconds"] > 0
         assert line["skipped"] == [] and line["refused"] == {}
         assert line["replies"] == 3 and line["stepped"]
         assert len(line["psi"]["raw"]["affine.range"]) == 6
-        assert line["psi"]["physical"]["affine.angle_max [deg]"] == pytest.approx(
-            line["psi"]["raw"]["affine.range"][2] * 180 / 3.14159265, rel=1e-6
-        )
+        turned = line["psi"]["raw"]["affine.range"][2] * 180 / math.pi
+        assert line["psi"]["physical"]["affine.angle_max [deg]"] == pytest.approx(turned, rel=1e-6)
         evaluated = line["round"] in (2, 4, 5)
         assert ("val_accuracy" in line) == ("val_nll" in line) == evaluated
-        if evaluated:
-            assert 0 <= line["val_accuracy"] <= 1
+        assert 0 <= line.get("val_accuracy", 0) <= 1
 
     summary = read_summary(undisturbed)
-    assert summary is not None
-    assert (summary["method"], summary["engine"], summary["seed"], summary["rounds"]) == (
-        "partitioned",
-        "local",
-        0,
-        5,
-    )
+    told = [summary[key] for key in ("method", "engine", "seed", "rounds")]
+    assert told == ["partitioned", "local", 0, 5]
     accuracies = [line["val_accuracy"] for line in lines if "val_accuracy" in line]
     assert summary["val_accuracy"] == accuracies[-1]
     assert summary["val_accuracy_last10"] == pytest.approx(sum(accuracies[1:]) / 2)
@@ -101,14 +82,12 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
         assert {"w/conv1.weight", "w/classes.bias", "psi/affine.range", "psi/dropout1.logit"} <= names
         assert all(name.startswith(("w/", "psi/")) for name in names)
         assert all(state.get_tensor(name).dtype == torch.float32 for name in names)
-        assert (
-            state.get_tensor("psi/affine.range").flatten().tolist() == lines[-1]["psi"]["raw"]["affine.range"]
-        )
+        ends = state.get_tensor("psi/affine.range").flatten().tolist()
+        assert ends == lines[-1]["psi"]["raw"]["affine.range"]
 
 
-def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed: Path) -> None:
+def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed):
     summary, protocol = read_summary(undisturbed), build(tiny()).protocol
-    assert summary is not None
     cohorts = [protocol.cohort(round) for round in range(1, 6)]
     assert [line["cohort"] for line in read_metrics(undisturbed)] == cohorts
     sent = sum(upload_numbers(protocol, c, protocol.plan(c, 1)) for cohort in cohorts for c in cohort)
@@ -119,7 +98,7 @@ def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed: Path) -> No
     assert summary["upload_ratio_expected"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_building_is_a_function_of_the_configuration() -> None:
+def test_building_is_a_function_of_the_configuration():
     config = tiny(rotated=True, split={"by": "angle", "alpha": 1.0})
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -129,37 +108,26 @@ def test_building_is_a_function_of_the_configuration() -> None:
     two = build(config)
     assert one.protocol.fingerprint == two.protocol.fingerprint
     assert torch.equal(one.protocol.partition.space.initial(), two.protocol.partition.space.initial())
-    for a, b in zip(
-        [*one.shards, one.validation, one.test], [*two.shards, two.validation, two.test], strict=True
-    ):
-        assert torch.equal(a.inputs, b.inputs)
-        assert torch.equal(a.targets, b.targets)
-    assert len(one.shards) == 6
-    assert min(len(shard) for shard in one.shards) >= 1
-    assert sum(len(shard) for shard in one.shards) == 60
+    parts = ([*built.shards, built.validation, built.test] for built in (one, two))
+    for a, b in zip(*parts, strict=True):
+        assert torch.equal(a.inputs, b.inputs) and torch.equal(a.targets, b.targets)
+    sizes = [len(shard) for shard in one.shards]
+    assert len(sizes) == 6 and min(sizes) >= 1 and sum(sizes) == 60
     assert (len(one.validation), len(one.test), one.num_classes) == (30, 40, 10)
     other = build(tiny(rotated=True, split={"by": "angle", "alpha": 1.0}, seed=1))
     assert not torch.equal(one.protocol.partition.space.initial(), other.protocol.partition.space.initial())
     assert torch.equal(one.shards[0].inputs, other.shards[0].inputs)  # data have a seed of their own
 
 
-def test_an_existing_run_is_never_written_to(undisturbed: Path) -> None:
+def test_an_existing_run_is_never_written_to(undisturbed):
     before = {path.name: path.read_bytes() for path in undisturbed.iterdir()}
     with pytest.raises(FileExistsError, match=r"already holds a run.*--resume .*--out"):
         run_experiment(tiny(), undisturbed)
     assert {path.name: path.read_bytes() for path in undisturbed.iterdir()} == before
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path, tiny())
-    with pytest.raises(FileExistsError, match="Another process"):
-        RunDirectory.reopen(tmp_path, tiny())
-    run.close()
-    RunDirectory.reopen(tmp_path, tiny()).close()
-
-
 @pytest.mark.parametrize("round", [1, 3, 4])
-def test_resuming_after_a_round_gives_the_same_bits(undisturbed: Path, tmp_path: Path, round: int) -> None:
+def test_resuming_after_a_round_gives_the_same_bits(undisturbed, tmp_path, round):
     with pytest.raises(Died):
         run_experiment(tiny(), tmp_path, progress=DiesAfter(round))
     assert (tmp_path / "checkpoint.pt").exists() == (round >= 2)
@@ -167,10 +135,8 @@ def test_resuming_after_a_round_gives_the_same_bits(undisturbed: Path, tmp_path:
     same_run(undisturbed, tmp_path)
 
 
-def test_resuming_after_a_death_between_metrics_and_checkpoint(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(self: RunDirectory, federation: Any) -> None:
+def test_resuming_after_a_death_between_metrics_and_checkpoint(undisturbed, tmp_path, monkeypatch):
+    def die(self, federation):
         if federation.round == 4:
             raise Died
         save(self, federation)
@@ -186,10 +152,8 @@ def test_resuming_after_a_death_between_metrics_and_checkpoint(
     same_run(undisturbed, tmp_path)
 
 
-def test_resuming_before_the_summary_was_written(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*arguments: Any) -> None:
+def test_resuming_before_the_summary_was_written(undisturbed, tmp_path, monkeypatch):
+    def die(*arguments):
         raise Died
 
     with monkeypatch.context() as patch, pytest.raises(Died):
@@ -200,29 +164,23 @@ def test_resuming_before_the_summary_was_written(
     same_run(undisturbed, tmp_path)
 
 
-def test_resuming_after_kill_9(undisturbed: Path, tmp_path: Path) -> None:
-    killed = multiprocessing.get_context("fork").Process(
-        target=run_experiment, args=(tiny(), tmp_path), kwargs={"progress": DiesAfter(3, kill)}
-    )
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL and len(read_metrics(tmp_path)) == 3
+def test_resuming_after_kill_9(undisturbed, tmp_path):
+    killed(tiny(), tmp_path, 3)
+    assert len(read_metrics(tmp_path)) == 3
     run_experiment(saved_config(tmp_path), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize("written", [CHECKPOINT, SUMMARY])
-def test_resuming_after_a_full_disk(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
-) -> None:
+def test_resuming_after_a_full_disk(undisturbed, tmp_path, monkeypatch, written):
     """Simulated: from round 4 on, nothing more can be written into one of the files."""
     open_file, full = Path.open, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     class Full(io.StringIO):
-        def write(self, content: Any) -> int:
+        def write(self, content):
             raise full
 
-    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+    def refuse(path, *arguments, **options):
         if path.name.startswith(written) and len(read_metrics(tmp_path)) >= 4:
             return Full()
         return open_file(path, *arguments, **options)
@@ -234,7 +192,7 @@ def test_resuming_after_a_full_disk(
     same_run(undisturbed, tmp_path)
 
 
-def test_more_rounds_continue_a_finished_run(undisturbed: Path, tmp_path: Path) -> None:
+def test_more_rounds_continue_a_finished_run(undisturbed, tmp_path):
     run_experiment(tiny(rounds=3), tmp_path)
     first = read_metrics(tmp_path)
     assert "val_accuracy" in first[2]
@@ -243,32 +201,30 @@ def test_more_rounds_continue_a_finished_run(undisturbed: Path, tmp_path: Path) 
     assert saved_config(tmp_path).rounds == 5
 
 
-def with_keys(folder: Path, **keys: Any) -> None:
+def with_keys(folder, **keys):
     """Write a run's configuration as it was written when there were more keys of the server."""
     data = yaml.safe_load((folder / CONFIG).read_text())
     data["server"] |= keys
     (folder / CONFIG).write_bytes(named(as_yaml(data, 110, None), run_name(folder)).encode())
 
 
-def test_runs_from_when_there_were_more_keys_go_on(undisturbed: Path, tmp_path: Path) -> None:
+def test_runs_from_when_there_were_more_keys_go_on(undisturbed, tmp_path):
     run_experiment(tiny(rounds=3), tmp_path)
     with_keys(tmp_path, betas=[0.9, 0.99])
-    with pytest.raises(
-        ConfigError, match=r"server.betas was another than \[0.9, 0.999\], which alone is left"
-    ):
+    with pytest.raises(ConfigError, match=r"server.betas was another than \[0.9, 0.999\], which alone"):
         saved_config(tmp_path)
     with_keys(tmp_path, betas=[0.9, 0.999])
     run_experiment(resumed_config(tmp_path, None, ["rounds=5"]), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)
 
 
-def test_a_finished_run_is_left_alone(undisturbed: Path) -> None:
+def test_a_finished_run_is_left_alone(undisturbed):
     before = (undisturbed / "summary.json").stat().st_mtime_ns
     assert run_experiment(tiny(), undisturbed, resume=True) == read_summary(undisturbed)
     assert (undisturbed / "summary.json").stat().st_mtime_ns == before
 
 
-def test_resuming_with_another_configuration_names_the_difference(undisturbed: Path, tmp_path: Path) -> None:
+def test_resuming_with_another_configuration_names_the_difference(undisturbed, tmp_path):
     with pytest.raises(ConfigError, match=r"has server\.learning_rate = 0\.001, not 0\.1"):
         resumed_config(undisturbed, None, ["server.learning_rate=0.1"])
     with pytest.raises(ConfigError, match="has rounds = 5, not 4"):
@@ -281,7 +237,7 @@ def test_resuming_with_another_configuration_names_the_difference(undisturbed: P
         resumed_config(tmp_path, None, [])
 
 
-def test_a_checkpoint_without_its_metrics_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_metrics_is_refused(tmp_path):
     with pytest.raises(Died):
         run_experiment(tiny(), tmp_path, progress=DiesAfter(4))
     (tmp_path / "metrics.jsonl").write_text("")
@@ -315,7 +271,5 @@ def test_the_commit_tells_changed_files(tmp_path, monkeypatch):
     assert git_commit() == commit
     (root / "file").write_text("changed")
     assert git_commit() == f"{commit}+changes"
-    monkeypatch.setattr(
-        "simulations.folders.data_files._ROOT", root / "inner"
-    )  # another project's repository
+    monkeypatch.setattr("simulations.folders.data_files._ROOT", root / "inner")  # another project's
     assert git_commit() is None

@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import refusals
@@ -32,7 +31,7 @@ from fedpart.updates.codecs import CODECS
 from fedpart.updates.defences import DEFENCES
 from simulations.building.experiment import build
 from simulations.cli.main import main
-from simulations.config.load import Config, ConfigError
+from simulations.config.load import ConfigError
 from simulations.deployment.up import private_folder
 from simulations.folders.resolved import is_own, write_config
 from simulations.folders.run_directory import RunDirectory, saved_config
@@ -46,7 +45,7 @@ def network(num_classes, input_shape, hidden=4):
     return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, num_classes))
 def number() -> int: return 3
 """
-NAMED: list[dict[str, Any]] = [
+NAMED = [
     {"likelihood": "os:system", "likelihood_options": {"command": "touch owned"}},
     {"likelihood": "theirs:Likely"},
     {"model": "theirs:network"},
@@ -73,7 +72,7 @@ READERS = [
     ("search", "--resume", "RUN"),
     ("costs", "RUN"),
 ]
-PRIVATE: dict[str, Any] = {
+PRIVATE = {
     "weighting": "uniform",
     "clip": {"weights": 0.5, "psi": 0.05},
     "privacy": {"noise_multiplier": 1.0, "delta": 1e-5, "randomness": "seed"},
@@ -83,7 +82,7 @@ PRIVATE: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def a_folder_with_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def a_folder_with_modules(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "theirs", raising=False)
@@ -92,7 +91,7 @@ def a_folder_with_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("fedpart.registry._named", set())
 
 
-def folder(path: Path, config: Config, **changes: Any) -> Path:
+def folder(path, config, **changes):
     """A run that has begun, with other values in its configuration."""
     RunDirectory.create(path, config).close()
     data = yaml.safe_load((path / "config.yaml").read_text())
@@ -100,7 +99,7 @@ def folder(path: Path, config: Config, **changes: Any) -> Path:
     return path
 
 
-def test_whatever_names_code_in_a_folder_is_refused_before_it_is_imported(tmp_path: Path) -> None:
+def test_whatever_names_code_in_a_folder_is_refused_before_it_is_imported(tmp_path):
     runs = [folder(tmp_path / str(number), tiny(), **changes) for number, changes in enumerate(NAMED)]
     rows = [
         (str(changes), partial(saved_config, run), ConfigError, "is code, .*--trust-code")
@@ -113,14 +112,14 @@ def test_whatever_names_code_in_a_folder_is_refused_before_it_is_imported(tmp_pa
 
 
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
-def test_no_command_that_reads_a_folder_runs_its_code_unasked(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_no_command_that_reads_a_folder_runs_its_code_unasked(tmp_path, words):
     run = folder(tmp_path / "theirs", tiny(), model="theirs:network")
     refused(fedpart(*(str(run) if word == "RUN" else word for word in words)), "'theirs:network' is code")
     assert not (tmp_path / "theirs.ran").exists()
 
 
-def test_what_is_imported_is_of_its_kind_before_it_is_called(tmp_path: Path) -> None:
-    kinds: list[Any] = [
+def test_what_is_imported_is_of_its_kind_before_it_is_called(tmp_path):
+    kinds = [
         LIKELIHOODS,
         DATASETS,
         MODELS,
@@ -158,7 +157,7 @@ def test_what_is_imported_is_of_its_kind_before_it_is_called(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_path: Path) -> None:
+def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_path):
     file = tiny_file(tmp_path, model="theirs:network", rounds=1, hyperparameters={"affine": {}})
     assert fedpart("run", file, "--out", "run").exit_code == 0
     assert fedpart("run", "--resume", "run", "--set", "rounds=2").exit_code == 0
@@ -170,7 +169,7 @@ def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_pat
     refused(fedpart("run", "--resume", "run", "--set", "rounds=4"), "add --trust-code")
 
 
-def test_trust_ends_with_the_command_and_with_a_change_of_the_code(tmp_path: Path) -> None:
+def test_trust_ends_with_the_command_and_with_a_change_of_the_code(tmp_path):
     (tmp_path / "theirs.py").write_text(OWN.replace("from torch", "import helps\nfrom torch"))
     (tmp_path / "helps.py").write_text("")
     config = tiny(model="theirs:network", rounds=1, hyperparameters={"affine": {}}, code_dir=str(tmp_path))
@@ -197,10 +196,10 @@ def test_trust_ends_with_the_command_and_with_a_change_of_the_code(tmp_path: Pat
     assert not is_own(tmp_path / "own")
 
 
-def test_what_a_folder_names_in_an_installed_package_tells_its_kind(tmp_path: Path) -> None:
+def test_what_a_folder_names_in_an_installed_package_tells_its_kind(tmp_path):
     (tmp_path / "plain.py").write_text("def network(num_classes): ...\nfrom torch import load, save")
     sys.path.insert(0, str(tmp_path))
-    rows: list[refusals.Row] = []
+    rows = []
     for kind in (DATASETS, MODELS, LIKELIHOODS, LOGGERS, SPLITS):
         for name in ("pandas:read_pickle", "torch:load", "torch:save", "plain:load", "pandas:ExcelFile"):
             rows.append((f"{kind.kind} {name}", partial(kind.resolve, name), ValueError, f"no {kind.kind}"))
@@ -212,9 +211,7 @@ def test_what_a_folder_names_in_an_installed_package_tells_its_kind(tmp_path: Pa
         assert DATASETS.resolve("pandas:read_pickle")  # and so in the folder that it leaves
 
 
-def test_modules_in_the_current_folder_take_nothings_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_in_the_current_folder_take_nothings_place(tmp_path, monkeypatch):
     run = folder(tmp_path / "run", tiny())
     before = [*sys.path]
     monkeypatch.setattr("simulations.cli.main.app", lambda: None)
@@ -224,7 +221,7 @@ def test_modules_in_the_current_folder_take_nothings_place(
 
 
 @pytest.mark.parametrize("config", [tiny(), tiny_training()], ids=["run", "train"])
-def test_a_configuration_that_is_cut_or_changed_is_no_other_one(tmp_path: Path, config: Config) -> None:
+def test_a_configuration_that_is_cut_or_changed_is_no_other_one(tmp_path, config):
     RunDirectory.create(tmp_path / "run", config).close()
     file = tmp_path / "run" / "config.yaml"
     whole = file.read_bytes()
@@ -235,7 +232,7 @@ def test_a_configuration_that_is_cut_or_changed_is_no_other_one(tmp_path: Path, 
     cuts |= {f"without line {n}": b"".join(lines[:n] + lines[n + 1 :]) for n in range(1, len(lines), 9)}
     cuts |= {"another seed": whole.replace(b"seed: 0", b"seed: 1", 1)}
 
-    def read(text: bytes) -> None:
+    def read(text):
         file.write_bytes(text)
         saved_config(file.parent)
 
@@ -243,7 +240,7 @@ def test_a_configuration_that_is_cut_or_changed_is_no_other_one(tmp_path: Path, 
     read(b"".join(lines[1:]))  # of a version without checksums
 
 
-def test_folders_of_private_runs_are_their_owners_alone(tmp_path: Path) -> None:
+def test_folders_of_private_runs_are_their_owners_alone(tmp_path):
     for name, config in (("private", tiny(**PRIVATE)), ("other", tiny())):
         RunDirectory.create(tmp_path / name, config).close()
     assert [(tmp_path / name).stat().st_mode & 0o077 for name in ("private", "other")] == [0, 0o055]
@@ -252,16 +249,14 @@ def test_folders_of_private_runs_are_their_owners_alone(tmp_path: Path) -> None:
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
 
 
-def test_loggers_of_private_runs_are_told_what_epsilon_does_not_cover(tmp_path: Path) -> None:
+def test_loggers_of_private_runs_are_told_what_epsilon_does_not_cover(tmp_path):
     loggers = Loggers([Logger()])
     with pytest.warns(RuntimeWarning, match="not covered by epsilon"):
         loggers.start(RunInfo(tmp_path, config=flat(tiny(**PRIVATE).resolved())))
     loggers.start(RunInfo(tmp_path, config=flat(tiny().resolved())))  # of others nothing
 
 
-def test_keys_of_a_killed_federation_are_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_of_a_killed_federation_are_removed_by_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if (child := os.fork()) == 0:
         with private_folder() as stale:
@@ -276,7 +271,7 @@ def test_keys_of_a_killed_federation_are_removed_by_the_next(
 
 
 @pytest.mark.filterwarnings("ignore:Loggers get")
-def test_logs_of_a_private_federate_are_their_owners_alone(tmp_path: Path) -> None:
+def test_logs_of_a_private_federate_are_their_owners_alone(tmp_path):
     for name, privacy in (("private", {"noise_multiplier": 1.0}), ("other", None)):
         settings = make_dataclass("Settings", ["privacy"])(privacy)
         with logged([Logger()], tmp_path / name, settings=settings):

@@ -9,6 +9,7 @@ import pytest
 from command_line import fedpart
 from fake_runs import small_config, write_run
 from rich.console import Console
+from tiny import tiny_file
 
 from simulations.config.federated import Published
 from simulations.config.load import ConfigError, ExperimentConfig
@@ -20,7 +21,7 @@ from simulations.results.pictures.comparison_figures import metric_figure
 from simulations.results.pictures.run_figures import run_figure
 from simulations.results.psi_parts import all_words, compact, in_words
 from simulations.results.report.page import write_report
-from simulations.results.scores import BYTES, SCORES, Estimate, Score, score_of, span, told, words_of
+from simulations.results.scores import BYTES, SCORES, TIME, Score, score_of, span, told, words_of
 from simulations.results.terminal.panel import rows
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.compare import run_comparisons
@@ -38,20 +39,25 @@ from simulations.sweeps.compare import run_comparisons
         ((-math.inf, 2), "-inf..+2.00"),
     ],
 )
-def test_a_range_has_three_digits_and_no_more_than_a_person_reads(ends: tuple, text: str) -> None:
+def test_a_range_has_three_digits_and_no_more_than_a_person_reads(ends, text):
     assert span(*ends) == text
     assert span(*ends, "deg") == f"{text} deg" and span(*ends, "%") == f"{text}%"
 
 
-def test_wherever_it_stands_a_range_is_written_alike() -> None:
+def test_wherever_it_stands_a_range_is_written_alike():
     psi = {"affine.angle_min [deg]": 14.13, "affine.angle_max [deg]": -12.4}
     wide = {"affine.shift_x_min [%]": -1.361, "affine.shift_x_max [%]": 1.36}
-    assert compact(psi) == "rotation -12.4..+14.1 deg"
+    assert compact(psi) == "rotation -12.4..+14.1 deg" and compact({}) == ""
+    more = {"affine.scale_x_min": 1.0, "dropout1.rate [%]": 9.0, "dropout2.rate [%]": 10.6, "gain": 0.2}
+    assert compact(psi | more | {"affine.scale_x_max": 1.1}) == f"{compact(psi)}, dropout 9.8%, gain 0.2"
+    arms = {"arms.probability[2.5%] [%]": 29.7, "arms.probability[5%] [%]": 70.3}
+    assert compact({"dropout1.rate [%]": 5.0, **arms, "light.gain": 0.2}) == "dropout 5.0%, light.gain 0.2"
+    assert compact(arms).startswith("arms.probability[2.5%]")  # where no rate says it
     assert in_words(psi | wide) == ["rotation -12.4..+14.1 deg", "shift x -1.36..+1.36%"]
     assert all_words(psi | wide, []) == ["affine: angle -12.4..+14.1 deg, shift_x -1.36..+1.36%"]
 
 
-def test_what_a_run_has_learned_is_what_its_summary_says(tmp_path) -> None:
+def test_what_a_run_has_learned_is_what_its_summary_says(tmp_path):
     """From the start, which is no line of the metrics; both ends of a range."""
     psi = {"affine.angle_min [deg]": -12.0, "affine.angle_max [deg]": 14.0, "mine.gain": 2.0}
     one = small_config(rounds=1)
@@ -64,7 +70,7 @@ def test_what_a_run_has_learned_is_what_its_summary_says(tmp_path) -> None:
     assert [*Run.load(tmp_path / "going").courses()] == ["mine.gain"]
 
 
-def test_every_room_takes_a_score_from_the_one_table(tmp_path, monkeypatch) -> None:
+def test_every_room_takes_a_score_from_the_one_table(tmp_path, monkeypatch):
     """Its word, unit and digits: of the panel, the table, the headline, the page and the axes of pictures."""
     monkeypatch.setitem(SCORES, "accuracy", Score("hits", "‰", 1000.0, 4, larger=True))
     own = {"psi": {}, "val_accuracy": 0.25, "upload_ratio_expected": 0.77, "upload_bytes": 9}
@@ -80,11 +86,12 @@ def test_every_room_takes_a_score_from_the_one_table(tmp_path, monkeypatch) -> N
         assert figure.axes[0].lines[0].get_ydata()[-1] == 250
 
 
-def test_a_score_is_told_with_its_unit_and_the_digits_that_examples_hold() -> None:
+def test_a_score_is_told_with_its_unit_and_the_digits_that_examples_hold():
     accuracy, loss = score_of("val_accuracy"), score_of("client_nll_worst_decile")
     assert (accuracy.text(0.769), loss.text(0.5), BYTES.text(7.39e6)) == ("76.9%", "0.500 nats", "7.39 MB")
     assert (accuracy.brief(0.5), loss.brief(0.5), loss.number(-1, 1, "+")) == ("50.0%", "0.500", "-1.0")
     assert (accuracy.places(1000), loss.places(100)) == (1, 2) and accuracy.larger and not loss.larger
+    assert [TIME.text(s) for s in (8.25, 65, 12_030)] == ["8.2 s", "1 min 5 s", "3 h 20 min"]
     assert (words_of("val_nll"), loss.axis) == ("validation loss", "loss [nats per example]")
     assert told({"test_accuracy": None, "test_nll": 0.5}, "test_") == "0.500 nats" and told({}) == ""
 
@@ -108,24 +115,14 @@ def compare(out, configs, runner=run, seeds=2):
 
 def test_the_table_4_of_the_paper():
     cell = Published.of("rotcifar10-45k")
-    assert cell.rounds == 5000 and cell.accuracy["partitioned"] == {
-        "mean": pytest.approx(0.606),
-        "error": 0.002,
-    }
+    assert cell.rounds == 5000
+    assert cell.accuracy["partitioned"] == {"mean": pytest.approx(0.606), "error": 0.002}
     assert Published.of("mnist-1.25k").accuracy["augerino"] == {"mean": pytest.approx(0.942), "error": 0.005}
     with pytest.raises(ConfigError, match=r"published: .* no cell 'mnist-1k'; its cells are mnist-1.25k, "):
         ExperimentConfig.from_dict({"published": "mnist-1k"})
 
-
-def test_naming_the_paper_changes_no_number():
     plain, named = small_config(), small_config(published="mnist-5k")
     assert plain.hash() == named.hash() and plain.identity() == named.identity()
-
-
-def test_a_difference_in_standard_errors():
-    assert Estimate(0.95, 0.003).difference(Estimate(0.97, 0.004)) == pytest.approx(-4.0)
-    assert Estimate(0.95, None).difference(Estimate(0.97, 0.004)) is None  # one seed
-    assert Estimate(0.95, 0.0).difference(Estimate(0.97, 0.0)) is None
 
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path):
@@ -133,21 +130,13 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path):
     # 0.90 and 0.92: mean 0.91, standard error 0.01; the paper has 95.4 +- 0.1
     difference = (0.91 - 0.954) / math.hypot(0.01, 0.001)
     assert comparison.difference(comparison.rows[0]) == pytest.approx(difference)
-    assert (
-        f"| fedavg | 91.00 ± 1.00 | 95.4 ± 0.1 | {difference:+.1f} | 91.00 ± 1.00 |"
-        in (tmp_path / "comparison.md").read_text()
-    )
+    row = f"| fedavg | 91.00 ± 1.00 | 95.4 ± 0.1 | {difference:+.1f} | 91.00 ± 1.00 |"
+    assert row in (tmp_path / "comparison.md").read_text()
     assert "95.4 ± 0.1" in compare.printed and max(map(len, compare.printed.splitlines()[2:-1])) <= 80
     found = json.loads((tmp_path / "comparison.json").read_text())
     assert found["published"]["accuracy"]["fedavg"]["mean"] == pytest.approx(0.954)
     with (tmp_path / "comparison.csv").open() as file:
         assert float(next(csv.DictReader(file))["paper"]) == pytest.approx(0.954)
-
-
-def test_one_seed_has_no_difference(tmp_path):
-    comparison = compare(tmp_path, SIZES, seeds=1)["mnist_1250"]
-    assert comparison.difference(comparison.rows[0]) is None
-    assert "| 90.00 | 95.4 ± 0.1 | — |" in (tmp_path / "mnist_1250" / "comparison.md").read_text()
 
 
 def test_several_configurations_end_in_one_table(tmp_path):
@@ -171,6 +160,9 @@ def test_several_configurations_end_in_one_table(tmp_path):
     with (tmp_path / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["experiment"], row["method"]) for row in rows] == [(n, m) for n in SIZES for m in METHODS]
+    alone = compare(tmp_path / "alone", SIZES, seeds=1)["mnist_1250"]
+    assert alone.difference(alone.rows[0]) is None
+    assert "| 90.00 | 95.4 ± 0.1 | — |" in (tmp_path / "alone" / "mnist_1250" / "comparison.md").read_text()
     calls.clear()
     compare(tmp_path, SIZES, watched)
     assert calls == []  # all were finished
@@ -212,11 +204,9 @@ def test_what_failed_is_named_with_its_configuration(tmp_path):
 @pytest.mark.slow
 def test_the_command_takes_several_configurations_and_processes(tmp_path):
     for name, points in (("small", 40), ("large", 60)):
-        (tmp_path / f"{name}.yaml").write_text(
-            f"{{clients: 4, cohort: 2, rounds: 1, training_points: {points}, validation_points: 20,"
-            " test_points: 20, samples: 1, chunks: [.5, .5]}"
-        )
-    files = [str(tmp_path / "small.yaml"), str(tmp_path / "large.yaml")]
+        small = {"clients": 4, "cohort": 2, "rounds": 1, "samples": 1, "chunks": [0.5, 0.5]}
+        tiny_file(tmp_path, training_points=points, **small).rename(tmp_path / f"{name}.yaml")
+    files = [tmp_path / "small.yaml", tmp_path / "large.yaml"]
     options = ["--methods", "fedavg", "--seeds", "1", "--out", str(tmp_path / "out")]
     done = fedpart("compare", *files, "--jobs", "2", *options)
     assert done.exit_code == 0, done.output

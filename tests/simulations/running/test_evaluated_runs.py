@@ -6,6 +6,7 @@ import json
 import pytest
 import safetensors.torch
 import torch
+from command_line import shown
 from layout import assert_nothing_overlaps
 from rich.console import Console
 from tiny import tiny, tiny_training
@@ -36,20 +37,21 @@ def lines(folder):
 def evaluated(tmp_path_factory):
     folder, console = tmp_path_factory.mktemp("clients") / "run", Console(width=200, file=io.StringIO())
     run_experiment(tiny(evaluation="clients"), folder, progress=Progress(console))
-    console.print(panel(read_summary(folder), folder))
-    return folder, console.file.getvalue()
+    return folder, console.file.getvalue() + shown(panel(read_summary(folder), folder))
 
 
 def test_evaluation_rounds_have_the_clients_scores_beside_the_central_ones(evaluated):
-    folder, shown = evaluated
+    folder, text = evaluated
     for line in read_metrics(folder):
         there = line["round"] in (2, 4, 5)
         assert all((key in line) == there for key in (*KEYS, "evaluation_bytes", "val_nll"))
+    for line in (folder / METRICS).read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
     last, summary = read_metrics(folder)[-1], read_summary(folder)
     assert {key: summary[key] for key in KEYS} == {key: last[key] for key in KEYS}
     assert 0.2 <= summary["held_out_share"] < 0.4  # rounded up, client by client
-    assert f"{last['client_accuracy']:.1%} on examples that clients hold out" in shown
-    assert f"clients' accuracy {last['client_accuracy']:.1%} (worst tenth" in shown
+    assert f"{last['client_accuracy']:.1%} on examples that clients hold out" in text
+    assert f"clients' accuracy {last['client_accuracy']:.1%} (worst tenth" in text
 
 
 @pytest.mark.slow
@@ -69,20 +71,16 @@ def test_a_run_that_goes_on_evaluates_as_an_undisturbed_one(evaluated, tmp_path)
 def test_a_run_that_nobody_evaluates_knows_its_lml(tmp_path):
     console = Console(width=200, file=io.StringIO())
     summary = run_experiment(tiny(evaluation="none", rounds=12), tmp_path, progress=Progress(console))
-    console.print(panel(summary, tmp_path))
     found = [line["lml"] for line in read_metrics(tmp_path) if line["lml"] is not None]
     last = found[len(found) // 2 :]
     assert 10 <= len(found) < 20 and summary["lml_last10"] == pytest.approx(sum(last) / len(last))
     assert summary["val_accuracy"] is summary["test_accuracy"] is summary["test_nll"] is None
     assert not any(key in line for line in read_metrics(tmp_path) for key in ("val_nll", *KEYS))
-    shown = console.file.getvalue()
-    assert f"{summary['lml_last10']:.3f} nats per example of clients" in shown
-    assert shown.count("L_ML -") >= 5  # of the rounds in which there would be an evaluation
+    assert f"{summary['lml_last10']:.3f} nats per example of clients" in shown(panel(summary, tmp_path))
+    assert console.file.getvalue().count("L_ML -") >= 4  # of rounds in which there would be an evaluation
     figure = run_figure(Run.load(tmp_path))
-    assert [ax.get_ylabel() for ax in figure.axes] == [
-        "log-likelihood\n[nats per example]",
-        "loss [nats per example]",
-    ]
+    each = "[nats per example]"
+    assert [ax.get_ylabel() for ax in figure.axes] == [f"log-likelihood\n{each}", f"loss {each}"]
 
 
 def test_the_picture_has_lml_beside_the_validation_log_likelihood(evaluated):
@@ -111,14 +109,12 @@ def test_without_classes_the_loss_is_told_in_the_place_of_the_accuracy(tmp_path)
     config = tiny(evaluation="clients", data=f"{__name__}:ink", **options)
     summary = run_experiment(config, folder, progress=Progress(console))
     assert summary["client_accuracy"] is summary["client_accuracy_chunks"] is None
-    rows = Console(width=200, file=io.StringIO())
-    rows.print(panel(summary, folder))
-    shown, progress = rows.file.getvalue(), console.file.getvalue()
-    assert "loss" in shown and "accuracy" not in shown
+    text, progress = shown(panel(summary, folder)), console.file.getvalue()
+    assert "loss" in text and "accuracy" not in text
     worst, chunks = summary["client_nll_worst_decile"], summary["client_nll_chunks"]
-    assert worst >= summary["client_nll"] and f"{worst:.3f} nats for the worst tenth of clients" in shown
-    assert f"{summary['test_nll']:.3f} nats on test data" in shown
-    assert all(f"{value:.3f} nats in chunk {k}" in shown for k, value in enumerate(chunks, 1) if value)
+    assert worst >= summary["client_nll"] and f"{worst:.3f} nats for the worst tenth of clients" in text
+    assert f"{summary['test_nll']:.3f} nats on test data" in text
+    assert all(f"{value:.3f} nats in chunk {k}" in text for k, value in enumerate(chunks, 1) if value)
     assert f"clients' loss {summary['client_nll']:.3f} (worst tenth {worst:.3f})" in progress
     run = Run.load(folder)
     figure = run_figure(run)
@@ -150,24 +146,11 @@ def test_clients_with_a_part_of_the_validation_data():
         build(tiny(evaluation="clients", evaluation_share=None, validation_points=5))
 
 
-def test_lines_are_plain_json(evaluated):
-    for line in (evaluated[0] / METRICS).read_text().splitlines():
-        json.loads(line, parse_constant=pytest.fail)
-
-
 MODEL = {
     "model": "mlp",
     "model_options": {"hidden": [64]},
     "hyperparameters": {"affine": None, "dropout": None, "mask": None, "names": ["fc1.*"]},
 }
-
-
-def test_numbers_are_told_one_by_one_up_to_a_thousand():
-    assert told(torch.ones(MOST // 10, 10)) == [1.0] * MOST
-    assert told(torch.full((MOST + 1,), 2.0)) == {
-        "norm": pytest.approx(2 * (MOST + 1) ** 0.5),
-        "numbers": MOST + 1,
-    }
 
 
 class Field(HyperModule):
@@ -179,7 +162,10 @@ class Field(HyperModule):
         self.many = torch.nn.Parameter(torch.ones(MOST + 1))
 
 
-def test_a_module_of_ones_own_too():
+def test_numbers_are_told_one_by_one_up_to_a_thousand():
+    assert told(torch.ones(MOST // 10, 10)) == [1.0] * MOST
+    norm = pytest.approx(2 * (MOST + 1) ** 0.5)
+    assert told(torch.full((MOST + 1,), 2.0)) == {"norm": norm, "numbers": MOST + 1}
     assert Field().physical() == {"few[0]": 1.0, "few[1]": 1.0, "many.norm": pytest.approx((MOST + 1) ** 0.5)}
 
 
@@ -218,10 +204,8 @@ def test_lines_and_summary_have_the_norm_and_files_have_all(folder):
 
 
 def test_people_see_a_row_for_each_tensor(folder):
-    console = Console(file=io.StringIO(), width=200)
-    console.print(panel(read_summary(folder), folder))
-    assert console.file.getvalue().count("fc1.weight") == 1
+    assert shown(panel(read_summary(folder), folder)).count("fc1.weight") == 1
     assert plot_run(folder)
     if json.loads((folder / "summary.json").read_text()).get("rounds"):
-        shown = write_report(folder).read_text()
-        assert 0 < shown.count("fc1.weight") < 10 and "fc1.weight[" not in shown
+        page = write_report(folder).read_text()
+        assert 0 < page.count("fc1.weight") < 10 and "fc1.weight[" not in page

@@ -14,14 +14,14 @@ from tiny import tiny, tiny_training
 from torch import nn
 
 import fedpart
-from fedpart.data import Splits, load_splits
+from fedpart.data import load_splits
 from simulations.running import export
 from simulations.running.run import run_experiment
 
 NAMES = tuple("abcdefghij")
 
 
-def named(data_dir: str | None = None) -> Splits:
+def named(data_dir=None):
     """Digits whose classes have names."""
     return replace(load_splits("digits"), classes=NAMES)
 
@@ -29,16 +29,16 @@ def named(data_dir: str | None = None) -> Splits:
 class Parts(nn.Module):
     """A network that takes a dict of two parts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.left, self.right = nn.Linear(3, 2), nn.Embedding(4, 2)
 
-    def forward(self, x: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    def forward(self, x, token):
         return self.left(x) * 2 + self.right(token)
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     run_experiment(tiny_training(iterations=10), "run")
@@ -48,7 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "kind", ["safetensors", "torch-export", pytest.param("onnx", marks=pytest.mark.slow)]
 )
-def test_the_file_answers_as_the_module(run: Path, kind: str) -> None:
+def test_the_file_answers_as_the_module(run, kind):
     done = command("export", run, "--format", kind)
     assert done.exit_code == 0 and "checked against the run's module; without" in done.output, done.output
     assert "(mask)" in done.output
@@ -70,7 +70,7 @@ def test_the_file_answers_as_the_module(run: Path, kind: str) -> None:
     assert set(rights.values()) == {(run / "config.yaml").stat().st_mode}
 
 
-def test_names_of_classes_go_with_the_network(tmp_path: Path) -> None:
+def test_names_of_classes_go_with_the_network(tmp_path):
     run = tmp_path / "run"
     run_experiment(tiny(rounds=1, data=f"{__name__}:named"), run)
     assert fedpart.load(run, trust_code=True).classes == NAMES
@@ -79,14 +79,14 @@ def test_names_of_classes_go_with_the_network(tmp_path: Path) -> None:
         assert json.loads(file.metadata()["classes"]) == list(NAMES)
 
 
-def test_the_extra_is_named_in_full() -> None:
+def test_the_extra_is_named_in_full():
     assert "fedpart[onnx]" in command("export", "--help").output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", export._WAYS.values(), ids=export._WAYS)
-def test_inputs_of_several_parts_keep_their_names(way, tmp_path: Path) -> None:
-    def rows(n: int) -> dict[str, torch.Tensor]:
+def test_inputs_of_several_parts_keep_their_names(way, tmp_path):
+    def rows(n):
         return {"token": torch.arange(n) % 4, "x": torch.rand(n, 3)}  # not in forward's order
 
     module, checked = Parts().eval(), rows(7)
@@ -95,20 +95,20 @@ def test_inputs_of_several_parts_keep_their_names(way, tmp_path: Path) -> None:
         torch.testing.assert_close(found, module(**checked))
 
 
-def test_a_file_with_other_outputs_is_not_left(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_other_outputs_is_not_left(run, monkeypatch):
     honest = export._WAYS["safetensors"]
     monkeypatch.setitem(export._WAYS, "safetensors", lambda *given: honest(*given) + 0.01)
     refused(command("export", run), "other outputs than the run's module", status=1)
     assert not list(run.glob("*model*"))
 
 
-def test_what_cannot_be_exported_gets_one_sentence(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_exported_gets_one_sentence(run, monkeypatch):
     refused(
         command("export", run, "--format", "pickle"), "one of safetensors, torch-export, onnx, not pickle"
     )
     refused(command("export", "nowhere"), "nowhere holds no run")
 
-    def fails(*given: object) -> None:
+    def fails(*given):
         raise NotImplementedError("no such operator\nand a long trace")
 
     monkeypatch.setitem(export._WAYS, "torch-export", fails)

@@ -1,14 +1,11 @@
 """Runs with other likelihoods, ensembles, and networks of several sizes."""
 
-import io
 import json
-from pathlib import Path
 
 import pytest
 import yaml
-from command_line import fedpart, refused
+from command_line import fedpart, refused, shown
 from fake_runs import small_config, write_run
-from rich.console import Console
 from sizes import TWO
 from tiny import tiny, tiny_training, tiny_training_file
 
@@ -30,7 +27,7 @@ MAKE = {"federated": lambda **of: tiny(rounds=1, **of), "centralised": lambda **
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_options_are_learned_and_measures_are_in_the_summary(kind: str, tmp_path: Path) -> None:
+def test_options_are_learned_and_measures_are_in_the_summary(kind, tmp_path):
     config = MAKE[kind](likelihood_options=OPTIONS, measures=True)
     summary = run_experiment(config, tmp_path / "run")
     assert summary.keys() >= MEASURED and all(0 <= summary[name] <= 1 for name in MEASURED)
@@ -40,15 +37,12 @@ def test_options_are_learned_and_measures_are_in_the_summary(kind: str, tmp_path
     assert written["likelihood_options"] == OPTIONS and written["measures"] is True
 
 
-def test_without_them_the_summary_has_none(tmp_path: Path) -> None:
-    assert not run_experiment(tiny(rounds=1), tmp_path / "run").keys() & MEASURED
-
-
-def test_a_shipped_network_ends_in_as_many_outputs_as_the_likelihood_takes(tmp_path: Path) -> None:
+def test_a_shipped_network_ends_in_as_many_outputs_as_the_likelihood_takes(tmp_path):
     config = tiny(rounds=1, likelihood="ordinal", likelihood_options={"classes": 10}, measures=True)
     summary = run_experiment(config, tmp_path / "run")
     assert 0 <= summary["test_accuracy"] <= 1 and summary["test_mae"] >= 0
     assert len([name for name in summary["psi"] if name.startswith("likelihood.cut")]) == 9
+    assert not run_experiment(tiny(rounds=1), tmp_path / "plain").keys() & MEASURED
 
 
 class NoMeasures(Classification):
@@ -59,7 +53,7 @@ class NoMeasures(Classification):
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_measures_that_fail_lose_no_finished_run(kind: str, tmp_path: Path) -> None:
+def test_measures_that_fail_lose_no_finished_run(kind, tmp_path):
     config = MAKE[kind](likelihood=f"{__name__}:NoMeasures", measures=True)
     summary = run_experiment(config, tmp_path / "run")
     assert "cannot be computed (expected something else); leave" in summary["test_measures_missing"]
@@ -74,7 +68,7 @@ class Positive(Classification):
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_held_out_data_are_looked_at_before_there_is_a_folder(kind: str, tmp_path: Path) -> None:
+def test_held_out_data_are_looked_at_before_there_is_a_folder(kind, tmp_path):
     with pytest.raises(ConfigError, match=r"of the (validation|training) data have the class 1; leave"):
         run_experiment(MAKE[kind](likelihood=f"{__name__}:Positive"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -164,17 +158,12 @@ def test_the_summary_tells_of_every_size(run):
 
 def test_the_panel_and_the_page_show_them(run, tmp_path):
     summary, out = run
-    console = Console(file=io.StringIO(), width=160)
-    console.print(panel(summary, out))
-    shown = console.file.getvalue()
-    assert "width 0.5: " in shown and "13,818 parameters, 3 clients" in shown and "their ensemble: " in shown
+    text = shown(panel(summary, out))
+    assert "width 0.5: " in text and "13,818 parameters, 3 clients" in text and "their ensemble: " in text
     runs = {"partitioned": [Run.load(out)]}
     section = sizes_section(runs)
-    assert [chart.title for chart in section.charts] == [
-        "Test accuracy [%]",
-        "Sent by a client [MB]",
-        "Received by a client [MB]",
-    ]
+    titles = ["Test accuracy [%]", "Sent by a client [MB]", "Received by a client [MB]"]
+    assert [chart.title for chart in section.charts] == titles
     assert "width 1.0: 54,314 parameters; width 0.5: 13,818 parameters" in section.text
     assert set(by_size(runs["partitioned"])) == {"width 1.0", "width 0.5"}
     bars = sizes_figure(runs, "accuracy").axes[0].patches

@@ -1,15 +1,13 @@
 """Runs with loggers: what these have is metrics.jsonl, whatever happened to the run."""
 
 import json
-import multiprocessing
 import re
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 from command_line import fedpart
-from interruptions import Died, DiesAfter, kill
+from interruptions import Died, DiesAfter, die, kill, killed
 from logged_points import as_kept_by, in_lines, mlflow_client, wandb_records, written
 from tiny import same_run, tiny, tiny_file, tiny_training
 
@@ -26,14 +24,14 @@ KINDS = ["tensorboard", "wandb", "mlflow"]
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calm(tmp_path_factory):
     """A run that nobody looks at and nothing happens to."""
     folder = tmp_path_factory.mktemp("runs") / "calm"
     run_experiment(tiny(rounds=6), folder)
     return folder
 
 
-def events_of(folder: Path):
+def events_of(folder):
     """What TensorBoard reads in a run's folder."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -42,21 +40,27 @@ def events_of(folder: Path):
     return events
 
 
-def shown_table(kind: str, folder: Path) -> dict[str, float]:
+def shown_table(kind, folder):
     """Numbers of the final table."""
     if kind == "mlflow":
         client, run = mlflow_client(folder)
         return {k: v for k, v in client.get_run(run).data.metrics.items() if k.startswith("summary/")}
     if kind == "wandb":
         updates = [update for record in wandb_records(folder) for update in record.summary.update]
-        return {
-            one.key: float(json.loads(one.value_json)) for one in updates if one.key.startswith("summary/")
-        }
+        table = [one for one in updates if one.key.startswith("summary/")]
+        return {one.key: float(json.loads(one.value_json)) for one in table}
     events = events_of(folder)
     return {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"] if tag[:8] == "summary/"}
 
 
-def pictures_and_configuration(kind: str, folder: Path) -> tuple[set[str], set[str]]:
+def assert_table(kind, folder):
+    """It has what the summary has."""
+    numbers = [(f"summary/{name}", 0, float(x)) for name, x in scalars(read_summary(folder)).items()]
+    table = {name: value for name, _, value in as_kept_by(kind, numbers)}
+    assert shown_table(kind, folder) == pytest.approx(table, rel=1e-6)
+
+
+def pictures_and_configuration(kind, folder):
     """Names of the pictures and of the settings that a logger has kept."""
     if kind == "mlflow":
         client, run = mlflow_client(folder)
@@ -72,16 +76,9 @@ def pictures_and_configuration(kind: str, folder: Path) -> tuple[set[str], set[s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
-    kind: str, calm: Path, tmp_path: Path
-) -> None:
+def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(kind, calm, tmp_path):
     out, config = tmp_path / "killed", tiny(rounds=6, checkpoint_every=2, loggers=[kind])
-    killed = multiprocessing.get_context("fork").Process(
-        target=run_experiment, args=(config, out), kwargs={"progress": DiesAfter(5, kill)}
-    )
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    killed(config, out, 5)
     if kind != "wandb":  # whose file is written by a process of its own, which may still be at it
         before = as_kept_by(kind, in_lines(read_metrics(out)))
         assert written(kind, out) == before and max(step for _, step, _ in before) == 5
@@ -90,13 +87,10 @@ def test_after_kill_and_resume_a_logger_has_every_point_of_metrics_once(
     assert written(kind, out) == as_kept_by(kind, in_lines(read_metrics(out)))
     pictures, hyperparameters = pictures_and_configuration(kind, out)
     assert {"transforms", "psi"} <= pictures and "server_psi.learning_rate" in hyperparameters
-    summary = read_summary(out)
-    assert summary is not None
-    table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
-    assert shown_table(kind, out) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
+    assert_table(kind, out)
 
 
-def test_a_run_that_stopped_at_its_checkpoint_goes_on_in_the_same_run_of_mlflow(tmp_path: Path) -> None:
+def test_a_run_that_stopped_at_its_checkpoint_goes_on_in_the_same_run_of_mlflow(tmp_path):
     with pytest.raises(Died):
         run_experiment(tiny(loggers=["mlflow"]), tmp_path, progress=DiesAfter(2))
     before = mlflow_client(tmp_path)[1]
@@ -105,7 +99,7 @@ def test_a_run_that_stopped_at_its_checkpoint_goes_on_in_the_same_run_of_mlflow(
     assert written("mlflow", tmp_path) == as_kept_by("mlflow", in_lines(read_metrics(tmp_path)))
 
 
-def test_a_longer_run_loses_the_evaluation_that_was_out_of_turn(tmp_path: Path) -> None:
+def test_a_longer_run_loses_the_evaluation_that_was_out_of_turn(tmp_path):
     run_experiment(tiny(rounds=3, loggers=["tensorboard"]), tmp_path)
     run_experiment(tiny(rounds=4, loggers=["tensorboard"]), tmp_path, resume=True)
     points = written("tensorboard", tmp_path)
@@ -113,43 +107,30 @@ def test_a_longer_run_loses_the_evaluation_that_was_out_of_turn(tmp_path: Path) 
     assert [step for name, step, _ in points if name == "val_nll"] == [2, 4]
 
 
-def test_a_centralised_run_logs_its_reports_and_a_logger_may_be_added_later(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run_experiment(tiny_training(), tmp_path, watch=interrupt)
+def test_a_centralised_run_logs_its_reports_and_a_logger_may_be_added_later(tmp_path):
+    with pytest.raises(Died):
+        run_experiment(tiny_training(), tmp_path, watch=lambda line: die())
     run_experiment(tiny_training(loggers=["tensorboard"]), tmp_path, resume=True)
     lines = read_metrics(tmp_path)
     assert [line["iteration"] for line in lines] == [10, 20, 30]
     assert written("tensorboard", tmp_path) == as_kept_by("tensorboard", in_lines(lines))
 
 
-def die(*_: object, **__: object) -> None:
-    kill()
-
-
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])
-def test_a_run_that_is_killed_while_it_draws_has_ended_for_its_loggers(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("simulations.running.run.plot_run", die)
-    config = tiny(rounds=2, loggers=[kind])
-    killed = multiprocessing.get_context("fork").Process(target=run_experiment, args=(config, tmp_path))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
-    summary = read_summary(tmp_path)
-    assert summary is not None
-    table = as_kept_by(kind, [(f"summary/{name}", 0, float(x)) for name, x in scalars(summary).items()])
-    assert shown_table(kind, tmp_path) == pytest.approx({name: value for name, _, value in table}, rel=1e-6)
+def test_a_run_that_is_killed_while_it_draws_has_ended_for_its_loggers(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("simulations.running.run.plot_run", lambda *_, **__: kill())
+    killed(tiny(rounds=2, loggers=[kind]), tmp_path)
+    assert_table(kind, tmp_path)
     if kind == "mlflow":
         client, run = mlflow_client(tmp_path)
         assert client.get_run(run).info.status == "FINISHED"
 
 
-def test_pictures_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_drawn_once(tmp_path, monkeypatch):
     drawn = []
     save = run_figures.save_png
 
-    def count(figures: dict, folder: Path) -> list[Path]:
+    def count(figures, folder):
         drawn.extend(figures)
         return save(figures, folder)
 
@@ -158,10 +139,6 @@ def test_pictures_are_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert fedpart("run", file, "--out", tmp_path / "run").exit_code == 0
     assert "learning_curve" in drawn and len(set(drawn)) == len(drawn)
     assert (tmp_path / "run" / "learning_curve.png").exists()
-
-
-def interrupt(line: dict) -> None:
-    raise KeyboardInterrupt
 
 
 class Broken(Logger):
@@ -173,27 +150,27 @@ class Broken(Logger):
         assert line["round"] < 3
 
 
-def test_a_logger_that_fails_neither_ends_the_run_nor_changes_it(calm: Path, tmp_path: Path) -> None:
+def test_a_logger_that_fails_neither_ends_the_run_nor_changes_it(calm, tmp_path):
     config = tiny(rounds=6, loggers=[f"{__name__}:Broken"])
     with pytest.warns(RuntimeWarning, match="test_logged_runs:Broken has failed .*the server is away"):
         run_experiment(config, tmp_path)
     same_run(calm, tmp_path)
 
 
-SEEN: list[int] = []
+SEEN = []
 
 
-def note(line: dict) -> None:
+def note(line):
     SEEN.append(line["round"])
 
 
-def test_a_function_of_ones_own_sees_every_line(tmp_path: Path) -> None:
+def test_a_function_of_ones_own_sees_every_line(tmp_path):
     SEEN.clear()
     run_experiment(tiny(rounds=3, loggers=[f"{__name__}:note"]), tmp_path)
     assert SEEN == [1, 2, 3]
 
 
-def test_processes_of_workers_are_forked_beside_loggers(calm: Path, tmp_path: Path) -> None:
+def test_processes_of_workers_are_forked_beside_loggers(calm, tmp_path):
     run_experiment(tiny(rounds=6, workers=2, loggers=["tensorboard", "wandb"]), tmp_path)
     assert (tmp_path / STATE).read_bytes() == (calm / STATE).read_bytes()
     for kind in ("tensorboard", "wandb"):
@@ -201,20 +178,17 @@ def test_processes_of_workers_are_forked_beside_loggers(calm: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_library_is_said_with_its_command_before_there_is_a_folder(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == kind]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
-        monkeypatch.delitem(sys.modules, name)
+def test_a_missing_library_is_said_with_its_command_before_there_is_a_folder(kind, tmp_path, monkeypatch):
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == kind or name.startswith("torch.utils.tensorboard"):
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, kind, None)
     with pytest.raises(ConfigError, match=rf'pip install "fedpart\[{kind}\]"\.$'):
         run_experiment(tiny(loggers=[kind]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_key_takes_names_and_options_and_decides_no_number() -> None:
+def test_the_key_takes_names_and_options_and_decides_no_number():
     short, long = tiny(loggers=["wandb"]), tiny(loggers=[{"use": "wandb", "options": {"project": "p"}}])
     assert short.hash() == long.hash() == tiny().hash()
     assert ExperimentConfig.from_dict(long.resolved()) == long

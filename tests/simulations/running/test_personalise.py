@@ -5,7 +5,6 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,24 +26,24 @@ CONFIG = tiny(rounds=2)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("personalise") / "found"
     run_experiment(CONFIG, folder)
     return folder
 
 
 @pytest.fixture
-def found(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def found(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     return Path(shutil.copytree(finished, "found"))
 
 
-def content(folder: str = "found") -> dict[str, Any]:
+def content(folder="found"):
     return json.loads(Path(folder, "personal.json").read_text())
 
 
-def test_the_command_is_the_library_on_the_shards_of_the_run(found: Path) -> None:
+def test_the_command_is_the_library_on_the_shards_of_the_run(found):
     done = fedpart("personalise", found, "--epochs", "2", "--holdout", "0.3", "--save", "nets")
     assert done.exit_code == 0, done.output
     experiment = build(CONFIG)
@@ -67,7 +66,7 @@ def test_the_command_is_the_library_on_the_shards_of_the_run(found: Path) -> Non
     assert "The run has trained on the shards" in done.output
 
 
-def test_the_same_command_gives_the_same_bytes(found: Path) -> None:
+def test_the_same_command_gives_the_same_bytes(found):
     for out in ("a", "b"):
         done = fedpart("personalise", found, "--clients", "3", "--out", out, "--save", f"{out}/nets")
         assert done.exit_code == 0, done.output
@@ -77,16 +76,12 @@ def test_the_same_command_gives_the_same_bytes(found: Path) -> None:
     assert [row["client"] for row in content("a")["clients"]] == [0, 1, 2]
 
 
-def test_only_what_is_asked_for_moves(found: Path) -> None:
+def test_only_what_is_asked_for_moves(found):
     before = load_file(found / "state.safetensors")
-    done = fedpart(
-        "personalise", found, "--client", "4", "--client", "2", "--layers", "classes.*", "--save", "nets"
-    )
+    two = ("--client", "4", "--client", "2")
+    done = fedpart("personalise", found, *two, "--layers", "classes.*", "--save", "nets")
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in Path("nets").iterdir()) == [
-        "client-2.safetensors",
-        "client-4.safetensors",
-    ]
+    assert {path.name for path in Path("nets").iterdir()} == {f"client-{k}.safetensors" for k in (2, 4)}
     after = load_file("nets/client-4.safetensors")
     kinds = {name: "psi" if f"psi/{name}" in before else "w" for name in after}
     assert set(kinds.values()) == {"psi", "w"}
@@ -101,46 +96,31 @@ def test_only_what_is_asked_for_moves(found: Path) -> None:
         {"method": "augerino"},
         {"method": "fedex"},
         {"scheme": "node", "defaults": "zeros", "chain": ["conv1", "conv2", "fc1", "classes"]},
+        {"model": f"{__name__}:normalised"},
     ],
 )
-def test_weights_and_psi_of_any_federated_run_are_read(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_weights_and_psi_of_any_federated_run_are_read(changes, tmp_path):
     config = tiny(**{"rounds": 1, "samples": 1, "model": "digits_cnn", **changes})
     run_experiment(config, tmp_path / "found")
     experiment = build(config)
     trained, read = experiment.start(), experiment.start()
     trained.load(tmp_path / "found" / "checkpoint.pt")
     load_saved(read, tmp_path / "found")
-    assert torch.equal(trained.w, read.w) and torch.equal(trained.psi, read.psi)
+    assert all(map(torch.equal, trained.tensors().values(), read.tensors().values()))
+    assert torch.equal(trained.psi, read.psi)
     gains = personalise_run(tmp_path / "found", Tuning(clients=[1], epochs=1))
     assert [one.client for one in gains.clients] == [1]
 
 
-def normalised(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+def normalised(num_classes, input_shape):
     """Of its two layers' scales and biases every partition has a copy."""
     features = math.prod(input_shape)
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.LayerNorm(features),
-        nn.Linear(features, 8),
-        nn.LayerNorm(8),
-        nn.Linear(8, num_classes),
-    )
-
-
-def test_stacked_weights_are_read_as_the_network_has_them(tmp_path: Path) -> None:
-    config = tiny(rounds=1, samples=1, model=f"{__name__}:normalised")
-    run_experiment(config, tmp_path / "found")
-    experiment = build(config)
-    trained, read = experiment.start(), experiment.start()
-    trained.load(tmp_path / "found" / "checkpoint.pt")
-    load_saved(read, tmp_path / "found")
-    assert all(map(torch.equal, trained.tensors().values(), read.tensors().values()))
+    layers = (nn.LayerNorm(features), nn.Linear(features, 8), nn.LayerNorm(8), nn.Linear(8, num_classes))
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
 @pytest.mark.parametrize("share", [0.3, None])
-def test_what_the_run_has_kept_for_evaluations_is_scored_and_no_other_share(
-    share: float | None, tmp_path: Path
-) -> None:
+def test_what_the_run_has_kept_for_evaluations_is_scored_and_no_other_share(share, tmp_path):
     run_experiment(tiny(rounds=1, evaluation="clients", evaluation_share=share), tmp_path / "found")
     refused(fedpart("personalise", tmp_path / "found", "--holdout", "0.7"), "--holdout 0.7", "leave it out")
     done = fedpart("personalise", tmp_path / "found", "--clients", "2", "--epochs", "1")
@@ -148,19 +128,22 @@ def test_what_the_run_has_kept_for_evaluations_is_scored_and_no_other_share(
     assert content(str(tmp_path / "found"))["settings"]["holdout"] is None
 
 
-def test_what_cannot_be_personalised_is_refused(found: Path) -> None:
-    refused(fedpart("personalise", found, "--client", "6"), "numbered 0 to 5, and no client 6")
-    refused(fedpart("personalise", found, "--clients", "7"), "numbered 0 to 5, and no client 6")
-    refused(fedpart("personalise", found, "--clients", "2", "--client", "1"), "not both")
-    refused(fedpart("personalise", found, "--holdout", "1"), "--holdout is a share between 0 and 1")
-    refused(fedpart("personalise", found, "--learning-rate", "0"), "learning_rate is above 0, got 0.0")
-    refused(fedpart("personalise", found, "--layers", "head.*"), "matches the layers 'head.*'")
-    refused(fedpart("personalise", found, "--set", "local.epochs=2"), "changes what the run")
-    refused(fedpart("personalise", found, "--set", "device=quantum"), "'quantum' cannot be used")
-    refused(fedpart("personalise", found, "--learning-rate", "1e30"), "lower the learning rate", status=1)
+def test_what_cannot_be_personalised_is_refused(found):
     Path("taken").touch()
-    refused(fedpart("personalise", found, "--save", "taken"), "taken")
-    refused(fedpart("personalise", found, "--clients", "1", "--out", "taken"), "taken", "--out")
+    for words, *says in (
+        ("--client 6", "numbered 0 to 5, and no client 6"),
+        ("--clients 7", "numbered 0 to 5, and no client 6"),
+        ("--clients 2 --client 1", "not both"),
+        ("--holdout 1", "--holdout is a share between 0 and 1"),
+        ("--learning-rate 0", "learning_rate is above 0, got 0.0"),
+        ("--layers head.*", "matches the layers 'head.*'"),
+        ("--set local.epochs=2", "changes what the run"),
+        ("--set device=quantum", "'quantum' cannot be used"),
+        ("--save taken", "taken"),
+        ("--clients 1 --out taken", "taken", "--out"),
+    ):
+        refused(fedpart("personalise", found, *words.split()), *says)
+    refused(fedpart("personalise", found, "--learning-rate", "1e30"), "lower the learning rate", status=1)
     refused(fedpart("personalise", "nowhere"), "holds no run")
     run_experiment(tiny_training(iterations=2), "centralised")
     refused(fedpart("personalise", "centralised"), "trained in one place", "name a federated run")
@@ -171,13 +154,12 @@ def test_what_cannot_be_personalised_is_refused(found: Path) -> None:
     assert not (found / "personal.json").exists()
 
 
-def gain(client: int, held_out: int, before: float, after: float) -> ClientGain:
-    return ClientGain(
-        client, 1, 9, held_out, {"nll": 1.0, "accuracy": before}, {"nll": 0.5, "accuracy": after}
-    )
+def gain(client, held_out, before, after):
+    scores = {"nll": 1.0, "accuracy": before}, {"nll": 0.5, "accuracy": after}
+    return ClientGain(client, 1, 9, held_out, *scores)
 
 
-def test_means_are_over_examples_and_shares_over_clients() -> None:
+def test_means_are_over_examples_and_shares_over_clients():
     """The mean is what one count of all held-out examples gives."""
     clients = [gain(0, 8, 0.5, 0.75), gain(1, 2, 1.0, 0.5), gain(2, 4, 0.25, 0.25), gain(3, 2, 0.0, 0.5)]
     gains = Gains(clients, [4], {}, "note")
@@ -192,7 +174,7 @@ def test_means_are_over_examples_and_shares_over_clients() -> None:
     assert Gains(regression, [], {}, "").table()
 
 
-def test_a_run_that_held_examples_out_is_scored_on_these(tmp_path: Path) -> None:
+def test_a_run_that_held_examples_out_is_scored_on_these(tmp_path):
     config = tiny(rounds=1, evaluation="clients", evaluation_share=0.4)
     run_experiment(config, tmp_path / "run")
     gains = personalise_run(tmp_path / "run", Tuning(epochs=1))

@@ -15,7 +15,7 @@ from rich.console import Console
 from tiny import tiny, tiny_file, tiny_training
 
 from simulations.building.task import build_task
-from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.config.load import ConfigError
 from simulations.running import precision
 from simulations.running.precision import choose_precision, measure
 from simulations.running.run import run_experiment
@@ -37,7 +37,7 @@ def seconds(monkeypatch):
     return given
 
 
-def auto(**changes) -> ExperimentConfig:
+def auto(**changes):
     return tiny(precision="auto", **changes)
 
 

@@ -1,20 +1,16 @@
 """Runs that follow from others: plain networks with a psi that was found, another method beside."""
 
-import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from command_line import fedpart, refused
-from rich.console import Console
+from command_line import fedpart, refused, shown
 from safetensors.torch import load_file
 from tiny import tiny, tiny_training
-from torch import Tensor
 
 from fedpart import AffineAugmentation
-from simulations.config.load import Config, ConfigError, TrainingConfig
+from simulations.config.load import ConfigError
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.results.terminal.panel import panel
 from simulations.running import resume
@@ -31,12 +27,12 @@ DIGITS = {
 }
 
 
-def psi_of(folder: str) -> dict[str, Tensor]:
+def psi_of(folder):
     tensors = load_file(Path(folder) / "state.safetensors")
     return {name: tensor for name, tensor in tensors.items() if name.startswith("psi/")}
 
 
-def on_digits(**changes: Any) -> TrainingConfig:
+def on_digits(**changes):
     return tiny_training(**{**DIGITS, **changes})
 
 
@@ -52,7 +48,7 @@ def on_digits(**changes: Any) -> TrainingConfig:
         tiny(rounds=1, method="augerino"),
     ],
 )
-def test_a_plain_network_is_trained_with_the_psi_of_any_run(found: Config) -> None:
+def test_a_plain_network_is_trained_with_the_psi_of_any_run(found):
     run_experiment(found, "found")
     result = fedpart("retrain", "found", "iterations=2", "--set", "seed=1", "--out", "again")
     assert result.exit_code == 0, result.output
@@ -66,7 +62,7 @@ def test_a_plain_network_is_trained_with_the_psi_of_any_run(found: Config) -> No
     assert Path("again/transforms.png").is_file() == (found.data == "digits")
 
 
-def test_what_has_found_no_psi_is_refused() -> None:
+def test_what_has_found_no_psi_is_refused():
     run_experiment(tiny_training(iterations=2), "found")
     other = fedpart("retrain", "found", "--set", "hyperparameters.mask=null", "--out", "other")
     refused(other, "does not fit", "mask.logit is [30] there and missing here")
@@ -81,26 +77,26 @@ def test_what_has_found_no_psi_is_refused() -> None:
     assert {path.name for path in Path().iterdir()} == {"found", "none", "fedavg"}
 
 
-def written(tmp_path: Path, **settings) -> Path:
+def written(tmp_path, **settings):
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump({**tiny(**settings).resolved(), "search": None}))
     return file
 
 
-def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path: Path) -> None:
+def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path):
     out, alone = tmp_path / "run", tmp_path / "alone"
     done = fedpart("run", written(tmp_path, beside="fedavg"), "--out", out)
     assert done.exit_code == 0, done.output
     run_experiment(tiny(method="fedavg"), alone)
     assert (out / "beside" / "state.safetensors").read_bytes() == (alone / "state.safetensors").read_bytes()
     score, own = (json.loads((p / "summary.json").read_text()) for p in (out / "beside", out))
-    for shown in (done.output, fedpart("show", out).output):
-        text = " ".join(shown.replace("│", " ").split())
+    for panel_of in (done.output, fedpart("show", out).output):
+        text = " ".join(panel_of.replace("│", " ").split())
         assert f"fedavg, the same clients and cohorts: {score['test_accuracy']:.1%}" in text
         assert f"{score['upload_bytes'] / own['upload_bytes']:.2f} times as much" in text
 
 
-def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path: Path) -> None:
+def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path):
     out, through = tmp_path / "run", tmp_path / "through"
     config = tiny(rounds=2, beside="fedavg")
     run_experiment(config, out)  # as if it had been stopped between the two
@@ -112,7 +108,7 @@ def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path: Path) -> N
     assert (out / "beside" / "state.safetensors").read_bytes() == (through / "state.safetensors").read_bytes()
 
 
-def test_its_configuration_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_configuration_is_made_once(tmp_path, monkeypatch):
     made, make = [], resume.beside_config
 
     def count(config):
@@ -126,7 +122,7 @@ def test_its_configuration_is_made_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert "the same without learned hyperparameters" not in done.output  # it stands there already
 
 
-def test_a_method_beside_itself_is_left_out(tmp_path: Path) -> None:
+def test_a_method_beside_itself_is_left_out(tmp_path):
     out = tmp_path / "run"
     done = fedpart("run", written(tmp_path, method="fedavg", beside="fedavg"), "--out", out)
     assert done.exit_code == 0, done.output
@@ -134,7 +130,7 @@ def test_a_method_beside_itself_is_left_out(tmp_path: Path) -> None:
     assert "same clients and cohorts" not in done.output
 
 
-def test_what_the_other_method_cannot_do_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_what_the_other_method_cannot_do_is_refused_before_the_run(tmp_path):
     with pytest.raises(ConfigError, match="laplace"):
         tiny(beside="laplace")
     caps = {"scheme": "node", "defaults": "zeros", "caps": {1: 1.0}, "beside": "fedavg"}
@@ -147,13 +143,13 @@ AUGERINO = {"affine": {"family": "augerino"}, "dropout": {"rate": 0.1}}
 RATES = {"learning_rate": 0.01}
 
 
-def state(folder: Path, kind: str) -> dict[str, bytes]:
+def state(folder, kind):
     tensors = load_file(folder / "state.safetensors")
     return {name: t.numpy().tobytes() for name, t in tensors.items() if name.startswith(f"{kind}/")}
 
 
 @pytest.mark.parametrize("execution", ["loop", "fused"])
-def test_partitioned_training_under_the_psi_that_augerino_has_found(tmp_path: Path, execution: str) -> None:
+def test_partitioned_training_under_the_psi_that_augerino_has_found(tmp_path, execution):
     """docs/guides/settings.md: w is trained, psi stays to the bit."""
     found, frozen = tmp_path / "found", tmp_path / "frozen"
     run_experiment(tiny(method="augerino", hyperparameters=AUGERINO, server_psi=RATES), found)
@@ -165,7 +161,7 @@ def test_partitioned_training_under_the_psi_that_augerino_has_found(tmp_path: Pa
     assert read_metrics(frozen)[0]["psi"]["raw"] == read_metrics(found)[-1]["psi"]["raw"] != first
 
 
-def test_centres_that_have_left_the_identity_are_said_at_the_end(tmp_path: Path) -> None:
+def test_centres_that_have_left_the_identity_are_said_at_the_end(tmp_path):
     """Minimum and maximum that step the same way by five times their half-width; ends of ``lila`` cannot."""
     run = tmp_path / "run"
     affine = {"family": "minmax", "initial": 0.002}
@@ -174,10 +170,8 @@ def test_centres_that_have_left_the_identity_are_said_at_the_end(tmp_path: Path)
     own = {name.removeprefix("affine."): value for name, value in summary["psi"].items()}
     assert summary["psi_remarks"] == [f"affine: {one}" for one in AffineAugmentation("minmax").remarks(own)]
     assert read_summary(run) == summary
-    shown = Console(width=400, file=io.StringIO())
-    shown.print(panel(summary, run))
-    assert "note" in shown.file.getvalue()  # type: ignore[attr-defined]
-    assert shown.file.getvalue().count("leave out images as they are") == 1  # type: ignore[attr-defined]
+    text = shown(panel(summary, run), 400)
+    assert "note" in text and text.count("leave out images as they are") == 1
     quiet = run_experiment(tiny(server_psi=RATES, rounds=2), tmp_path / "quiet")
     assert "psi_remarks" not in quiet
 
@@ -191,20 +185,9 @@ def test_centres_that_have_left_the_identity_are_said_at_the_end(tmp_path: Path)
         ["method=fedavg", "method_options={fedavg: {augment: true}}", "hyperparameters.affine=null"],
     ],
 )
-def test_the_settings_of_the_guide_start(tmp_path: Path, settings: list[str]) -> None:
+def test_the_settings_of_the_guide_start(tmp_path, settings):
     file = Path(__file__).parents[3] / "simulations" / "configs" / "table4" / "mnist_1250.yaml"
     few = ["data=digits", "rounds=1", "clients=4", "cohort=2", "training_points=32", "validation_points=8",
            "test_points=8", "samples=2", "precision=fp32", "server_psi.learning_rate=0.05"]  # fmt: skip
-    command = [
-        "run",
-        str(file),
-        "--engine",
-        "local",
-        "--out",
-        str(tmp_path / "run"),
-        "--set",
-        *few,
-        *settings,
-    ]
-    done = fedpart(*command)
+    done = fedpart("run", file, "--engine", "local", "--out", tmp_path / "run", "--set", *few, *settings)
     assert done.exit_code == 0, done.output

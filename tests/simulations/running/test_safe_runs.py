@@ -1,7 +1,6 @@
 """Runs that are killed go on, over Flower, with what clients keep, on a simulated clock; what that tells."""
 
 import io
-import multiprocessing
 import os
 import re
 import signal
@@ -10,15 +9,15 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from interruptions import DiesAfter, kill
+from command_line import shown
+from interruptions import killed
 from rich.console import Console
 from sizes import TWO
-from tiny import same_run, tiny, tiny_file
+from tiny import same_run, tiny
 
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import UPLOAD_HEADER
 from simulations.building.experiment import build
-from simulations.config.load import load_config
 from simulations.folders import run_directory
 from simulations.folders.run_directory import (
     CHECKPOINT,
@@ -134,12 +133,8 @@ def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path, change
     config = tiny(**changes)
     calm, out = tmp_path / "calm", tmp_path / "killed"
     run_experiment(config, calm)
-    killed = multiprocessing.get_context("fork").Process(
-        target=run_experiment, args=(config, out), kwargs={"progress": DiesAfter(3, kill)}
-    )
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL and any((out / RESIDUALS).glob("*/*/*.pt"))
+    killed(config, out, 3)
+    assert any((out / RESIDUALS).glob("*/*/*.pt"))
     run_experiment(saved_config(out), out, resume=True)
     same_run(calm, out)
 
@@ -149,26 +144,21 @@ LATE = {**DEVICES, "overselect": 1.5}
 BUFFERED = {**DEVICES, "aggregation": "buffered", "buffer": 2, "staleness": "sqrt"}
 
 
-def untimed(folder):
-    return [{**line, "seconds": 0, "client_seconds": 0} for line in read_metrics(folder)]
-
-
 @pytest.fixture(scope="module")
 def late(tmp_path_factory):
     folder, console = tmp_path_factory.mktemp("late") / "run", Console(width=200, file=io.StringIO())
     run_experiment(tiny(**LATE), folder, progress=Progress(console))
-    console.print(panel(read_summary(folder), folder))
-    return folder, console.file.getvalue()
+    return folder, console.file.getvalue() + shown(panel(read_summary(folder), folder))
 
 
 def test_files_and_terminal_tell_the_simulated_time(late):
-    folder, shown = late
+    folder, told = late
     lines, summary = read_metrics(folder), read_summary(folder)
     ends = [line["simulated_seconds"] for line in lines]
     assert ends == sorted(ends) and ends[0] > 0 and summary["simulated_seconds"] == ends[-1]
     assert summary["refused"]["late"] == sum(len(line["cohort"]) - line["replies"] for line in lines) > 0
     assert summary["simulated_seconds_to"] == seconds_to_accuracy(lines)
-    assert f"{ends[-1]:,.1f} simulated s" in shown and "on the simulated clock" in shown
+    assert f"{ends[-1]:,.1f} simulated s" in told and "on the simulated clock" in told
     assert all("staleness" not in line for line in lines)
 
 
@@ -185,12 +175,6 @@ def test_the_answers_are_counted_by_chunk(tmp_path):
     expected = [sum(protocol.chunk(client) == k for client in cohorts) / 15 for k in (1, 2, 3)]
     assert found["answers_chunks"] == pytest.approx(expected) and min(expected) > 0
     assert found["psi"] != read_summary(tmp_path / "late")["psi"]
-
-
-def test_a_trace_is_found_from_other_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = load_config(tiny_file(tmp_path), ["devices.trace=trace.csv"])
-    assert config.devices.trace == str(tmp_path / "trace.csv")
 
 
 def test_the_upload_ratio_is_of_those_that_were_waited_for(late):
@@ -226,6 +210,4 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, changes):
     with pytest.raises(Interrupted):
         run_experiment(tiny(**changes), tmp_path / "run", watch=stop)
     run_experiment(tiny(**changes), tmp_path / "run", resume=True)
-    assert untimed(tmp_path / "run") == untimed(tmp_path / "whole")
-    weights = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("run", "whole")]
-    assert weights[0] == weights[1]
+    same_run(tmp_path / "run", tmp_path / "whole")

@@ -4,39 +4,39 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import fedpart, refused
-from safetensors import safe_open
+from interruptions import Died, die
+from safetensors.torch import load_file
 from tiny import TINY, same_run, tiny_training, tiny_training_file
 
-from fedpart import Training, TrainingReport
+from fedpart import Training
 from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.results.pictures.run_figures import plot_run
-from simulations.results.terminal.progress import Progress
 from simulations.running.resume import resumed_config
 from simulations.running.run import run_experiment
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
+FINETUNED = {"method_options": {"validation": {"finetune_epochs": 1}}}
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory):
     """The folder of a run that nothing happened to."""
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     run_experiment(tiny_training(keep_best=True), folder)
     return folder
 
 
-def psi_of(folder: Path) -> list[float]:
-    with safe_open(folder / "state.safetensors", "pt") as state:
-        values: list[float] = state.get_tensor("psi/mask.logit").tolist()
-    return values
+def psi_of(folder):
+    return load_file(folder / "state.safetensors")["psi/mask.logit"].tolist()
 
 
-def test_a_folder_holds_everything(undisturbed: Path) -> None:
+def test_a_folder_holds_everything(undisturbed):
     assert {path.name for path in undisturbed.iterdir()} == {
         "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors", "checkpoint.pt",
         "checkpoint.previous.pt",
@@ -45,19 +45,16 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
     lines = read_metrics(undisturbed)
     assert [line["iteration"] for line in lines] == [10, 20, 30]
     for line in lines:
-        assert set(line) == {
-            "iteration", "seconds", "train_loss", "lml", "psi", "val_accuracy", "val_nll",
-        }  # fmt: skip
+        keys = {"iteration", "seconds", "train_loss", "lml", "psi", "val_accuracy", "val_nll"}
+        assert set(line) == keys
         assert len(line["psi"]["raw"]["mask.logit"]) == 30
         assert "mask.keep[0] [%]" in line["psi"]["physical"]
     summary = read_summary(undisturbed)
-    assert summary is not None
     best = max(lines, key=lambda line: line["lml"])
     assert (summary["lml"], summary["lml_iteration"]) == (best["lml"], best["iteration"])
     assert psi_of(undisturbed) == best["psi"]["raw"]["mask.logit"]
-    assert [part["k"] for part in summary["subnetworks"]] == [1, 2, 3]
-    assert [part["examples"] for part in summary["subnetworks"]] == [60, 90, 120]
-    assert [part["next"] is None for part in summary["subnetworks"]] == [False, False, True]
+    parts = [(part["k"], part["examples"], part["next"] is None) for part in summary["subnetworks"]]
+    assert parts == [(1, 60, False), (2, 90, False), (3, 120, True)]
     full = summary["subnetworks"][-1]
     assert summary["train_nll"] == full["train"]["nll"]
     assert summary["test_accuracy"] == full["test"]["accuracy"]
@@ -66,12 +63,10 @@ def test_a_folder_holds_everything(undisturbed: Path) -> None:
 
 
 @pytest.mark.parametrize("checkpoint_every", [10, 7, 1000])
-def test_an_interrupted_run_ends_with_the_same_bits(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint_every: int
-) -> None:
+def test_an_interrupted_run_ends_with_the_same_bits(undisturbed, tmp_path, monkeypatch, checkpoint_every):
     step = Training.step
 
-    def interrupt(self: Training) -> float:
+    def interrupt(self):
         if self.completed == 16:
             os.kill(os.getpid(), signal.SIGINT)
         return step(self)
@@ -89,38 +84,23 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     same_run(undisturbed, Path("stopped"))
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Died(Exception):
-        pass
+@pytest.mark.parametrize("where", ["Progress.report", "RunDirectory.finish"])
+def test_a_killed_run_goes_on_from_its_checkpoint(undisturbed, tmp_path, monkeypatch, where):
+    """At iteration 20, with a checkpoint of 15; or before the summary, which does not lose the best state."""
 
-    def die(self: Progress, report: TrainingReport) -> None:
-        if report.iteration == 20:
-            raise Died
+    def end(self, told):
+        if where == "RunDirectory.finish" or told.iteration == 20:
+            die()
 
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(Progress, "report", die)
+        patch.setattr(f"simulations.running.run.{where}", end)
         run_experiment(tiny_training(keep_best=True, checkpoint_every=15), tmp_path)
-    assert [line["iteration"] for line in read_metrics(tmp_path)] == [10, 20]  # the checkpoint is of 15
+    assert [line["iteration"] for line in read_metrics(tmp_path)][:2] == [10, 20]
     run_experiment(saved_config(tmp_path), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)
 
 
-def test_death_before_the_summary_does_not_lose_the_best_state(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: Any) -> None:
-        raise RuntimeError("died")
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="died"):
-        patch.setattr("simulations.running.run.RunDirectory.finish", die)
-        run_experiment(tiny_training(keep_best=True), tmp_path)
-    run_experiment(tiny_training(keep_best=True), tmp_path, resume=True)
-    same_run(undisturbed, tmp_path)
-
-
-def test_more_iterations_continue_a_finished_run(tmp_path: Path) -> None:
+def test_more_iterations_continue_a_finished_run(tmp_path):
     run_experiment(tiny_training(), tmp_path / "whole")
     run_experiment(tiny_training(iterations=20), tmp_path / "grown")
     more = resumed_config(tmp_path / "grown", None, ["iterations=30"], TrainingConfig)
@@ -133,14 +113,10 @@ def test_more_iterations_continue_a_finished_run(tmp_path: Path) -> None:
     [
         {"schedule": {"shape": "cosine"}},
         {"keep_best": True},  # the state that would go on is the best, not the last
-        {
-            "method": "validation",
-            "chunks": [0.5, 0.5],
-            "method_options": {"validation": {"finetune_epochs": 1}},
-        },
+        {"method": "validation", "chunks": [0.5, 0.5], **FINETUNED},
     ],
 )
-def test_runs_whose_end_is_planned_do_not_grow(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_runs_whose_end_is_planned_do_not_grow(tmp_path, changes):
     run_experiment(tiny_training(iterations=10, **changes), tmp_path)
     before = saved_config(tmp_path)
     with pytest.raises(ConfigError, match="iterations are part of its schedule"):
@@ -148,9 +124,8 @@ def test_runs_whose_end_is_planned_do_not_grow(tmp_path: Path, changes: dict[str
     assert saved_config(tmp_path) == before
 
 
-def test_stages_are_tested_where_they_end(tmp_path: Path) -> None:
-    options = {"validation": {"finetune_epochs": 1}}
-    config = tiny_training(method="validation", chunks=[0.9, 0.1], method_options=options, iterations=15)
+def test_stages_are_tested_where_they_end(tmp_path):
+    config = tiny_training(method="validation", chunks=[0.9, 0.1], iterations=15, **FINETUNED)
     summary = run_experiment(config, tmp_path)
     assert [(stage["name"], stage["iteration"]) for stage in summary["stages"]] == [
         ("optimised", 15), ("finetuned", 23),
@@ -165,7 +140,7 @@ def test_stages_are_tested_where_they_end(tmp_path: Path) -> None:
     assert only["examples"] == 120 and only["next"] is None  # finetuned on both chunks
 
 
-def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path: Path) -> None:
+def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path):
     summary = run_experiment(tiny_training(method="validation", chunks=[0.9, 0.1]), tmp_path)
     (only,) = summary["subnetworks"]
     assert only["examples"] == 108
@@ -173,19 +148,17 @@ def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("method", ["none", "separate"])
-def test_baselines_run(tmp_path: Path, method: str) -> None:
+def test_baselines_run(tmp_path, method):
     summary = run_experiment(tiny_training(method=method), tmp_path)
     assert len(summary["subnetworks"]) == (3 if method == "separate" else 1)
     assert (summary["lml"] is None) == (method == "none")
 
 
-def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
+def test_train_shows_progress_a_summary_and_pictures(tmp_path):
     result = fedpart("train", tiny_training_file(tmp_path), "--set", "seed=3")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert (
-        "partitioned on input_selection: 30 iterations; files in runs/training-partitioned-seed3" in lines[0]
-    )
+    assert "partitioned on input_selection: 30 iterations; files in runs/training-partitioned" in lines[0]
     assert lines[1].startswith("iteration 10/30: val. accuracy ")
     assert "L_ML -" in lines[1] and "mask keeps " in lines[1]
     for part in ("mask keeps", "on test data", "nats at iteration 30", "fedpart retrain"):
@@ -196,7 +169,7 @@ def test_train_shows_progress_a_summary_and_pictures(tmp_path: Path) -> None:
     assert "already finished; add --set iterations=N" in done.stdout
 
 
-def test_whose_run_it_is(undisturbed: Path, tmp_path: Path) -> None:
+def test_whose_run_it_is(undisturbed, tmp_path):
     refused(fedpart("run", "--resume", undisturbed), "centralised training", "fedpart train --resume")
     refused(fedpart("train"), "Name a configuration", "fedpart train")
     config = Path("federated.yaml")
@@ -205,22 +178,17 @@ def test_whose_run_it_is(undisturbed: Path, tmp_path: Path) -> None:
     refused(fedpart("train", "--resume", undisturbed, "--set", "seed=5"), "seed = 0, not 5")
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path):
     bad = tiny_training_file(tmp_path, optimiser={"name": "sgd", "learning_rate": 1e30})
     refused(fedpart("train", bad, "--out", "bad"), "iteration", "lower the learning rates", status=1)
     assert read_summary("bad") is None
 
 
-def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path: Path) -> None:
+def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path):
     digits = {"data": "digits", "model": "digits_cnn", "model_options": {}, "hyperparameters": {"affine": {}}}
     unsafe = {"augerino": {"safe": False, "weight": 1.0}}
-    bad = tiny_training_file(
-        tmp_path,
-        **digits,
-        method="augerino",
-        method_options=unsafe,
-        optimiser_psi={"learning_rate": 4.0},
-    )
+    far = {"method": "augerino", "method_options": unsafe, "optimiser_psi": {"learning_rate": 4.0}}
+    bad = tiny_training_file(tmp_path, **digits, **far)
     sentence = "has diverged, as its objective is unbounded", "use the safe one (safe: true)"
     refused(fedpart("train", bad, "--out", "bad"), *sentence, status=1)
     before = read_metrics("bad")
@@ -236,7 +204,6 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
     ("settings", "wanted"),
     [
         (["hyperparameters.mask.kept=31"], "first 1 to 30 of 30 features, got 31"),
-        (["hyperparameters.mask.kept=0"], "first 1 to 30 of 30 features, got 0"),
         (["hyperparameters.mask.kept=[1, 0]"], "2 entries, but there are 30 features"),
         (["parameters=[0.5, 0.5]"], "3 chunk proportions but 2 parameter proportions"),
         (["hyperparameters.affine={}"], "write hyperparameters without affine"),
@@ -244,55 +211,39 @@ def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resu
         (["training_points=2"], "Chunk 3 of 3 gets none of the 2 examples"),
         (["method=validation"], "for instance"),
         (["method=validation", "chunks=[1.0]"], "above 0, for instance [0.9, 0.1]"),
-        (
-            ["method=validation", "chunks=[1.0, 0.0]"],
-            "chunk proportions must be positive numbers, got [1.0, 0.0]",
-        ),
-        (
-            ["method=validation", "chunks=[0, 1]"],
-            "chunk proportions must be positive numbers, got [0.0, 1.0]",
-        ),
+        (["method=validation", "chunks=[1.0, 0.0]"], "must be positive numbers, got [1.0, 0.0]"),
         (["method=none", "keep_best=true"], "keep_best needs L_ML"),
         (["psi_from=nowhere"], "holds no finished run"),
         (["chunks=[1.0]"], "give two chunks or more, or use method: none"),
-        (["method=separate", "chunks=[1.0]"], "give two chunks or more, or use method: none"),
         (["psi_every=31"], "psi_every is 31, but there are 30 iterations"),
-        (
-            ["method=augerino", "method_options.augerino.weight=x"],
-            "Augerino's weight is a number >= 0, got 'x'",
-        ),
+        (["method=augerino", "method_options.augerino.weight=x"], "weight is a number >= 0, got 'x'"),
     ],
 )
-def test_bad_input_is_one_sentence_and_leaves_nothing(
-    tmp_path: Path, settings: list[str], wanted: str
-) -> None:
+def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, settings, wanted):
     overrides = [argument for setting in settings for argument in ("--set", setting)]
     refused(fedpart("train", tiny_training_file(tmp_path), *overrides), wanted)
     assert not (tmp_path / "runs").exists()
 
 
 def test_training_by_an_evidence_is_resumed_with_the_same_bits_and_says_whose_evidence_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     options = {"laplace": {"evidence": "last_layer", "burn_in": 1}}
-    changes: dict[str, Any] = {"method": "laplace", "method_options": options, "checkpoint_every": 7}
+    changes = {"method": "laplace", "method_options": options, "checkpoint_every": 7}
     run_experiment(tiny_training(**changes), tmp_path / "calm")
     step = Training.step
 
-    class Died(Exception):
-        pass
-
-    def die(self: Training) -> float:
+    def last(self):
         if self.completed == 25:  # the checkpoint is of 21, two epochs of eight iterations after the burn-in
-            raise Died
+            die()
         return step(self)
 
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(Training, "step", die)
+        patch.setattr(Training, "step", last)
         run_experiment(tiny_training(**changes), tmp_path / "killed")
     run_experiment(saved_config(tmp_path / "killed"), tmp_path / "killed", resume=True)
     same_run(tmp_path / "calm", tmp_path / "killed")
     summary = read_summary(tmp_path / "calm")
-    assert summary is not None and summary["evidence"] == "own"
+    assert summary["evidence"] == "own"
     assert {"evidence.alpha", "evidence.beta"} < summary["psi"].keys()
     assert [stage["name"] for stage in summary["stages"]] == ["burnt in", "trained"]

@@ -50,7 +50,7 @@ def absent(data_dir=None):
     raise FileNotFoundError("There are no data.")
 
 
-def cells(folder: Path, *changes):
+def cells(folder, *changes):
     """Runs of two rounds, or what ``changes`` say."""
     configs = [tiny(seed=seed, **{"rounds": 2, **own}) for seed, own in enumerate(changes)]
     return [Cell(f"seed {config.seed}", config, folder / str(config.seed)) for config in configs]
@@ -221,11 +221,9 @@ def test_a_cell_in_which_another_process_runs_is_one_sentence(tmp_path):
 def test_methods_of_a_seed_meet_the_same_data_clients_and_cohorts():
     config = small_config(seed=1, training_points=200, clients=10, cohort=4)
     cells = plan(config, ["fedavg", "augerino", "partitioned"], 2, Path("x"))
-    assert [(c.config.method, c.config.seed) for c in cells[:4]] == [
-        ("fedavg", 1),
-        ("augerino", 1),
-        ("partitioned", 1),
-        ("fedavg", 2),
+    methods = ["fedavg", "augerino", "partitioned"]
+    assert [(c.config.method, c.config.seed) for c in cells] == [
+        (m, seed) for seed in (1, 2) for m in methods
     ]
     built = [build(cell.config) for cell in cells[:4]]
     cohorts = [[b.protocol.cohort(round) for round in range(1, 30)] for b in built]
@@ -238,11 +236,8 @@ def test_methods_of_a_seed_meet_the_same_data_clients_and_cohorts():
 
 
 def test_the_command_compares_real_runs_and_its_status_tells_of_a_bad_one(tmp_path):
-    config = tmp_path / "tiny.yaml"
-    config.write_text(
-        "{clients: 6, cohort: 2, rounds: 2, training_points: 60, validation_points: 30, test_points: 30,"
-        " samples: 1, evaluate_every: 1, chunks: [.5, .5], method_options: {augerino: {initial: 1.0e+30}}}"
-    )
+    bad = {"augerino": {"initial": 1e30}}
+    config = tiny_file(tmp_path, rounds=2, samples=1, evaluate_every=1, method_options=bad)
     arguments = ["compare", str(config), "--seeds", "1", "--out", str(tmp_path / "out")]
     failed = fedpart(*arguments, "--methods", "augerino,fedavg,partitioned")
     assert failed.exit_code == 1 and "1 of 3 runs failed" in failed.output

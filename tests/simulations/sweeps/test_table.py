@@ -18,6 +18,7 @@ from simulations.results.tables import text_of, values_at
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
 from simulations.sweeps.table import run_table
 
+PLACES = ("test_accuracy", "by.parameters", "psi.affine.angle [deg]")
 ACCURACY = {("fedavg", 0): 0.80, ("fedavg", 1): 0.84, ("partitioned", 0): 0.9, ("partitioned", 1): 0.9}
 
 
@@ -32,11 +33,7 @@ def file(tmp_path):
             "config": "base.yaml",
             "seeds": [0, 1],
             "scales": {"long": {"rounds": 4, "cohort": 6}},
-            "columns": {
-                "test [%]": "test_accuracy",
-                "sizes [M]": "by.parameters",
-                "turn [deg]": "psi.affine.angle [deg]",
-            },
+            "columns": dict(zip(("test [%]", "sizes [M]", "turn [deg]"), PLACES, strict=True)),
             "rows": {
                 "FedAvg": {"set": {"method": "fedavg", "cohort": 4}, "given": {"paper [%]": "95.4"}},
                 "ours": {"set": {"local.learning_rate": 0.3}, "scales": {"long": {"clients": 30}}},
@@ -96,30 +93,18 @@ def test_the_row_is_over_the_scale_is_over_the_table_and_the_command_is_over_all
 
 def test_a_section_that_a_row_changes_keeps_what_others_have_set_before(file, tmp_path):
     rows = {"a": {"set": {"server.learning_rate": 0.25}}}
-    path, run = (
-        file(rows=rows, set={"server.learning_rate": 0.5}, scales={"s": {"server": {"eps": 1e-5}}}),
-        Run(),
-    )
+    scales, run = {"s": {"server": {"eps": 1e-5}}}, Run()
+    path = file(rows=rows, set={"server.learning_rate": 0.5}, scales=scales)
     made(path, tmp_path / "out", run, scale="s")
     assert (run.configs[0].server.learning_rate, run.configs[0].server.eps) == (0.25, 1e-5)
-
-
-def test_a_folder_of_other_settings_is_refused_before_anything_is_run(file, tmp_path):
-    made(file(), tmp_path / "out", labels=["FedAvg"])
-    run = Run()
-    with pytest.raises(ConfigError, match="holds a run with other settings"):
-        made(file(set={"samples": 3}), tmp_path / "out", run, labels=["ours"])
-    assert run.configs == []
 
 
 def test_a_row_may_take_what_another_row_of_its_seed_has_found(file, tmp_path):
     rows = {"FedAvg": {"set": {"method": "fedavg"}}, "held": {"set": {"psi_from": "{out}/fedavg/seed{seed}"}}}
     run = Run()
     made(file(rows=rows), tmp_path / "out", run)
-    assert [config.psi_from for config in run.configs] == [
-        *(None, f"{tmp_path}/out/fedavg/seed0"),
-        *(None, f"{tmp_path}/out/fedavg/seed1"),
-    ]
+    found = [f"{tmp_path}/out/fedavg/seed{seed}" for seed in (0, 1)]
+    assert [config.psi_from for config in run.configs] == [None, found[0], None, found[1]]
 
 
 def test_what_is_finished_is_not_run_again_and_rows_can_be_run_alone(file, tmp_path):
@@ -129,6 +114,12 @@ def test_what_is_finished_is_not_run_again_and_rows_can_be_run_alone(file, tmp_p
     assert list(found.summaries) == ["ours"]
     made(file(), tmp_path / "out", second)
     assert [config.method for config in second.configs] == ["fedavg"] * 2
+    run = Run()
+    with pytest.raises(
+        ConfigError, match="holds a run with other settings"
+    ):  # of another row than is asked for
+        made(file(set={"samples": 3}), tmp_path / "out", run, labels=["ours"])
+    assert run.configs == []
     read = made(file(), tmp_path / "out", Run("nothing is run"), read_only=True)
     assert [len(own) for own in read.summaries.values()] == [2, 2]
 
@@ -181,9 +172,8 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
                 build_method(config.method, config.method_options.get(config.method, {})).stages(*sizes)
             elif isinstance(config, ExperimentConfig) and scale is None:  # every client has something to do
                 shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
-                Protocol(
-                    build_task(config.model_copy(update={"psi_from": None}), 10, shape), config.settings()
-                )
+                task = build_task(config.model_copy(update={"psi_from": None}), 10, shape)
+                Protocol(task, config.settings())
     with pytest.raises(ConfigError, match="No run of"):  # and every row has a folder of its own
         run_table(path, [f"data_dir={tmp_path}"], tmp_path / "out", read_only=True)
 
@@ -202,12 +192,7 @@ def test_numbers_are_found_by_keys_that_have_points_themselves():
     }
     assert values_at("psi.affine.angle [deg]", summary) == [3.0]
     assert values_at("each.a", summary) == [1.0, None]
-    assert (
-        values_at("psi.affine.x", summary)
-        == values_at("nothing", summary)
-        == values_at("n", summary)
-        == [None]
-    )
+    assert [values_at(path, summary) for path in ("psi.affine.x", "nothing", "n")] == [[None]] * 3
     assert values_at("x.y", {"x": {}, "x.y": 2}) == values_at("x.y", {"x.y": 2, "x": {"y": None}}) == [2.0]
     assert text_of("a", "each.a", [summary]) == "1.000 / —"
     assert text_of("a", "each.a", [summary, {"each": []}]) == "—"

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 import torch
-from command_line import fedpart
+from command_line import fedpart, shown
 from rich.console import Console
 from tiny import tiny, tiny_file, tiny_training
 from torch import nn
@@ -56,12 +56,6 @@ REGRESSION = {
 }
 
 
-def text_of(thing):
-    console = Console(width=200, file=io.StringIO())
-    console.print(thing)
-    return console.file.getvalue()
-
-
 @pytest.mark.parametrize("kind", ["federated", "centralised"])
 def test_a_regression_tells_its_loss_and_its_error_and_scalars_keep_their_sign(tmp_path, kind):
     of_data = {key: value for key, value in REGRESSION.items() if key != "split"}
@@ -71,10 +65,10 @@ def test_a_regression_tells_its_loss_and_its_error_and_scalars_keep_their_sign(t
         else tiny_training(**of_data, model_options={}, keep_best=False)
     )
     summary = run_experiment(config, tmp_path)
-    shown = text_of(panel(summary, tmp_path))
-    assert summary["psi"]["offset"] < 0 and f"offset {summary['psi']['offset']:.3g}" in shown
-    assert f"{summary['val_nll']:.3f} nats on validation data" in shown
-    assert f"rmse {summary['test_rmse']:.4g}, mae {summary['test_mae']:.4g} on test data" in shown
+    text = shown(panel(summary, tmp_path))
+    assert summary["psi"]["offset"] < 0 and f"offset {summary['psi']['offset']:.3g}" in text
+    assert f"{summary['val_nll']:.3f} nats on validation data" in text
+    assert f"rmse {summary['test_rmse']:.4g}, mae {summary['test_mae']:.4g} on test data" in text
 
 
 @pytest.fixture(autouse=True)
@@ -94,22 +88,22 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize("method", ["fedavg", f"{__name__}:OwnFedAvg"])
 def test_a_fedavg_learns_nothing_and_sends_what_fedavg_sends(found, method):
     summary, out = found[method]
-    shown = text_of(panel(summary, out))
-    assert summary["psi_learned"] == [] and summary["psi"] and "learned  " not in shown
-    assert "100.0% of what FedAvg's clients send" in shown
+    text = shown(panel(summary, out))
+    assert summary["psi_learned"] == [] and summary["psi"] and "learned  " not in text
+    assert "100.0% of what FedAvg's clients send" in text
 
 
 def test_all_that_has_moved_is_learned_and_nothing_else(found):
-    shown = text_of(panel(*found["augerino"]))
-    assert "scale " in shown and "stretch " in shown and "dropout" not in shown
-    assert re.search(r"dropout [^(]*% \(10.0% at the start\)", text_of(panel(*found["partitioned"])))
+    text = shown(panel(*found["augerino"]))
+    assert "scale " in text and "stretch " in text and "dropout" not in text
+    assert re.search(r"dropout [^(]*% \(10.0% at the start\)", shown(panel(*found["partitioned"])))
 
 
 def test_more_than_fit_are_counted(found):
     summary, out = found["partitioned"]
     many = {f"own.number[{i}]": float(i) for i in range(11)}
-    shown = text_of(panel({**summary, "psi": many, "psi_learned": [*many]}, out))
-    assert "own.number[7] 7, and 3 more in summary.json" in shown and "number[8]" not in shown
+    text = shown(panel({**summary, "psi": many, "psi_learned": [*many]}, out))
+    assert "own.number[7] 7, and 3 more in summary.json" in text and "number[8]" not in text
 
 
 def test_commands_carry_what_was_set_and_stay_in_a_line(found, tmp_path):
@@ -139,13 +133,13 @@ def test_a_command_is_written_as_uv_runs_it(found, tmp_path, monkeypatch):
     monkeypatch.setenv("UV", str(uv))
     monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
     monkeypatch.chdir(tmp_path)
-    shown = {}
+    words = {}
     for path in ("/nowhere", str(uv.parent)):
         monkeypatch.setenv("PATH", path)
         console = Console(width=40, file=io.StringIO())
         show_end(console, *found["partitioned"])
-        shown[path] = console.file.getvalue().splitlines()[-1].split()[:3]
-    assert [*shown.values()] == [["bin/uv", "run", "fedpart"], ["uv", "run", "fedpart"]]
+        words[path] = console.file.getvalue().splitlines()[-1].split()[:3]
+    assert [*words.values()] == [["bin/uv", "run", "fedpart"], ["uv", "run", "fedpart"]]
 
 
 def test_a_mask_is_told_whole_and_a_range_with_both_ends():
