@@ -125,11 +125,9 @@ USUAL, IMAGE_BYTES = Limits(), 2**28
 
 
 def walk(root: str | Path, once: bool = True) -> Iterator[tuple[str, str, list[str], list[str]]]:
-    """Every folder below one, through links, without what is hidden.
-
-    Of each its path, where that really is, the names of its folders, and of its files. A folder that two
-    paths lead to is refused; without ``once`` the second is left out.
-    """
+    """Every folder below one, through links, without what is hidden: its path, where that really is, the
+    names of its folders, and of its files. A folder that two paths lead to is refused, or without ``once``
+    left out."""
     seen = {str(folder): str(folder) for folder in Path(root).resolve().parents}
     for above, below, names in os.walk(root, followlinks=True):
         below[:] = [name for name in below if not is_hidden(name)]
@@ -204,10 +202,8 @@ def real_place(path: str | Path, real: str | None = None) -> str:
 
 
 def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
-    """Note where a path really leads, and refuse another that leads there: examples would count twice.
-
-    ``real`` is the path without links; ``seen`` the paths so far by where they lead, to which it is added.
-    """
+    """Note in ``seen`` where a path really leads, and refuse another that leads there: examples would count
+    twice."""
     if (other := seen.setdefault(real, str(path))) != str(path):
         raise ValueError(
             f"{path} and {other} are one by a link, and examples would count twice; remove the link."
@@ -229,14 +225,9 @@ def refuse_outside(folder: Path, absence: str) -> None:
 def download_files(
     fetch: Callable[[], Any], name: str, folders: Sequence[Path], absence: str, remedy: str
 ) -> Any:
-    """What ``fetch`` returns; a line on the standard error says that it begins, which may be slow and silent.
-
-    Args:
-        fetch: downloads the data set called ``name``.
-        folders: that it may create, the innermost first, the last is the one it downloads into; new ones that
-            stay empty are removed if it fails.
-        absence, remedy: the beginning and the end of the sentence that says so.
-    """
+    """What ``fetch`` returns, which may create ``folders``, the innermost first, and downloads into the last.
+    If it fails, new ones that stay empty are removed, and the sentence from ``absence`` to ``remedy`` says
+    so."""
     refuse_outside(folders[-1], absence)
     print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)
     new = [folder for folder in folders if not folder.exists()]

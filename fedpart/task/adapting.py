@@ -18,14 +18,8 @@ from fedpart.trees import Tree, tensors_in
 
 
 def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]:
-    """The module, changed in place where that is possible, and a sentence about each change that is one.
-
-    Silent, because they change no number: layers that work in place do not, and sparse gradients are dense.
-
-    Args:
-        module: the task's copy.
-        learn_dropout: whether the rates of its nn.Dropout layers become hyperparameters.
-    """
+    """The task's copy, changed in place where that is possible, and a sentence about each change that changes
+    a number."""
     notes: list[str] = []
     module, compiled = _uncompiled(module)
     if compiled:
@@ -117,11 +111,7 @@ def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:
 
 
 def dtype_of(precision: str) -> torch.dtype:
-    """Type of parameters, psi and inputs under a precision.
-
-    Raises:
-        ValueError: there is no such precision.
-    """
+    """Type of parameters, psi and inputs under a precision."""
     if precision not in ("fp32", "fp64", "bf16"):
         raise ValueError(f"Unknown precision {precision!r}: choose fp32, fp64 or bf16.")
     return torch.float64 if precision == "fp64" else torch.float32
@@ -172,11 +162,8 @@ def _in_type(value: Any, dtype: torch.dtype) -> Any:
 
 
 def explain_types(module: nn.Module, inputs: Tree, error: RuntimeError) -> None:
-    """Say what is meant by an error of torch about types: of frozen weights of 16 bits, or of whole numbers.
-
-    Raises:
-        ValueError: it is such an error.
-    """
+    """Say what is meant by an error of torch about types: of frozen weights of 16 bits, or of whole
+    numbers."""
     if not re.search("dtype|scalar type|Input type|the type torch|not implemented for 'Long'", str(error)):
         return
     kinds = {name: p.dtype for name, p in module.named_parameters() if p.is_floating_point()}

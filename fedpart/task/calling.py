@@ -113,16 +113,7 @@ def _misfit(
 
 
 def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: str) -> Tree:
-    """Inputs of several parts, one of them transformed.
-
-    Args:
-        inputs: a dict, tuple or list; one tensor has no parts.
-        part: which; None: the only one with real numbers.
-        transform, name: what is applied, and what it is called.
-
-    Raises:
-        ValueError: there is no such part, or none is named where several would do.
-    """
+    """Inputs of several parts, one of them transformed; None: the only one with real numbers."""
     if isinstance(inputs, Tensor):
         raise ValueError(
             f"The inputs are one tensor, so the transform {name!r} cannot act on a part {part!r} of them; "
@@ -145,11 +136,7 @@ def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: s
 
 
 def outputs_of(found: Any) -> Tensor:
-    """The outputs in what a network returns: the tensor, ``.logits``, ``["logits"]``, or the first one.
-
-    Raises:
-        NetworkError: there is no tensor.
-    """
+    """The outputs in what a network returns: the tensor, ``.logits``, ``["logits"]``, or the first one."""
     if isinstance(found, Tensor):
         return found
     logits = getattr(found, "logits", None)
@@ -172,15 +159,8 @@ def has_logits(found: Any) -> bool:
 
 
 def loss_of(found: Any, rows: int) -> Tensor:
-    """The loss in what a network returns for so many rows, a scalar or one number for each ``[rows]``.
-
-    It is the tensor, ``.loss`` or ``["loss"]``; of a tuple its only scalar, or else its only tensor
-    ``[rows]``.
-
-    Raises:
-        NetworkError: there is none, or a tuple has several that may be it, or it is neither one number nor
-            one for each row.
-    """
+    """The loss in what a network returns for so many rows, a scalar or ``[rows]``: the tensor, ``.loss`` or
+    ``["loss"]``; of a tuple its only scalar, or else its only tensor ``[rows]``."""
     loss = found.get("loss") if isinstance(found, Mapping) else getattr(found, "loss", None)
     if isinstance(found, Tensor):
         loss = found

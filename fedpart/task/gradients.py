@@ -37,11 +37,7 @@ class Job:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Job:
-        """Inverse of ``dataclasses.asdict``.
-
-        Raises:
-            ValueError: unknown fields or values of the wrong type.
-        """
+        """Inverse of ``dataclasses.asdict``."""
         try:
             job = cls(**data)
         except TypeError as error:
@@ -102,10 +98,8 @@ class Point:
 
 
 def kept_casts(device: torch.device) -> AbstractContextManager[object]:
-    """While it lasts, a :class:`Point` is brought to 16 bits once, for all losses at it.
-
-    Autocast keeps what it has cast until the outermost one ends, or ``torch.clear_autocast_cache`` is called.
-    """
+    """While it lasts, a :class:`Point` is brought to 16 bits once, for all losses at it: autocast keeps what
+    it has cast until the outermost one ends."""
     return torch.autocast(device.type, enabled=False)
 
 
@@ -138,18 +132,8 @@ def gradients(
     batch: Batch,
     noise: Noise | None,
 ) -> Gradients:
-    """Loss of ``job`` on one batch, and its gradient with respect to its subnetwork and psi, as the job asks.
-
-    Args:
-        task, objective: what is learned, and the loss.
-        job: whether it trains, and whether psi's gradient is taken.
-        point: subnetwork ``job.subnetwork``.
-        psi: ``[P]``.
-        batch, noise: see :class:`.Task`.
-
-    Raises:
-        ValueError: the loss depends on nothing that the job asks for.
-    """
+    """Loss of ``job`` on one batch at the point of its subnetwork and ``psi [P]``, and its gradient with
+    respect to these, as the job asks."""
     psi = psi.detach().requires_grad_(job.psi)
     trains = job.partition is not None
     w = point.tensors if trains else {name: t.detach() for name, t in point.tensors.items()}
@@ -171,11 +155,7 @@ def gradients(
 
 
 def check_gradients_on() -> None:
-    """Refuse to train where the caller has switched gradients off.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse to train where the caller has switched gradients off."""
     if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
         raise ValueError(
             "Gradients are switched off around this call, by torch.no_grad(), torch.inference_mode() or "

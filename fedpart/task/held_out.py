@@ -30,14 +30,7 @@ class HeldOutScore(NamedTuple):
 def score(
     task: Task, w: Mapping[str, Tensor], psi: Tensor, batches: Iterable[tuple[Batch, Noise]]
 ) -> HeldOutScore:
-    """Score a network with its stochastic layers off, as at inference; zeros without any example.
-
-    Args:
-        task: what is learned.
-        w: the module's named tensors.
-        psi: ``[P]``.
-        batches: held-out examples, each batch with its noise.
-    """
+    """Score a network with its stochastic layers off, as at inference; zeros without any example."""
     examples, nll = 0, 0.0
     correct: float | None = None
     with torch.no_grad():

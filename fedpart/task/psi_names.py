@@ -27,11 +27,7 @@ def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule
 def checked_transforms(
     transforms: Sequence[HyperModule] | Mapping[str, HyperModule], module: nn.Module
 ) -> dict[str, HyperModule]:
-    """Transforms by name, whose psi cannot be taken for the module's and whose layers are supported.
-
-    Raises:
-        ValueError: says which name or layer, and what to do.
-    """
+    """Transforms by name, whose psi cannot be taken for the module's and whose layers are supported."""
     if isinstance(transforms, HyperModule):
         transforms = [transforms]
     held = transforms.values() if isinstance(transforms, Mapping) else transforms
@@ -54,15 +50,8 @@ def checked_transforms(
 
 
 def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Full names of all hyperparameters, in the model's order.
-
-    Args:
-        model: has the children ``transforms`` and ``module``.
-        patterns: names of parameters of ``module`` that are psi, with wildcards.
-
-    Raises:
-        ValueError: a name that matches nothing, or a transform with parameters that are not psi.
-    """
+    """Full names of all hyperparameters, in the model's order; ``patterns``: names of parameters of
+    ``module`` that are psi, with wildcards."""
     every = dict(model.named_parameters(remove_duplicate=False))  # a shared parameter under each of its names
     parameters = [name for name, _ in model.named_parameters()]
     psi = {
@@ -105,12 +94,7 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
-    """The model's hyperparameters in units that a person reads.
-
-    Args:
-        model: holds their values.
-        paths: of :func:`psi_paths`.
-    """
+    """The model's hyperparameters, at ``paths``, in units that a person reads."""
     values: dict[str, float] = {}
     claimed: set[str] = set()
     for path, layer in model.named_modules():

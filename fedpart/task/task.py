@@ -17,8 +17,8 @@ from fedpart.nn.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.partition.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.task.adapting import adapt, dtype_of, to_dtype
-from fedpart.task.attributes import check_memory
 from fedpart.task.calling import has_logits, loss_of
+from fedpart.task.looking.attributes import check_memory
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
 from fedpart.task.passes import Passes, frozen_of, share_frozen

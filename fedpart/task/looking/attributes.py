@@ -12,8 +12,8 @@ from torch.nn.parameter import is_lazy
 
 from fedpart.checks import NetworkError
 from fedpart.randomness.watching import Unstable
-from fedpart.task.reach import Place, Reach
-from fedpart.task.values import Advancing, Drawn, Numbers
+from fedpart.task.looking.reach import Place, Reach
+from fedpart.task.looking.values import Advancing, Drawn, Numbers
 from fedpart.trees import Tree, first_leaf, map_leaves, same_numbers, span_of, tensors_in
 
 ROUNDING = 1e-4  # by which passes may differ that add in any order, as some operations on a GPU do
@@ -127,10 +127,8 @@ class Attributes:
     def _repeated(
         self, outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]
     ) -> tuple[Any, list[Reach]]:
-        """The pass again: without gradients, which take memory, unless it then fails or returns others.
-
-        What is held is looked at after each.
-        """
+        """The pass again, and what is held after each: without gradients, which take memory, unless it then
+        fails or returns others."""
         snapshots = []
         with suppress(Exception), torch.no_grad():
             repeated = again(given)
@@ -250,12 +248,8 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def check_memory(module: nn.Module) -> None:
-    """Refuse weights that overlap in memory, and arrays that do with a weight: training would part them; and
-    weights that have no memory of their own.
-
-    Raises:
-        ValueError: it names them.
-    """
+    """Refuse weights that overlap in memory, with each other or with an array: training would part them; and
+    weights that have no memory of their own."""
     for name, layer in module.named_modules():
         if isinstance(layer, torch.jit.ScriptModule):
             raise ValueError(

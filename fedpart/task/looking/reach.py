@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
 
-from fedpart.task.code import (
+from fedpart.task.looking.code import (
     computes,
     is_installed,
     is_of_user,
@@ -24,7 +24,17 @@ from fedpart.task.code import (
     plain_function,
     read,
 )
-from fedpart.task.values import PLAIN, Numbers, Order, comparable, filled, is_datum, refill, rename, reset
+from fedpart.task.looking.values import (
+    PLAIN,
+    Numbers,
+    Order,
+    comparable,
+    filled,
+    is_datum,
+    refill,
+    rename,
+    reset,
+)
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
 OF_TORCH = frozenset(nn.Module().__dict__) - {"training"} | {"_flat_weights"}
@@ -88,10 +98,8 @@ class Reach:
 
     @contextmanager
     def disturbed(self, places: Iterable[Place], number: int) -> Iterator[None]:
-        """Within this context tensors there hold ``number``, and containers that they are new in hold more.
-
-        Who computes the same then does not read them.
-        """
+        """Within this context tensors there hold ``number``, and containers that they are new in hold more:
+        who computes the same then does not read them."""
         undo: list[Callable[[], None]] = []
         for place in places:
             held = getattr(self.values.get(place), "held", None)
