@@ -16,19 +16,9 @@ _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
-    """The network at ``inputs``: a dict gives keyword arguments and a tuple positional ones, if ``forward``
-    takes these, and one argument otherwise.
-
-    Args:
-        module: the network.
-        inputs: of all rows.
-        targets: for a network that computes its loss itself: under their own names if they are a dict that
-            fits, else under the first of :data:`TARGETS` that ``forward`` has; or ``labels`` if it takes any
-            arguments, as a wrapper does; or as the only argument that is left, or the only required one.
-
-    Raises:
-        ValueError: the arguments of ``forward`` are others, or it is not clear which one takes the targets.
-    """
+    """The network at ``inputs`` of all rows: a dict gives keyword arguments and a tuple positional ones, if
+    ``forward`` takes these, and one argument otherwise. One that computes its loss itself gets ``targets``,
+    see :func:`_with_targets`."""
     if targets is None and isinstance(inputs, Tensor):
         try:
             return module(inputs)
@@ -57,7 +47,9 @@ def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
 def _with_targets(
     parameters: Mapping[str, inspect.Parameter], args: tuple[Any, ...], kwargs: dict[str, Any], targets: Tree
 ) -> Iterator[_Arguments]:
-    """The arguments with the targets among them, in the ways that are tried in turn."""
+    """The arguments with the targets among them, in the ways that are tried in turn: under their own names if
+    they are a dict that fits; under the first of :data:`TARGETS` that ``forward`` has, or ``labels`` if it
+    takes any arguments, as a wrapper does; as the only argument that is left, or the only required one."""
     if targets is None:
         yield args, kwargs
         return

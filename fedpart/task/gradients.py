@@ -74,18 +74,8 @@ MISFIT = "every label must be below its number of outputs, and every token below
 
 
 class Point:
-    """Weights at which gradients are taken.
-
-    The network reads copies of the named tensors and not views into the flat vector: BLAS gives other bits
-    for memory at odd offsets, and the parameters of a plain module lie at even ones.
-
-    Args:
-        space: of the subnetwork.
-        theta: ``[size]`` in the module's own order.
-
-    Attributes:
-        tensors: the module's named tensors, leaves, norms folded.
-    """
+    """Weights ``theta [size]`` of a subnetwork at which gradients are taken. The network reads copies of the
+    named ``tensors`` and not views into the flat vector: BLAS gives other bits for memory at odd offsets."""
 
     def __init__(self, space: ParameterSpace, theta: Tensor) -> None:
         self._space, self._theta = space, theta.detach()
@@ -112,11 +102,8 @@ class Objective(Protocol):
 
 
 class Gradients(NamedTuple):
-    """Result of :func:`gradients`.
-
-    ``loss``: in nats; ``theta``: ``[size]``, of the subnetwork in the module's own order, or None without
-    training; ``psi``: ``[P]``, or None.
-    """
+    """Result of :func:`gradients`: the loss in nats, and gradients ``[size]``, in the module's own order, and
+    ``[P]``, as far as the job asks for them."""
 
     loss: float
     theta: Tensor | None
@@ -140,13 +127,10 @@ def gradients(
     loss = objective(task, job, w, psi, batch, noise)
     minimised = loss + penalty(task.module, w) if trains else loss
     if not loss.requires_grad:
-        names = ", ".join(task.psi_names)
         check_gradients_on()
-        what = (
-            f"any of {names}; use them in forward(), or remove them"
-            if not trains
-            else ("any weight; a detach() or torch.no_grad() in forward() or in the loss cuts it off")
-        )
+        what = "any weight; a detach() or torch.no_grad() in forward() or in the loss cuts it off"
+        if not trains:
+            what = f"any of {', '.join(task.psi_names)}; use them in forward(), or remove them"
         raise NetworkError(f"the loss does not depend on {what}")
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))

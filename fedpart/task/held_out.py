@@ -11,11 +11,8 @@ from fedpart.task.task import Batch, Task
 
 
 class HeldOutScore(NamedTuple):
-    """Sums over held-out examples.
-
-    ``examples``: how many; ``nll``: of their negative log-likelihoods, nats; ``correct``: of the shares of
-    each that are predicted rightly, see :meth:`.Likelihood.hits`; None where there are no classes.
-    """
+    """Sums over held-out examples: of their negative log-likelihoods, nats, and of the shares of each that
+    are predicted rightly, see :meth:`.Likelihood.hits`; None where there are no classes."""
 
     examples: int
     nll: float

@@ -1,16 +1,21 @@
 """Which parameters of a task are hyperparameters (psi), and what they are called."""
 
 import fnmatch
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.partition.inspection import check_supported
 from fedpart.partition.sharing import Composed, plain_name
+from fedpart.partition.space import ParameterSpace
 from fedpart.registry import nearest
+
+_NO_BOUNDS = (-math.inf, math.inf)
 
 
 def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule]:
@@ -107,6 +112,20 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
             own, name = model.get_parameter(path), psi_name(model, path)
             values.update({name: own.item()} if own.numel() == 1 else {f"{name}.norm": own.norm().item()})
     return values
+
+
+def psi_bounds(model: nn.Module, space: ParameterSpace) -> tuple[Tensor, Tensor]:
+    """See :attr:`.Task.psi_bounds`; ``space``: of psi."""
+    low, high = space.initial(), space.initial()
+    sizes = [entry.size for entry in space.entries]
+    for entry, lows, highs in zip(space.entries, low.split(sizes), high.split(sizes), strict=True):
+        path, _, name = entry.name.rpartition(".")
+        owner = model.get_submodule(path)
+        bounds = owner.bounds() if isinstance(owner, HyperModule) else {}
+        least, most = (torch.as_tensor(end).to(low).flatten() for end in bounds.get(name, _NO_BOUNDS))
+        lows.clamp_(max=least)
+        highs.clamp_(min=most)
+    return low, high
 
 
 def psi_name(model: nn.Module, path: str) -> str:

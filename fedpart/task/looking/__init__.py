@@ -1,1 +1,1 @@
-"""Looking: what a network does in its first passes that training it on clients would do to others, or lose."""
+"""Looking: what a network does in its first passes that training would do to other clients, or lose."""

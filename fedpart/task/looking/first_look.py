@@ -40,18 +40,9 @@ Compute = Callable[[Tree, Tree], Any]
 
 
 class FirstLook:
-    """Computes a network; its first pass of each kind is looked at.
-
-    A network that writes into its inputs computes with copies from then on, and the caller's data stay as
-    they are. What cannot be put right is refused, a write that only a later pass makes too.
-
-    Args:
-        model: what is computed; its tensors are those of before any substitution.
-
-    Attributes:
-        originals: the weights of which the model's are copies, by name, which nobody should read.
-        acts_backward: whether functions of the user's act in the backward pass.
-    """
+    """Computes a network; its first pass of each kind is looked at. A network that writes into its inputs
+    computes with copies from then on. What cannot be put right is refused, a write that only a later pass
+    makes too."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -61,8 +52,8 @@ class FirstLook:
         self._buffered = [(name, layer) for name, layer in model.named_modules() if layer._buffers]
         self._passes: dict[Kind, int] = {}
         self._settled: set[tuple[int, str]] = set()  # attributes that change, and have been looked at
-        self.originals: list[tuple[str, ReferenceType[Tensor]]] = []
-        self.acts_backward = False
+        self.originals: list[tuple[str, ReferenceType[Tensor]]] = []  # which nobody should read
+        self.acts_backward = False  # whether functions of the user's do
         self._keeps = False  # whether a condition may have held back what it keeps
         self._writes = self._exact = False  # whether into its inputs, and whether versions do not tell
 
