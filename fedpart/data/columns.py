@@ -37,31 +37,23 @@ _UNNAMED = re.compile(  # by pandas, R (make.names, readr), polars and pyarrow
 )
 
 
-@dataclass(frozen=True)
 class Roles:
     """Which column is what, and which are left out; all others are inputs, in the file's order. Names are
     compared as they look, see ``plain``: YAML may have made numbers of them."""
 
-    target: str
-    client: str | None = None
-    ignore: Sequence[Any] = ()
-
-    def __post_init__(self) -> None:
-        if isinstance(self.ignore, str):
+    def __init__(self, target: Any, client: Any = None, ignore: Sequence[Any] = ()) -> None:
+        if isinstance(ignore, str):
             raise ValueError(
-                f"data_options.ignore is a list of columns, got the text {self.ignore!r}; write "
-                f"ignore: [{in_yaml(self.ignore)}]."
+                f"data_options.ignore is a list of columns, got the text {ignore!r}; write "
+                f"ignore: [{in_yaml(ignore)}]."
             )
-        check_list("data_options.ignore", self.ignore or (), "columns", "[id, date]")
-        for name, column in (("target", self.target), ("client", self.client)):
+        check_list("data_options.ignore", ignore or (), "columns", "[id, date]")
+        for name, column in (("target", target), ("client", client)):
             if not isinstance(column, (str, bool, int, float, NoneType)):
                 raise ValueError(f"data_options.{name} is the name of a column, got {column!r}; write one.")
-        for name, value in (
-            ("target", plain(str(self.target))),
-            ("client", None if self.client is None else plain(str(self.client))),
-            ("ignore", [plain(str(left_out)) for left_out in self.ignore or ()]),
-        ):
-            object.__setattr__(self, name, value)
+        self.target = plain(str(target))
+        self.client = None if client is None else plain(str(client))
+        self.ignore = [plain(str(column)) for column in ignore or ()]
 
     def inputs(self, columns: Columns, file: str) -> list[str]:
         """The names of the inputs."""
@@ -84,10 +76,10 @@ class Roles:
 class Part:
     """Examples of one part of a data set, as a source gives them."""
 
-    name: str
-    targets: Sequence[Any]
-    clients: Sequence[Any] | None
-    dataset: Callable[[Tensor, Tensor | None], Dataset]
+    name: str  # of the file, for messages; each part has its own
+    targets: Sequence[Any]  # [n]
+    clients: Sequence[Any] | None  # [n] names
+    dataset: Callable[[Tensor, Tensor | None], Dataset]  # of targets [n] and clients [n]
 
 
 def splits_of(

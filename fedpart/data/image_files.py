@@ -49,25 +49,19 @@ class ImageSource(ABC):
     def __init__(self, root: Path) -> None:
         self.root, self._above = root, ""
         files, folders = self._listed()
-        self.images = sorted(
-            name for name in files if not is_hidden(name) and name.lower().endswith(EXTENSIONS)
-        )
-        self._unread = sorted(
-            name for name in files if not is_hidden(name) and _UNREAD.fullmatch(os.path.splitext(name)[1])
-        )
+        files = sorted(name for name in files if not is_hidden(name))
+        self.images = [name for name in files if name.lower().endswith(EXTENSIONS)]
+        self._unread = [name for name in files if _UNREAD.fullmatch(os.path.splitext(name)[1])]
         self.folders = {folder for folder in folders if not is_hidden(folder)}
-        while (above := self._single()) is not None:
+        while all(name.count("/") > 1 for name in self.images):
+            top = {folder.partition("/")[0] for folder in self.folders}
+            if len(top) != 1:
+                break
+            above = f"{top.pop()}/"
             self._above += above
             self.images = [name.removeprefix(above) for name in self.images]
             self._unread = [name.removeprefix(above) for name in self._unread]
             self.folders = {folder.removeprefix(above) for folder in self.folders if folder + "/" != above}
-
-    def _single(self) -> str | None:
-        """The folder that all images are in, two levels or more below it, if there is no other."""
-        top = {folder.partition("/")[0] for folder in self.folders}
-        if len(top) != 1 or not all(name.count("/") > 1 for name in self.images):
-            return None
-        return f"{top.pop()}/"
 
     def place(self, path: str) -> str:
         """Where an image or a folder lies, for people."""

@@ -156,13 +156,8 @@ def regular_files(root: Path, once: bool = True) -> list[str]:
     return paths
 
 
-def check_folder(root: Path, limits: Limits) -> None:
-    """Refuse a folder that would hang or overwhelm a package that reads it; looks into what is packed."""
-    check_files(regular_files(root), limits, str(root))
-
-
 def check_files(paths: Iterable[str], limits: Limits, what: str) -> None:
-    """As :func:`check_folder`, of files that are together called ``what``."""
+    """Refuse files, together called ``what``, that would overwhelm a package; looks into what is packed."""
     total = 0
     for path in paths:
         total += limits.file_size(path)

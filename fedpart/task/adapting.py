@@ -28,7 +28,7 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
             f"draws are watched for."
         )
     at_rest = not any(layer.training for layer in module.modules())  # as a whole: it shall be trained
-    if not at_rest and (off := _dropouts_at_rest(module)):
+    if off := 0 if at_rest else _dropouts_at_rest(module):
         notes.append(f"{off} Dropout layers are in eval() and stay off; call module.train() to use them.")
     frozen: list[str] = []
     learned: list[str] = []
@@ -78,10 +78,10 @@ def _some(names: list[str]) -> str:
 
 def _dropouts_at_rest(module: nn.Module) -> int:
     """How many layers that would drop something do not, in a network whose top or a trained part trains."""
-    own = (layer.parameters(recurse=False) for layer in module.modules() if layer.training)
-    trains = module.training or any(parameter.requires_grad for some in own for parameter in some)
-    off = [one for one in module.modules() if isinstance(one, _DropoutNd) and one.p > 0 and not one.training]
-    return len(off) if trains else 0
+    trained = (layer for layer in module.modules() if layer.training)
+    if not module.training and not any(p.requires_grad for part in trained for p in part.parameters(False)):
+        return 0
+    return sum(isinstance(part, _DropoutNd) and part.p > 0 and not part.training for part in module.modules())
 
 
 def _keeps(layer: _BatchNorm) -> bool:

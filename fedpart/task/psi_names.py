@@ -118,7 +118,8 @@ def psi_bounds(model: nn.Module, space: ParameterSpace) -> tuple[Tensor, Tensor]
     """See :attr:`.Task.psi_bounds`; ``space``: of psi."""
     low, high = space.initial(), space.initial()
     sizes = [entry.size for entry in space.entries]
-    for entry, lows, highs in zip(space.entries, low.split(sizes), high.split(sizes), strict=True):
+    parts = zip(space.entries, torch.split(low, sizes), torch.split(high, sizes), strict=True)
+    for entry, lows, highs in parts:
         path, _, name = entry.name.rpartition(".")
         owner = model.get_submodule(path)
         bounds = owner.bounds() if isinstance(owner, HyperModule) else {}

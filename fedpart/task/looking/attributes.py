@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -202,7 +203,7 @@ def _cloned(value: Any) -> Any:
     if not isinstance(value, Numbers):
         return value
     held = value.held
-    return value._replace(held=held.detach().clone() if isinstance(held, Tensor) else held.copy())
+    return replace(value, held=held.detach().clone() if isinstance(held, Tensor) else held.copy())
 
 
 def _alike(one: Any, other: Any) -> bool:
