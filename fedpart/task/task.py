@@ -168,7 +168,7 @@ class Task:
 
     @property
     def psi_bounds(self) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest psi that a server keeps, ``[P]`` each; its start may be such a bound."""
+        """The smallest and the largest psi that a server keeps, ``[P]`` each; its start may be one."""
         return psi_bounds(self._model, self.psi_space)
 
     def psi_tensors(self, psi: Tensor) -> dict[str, Tensor]:
