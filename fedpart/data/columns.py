@@ -32,8 +32,7 @@ Columns = Mapping[str, Sequence[Any]]
 """Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
 
 _UNNAMED = re.compile(  # by pandas, R (make.names, readr), polars and pyarrow
-    r"\s*|unnamed[ :._]*\d+(\.\d+)*(_level_\d+)?|\.\.\.\d+|_duplicated_\d+|__index_level_\d+__",
-    re.IGNORECASE,
+    r"\s*|unnamed[ :._]*\d+(\.\d+)*(_level_\d+)?|\.\.\.\d+|_duplicated_\d+|__index_level_\d+__", re.IGNORECASE
 )
 
 

@@ -111,13 +111,7 @@ class Gradients(NamedTuple):
 
 
 def gradients(
-    task: Task,
-    objective: Objective,
-    job: Job,
-    point: Point,
-    psi: Tensor,
-    batch: Batch,
-    noise: Noise | None,
+    task: Task, objective: Objective, job: Job, point: Point, psi: Tensor, batch: Batch, noise: Noise | None
 ) -> Gradients:
     """Loss of ``job`` on one batch at the point of its subnetwork and ``psi [P]``, and its gradient with
     respect to these, as the job asks."""

@@ -26,10 +26,7 @@ FAR = {
     "a stamp, and 0 for none": (np.where(ROWS == 0, 0.0, 1_700_000_000.5 + ROWS), "0.0"),
     "milliseconds, and 0": (np.where(ROWS == 5, 0, LATE["milliseconds"]), "0.0"),
     "small, and one large": (np.where(ROWS == 70, 1e9, 1e-3 * ROWS), "1000000000.0"),
-    "small, and one beyond float64": (
-        np.where(ROWS == 70, 1e25, 1e-3 * ROWS),
-        "1e.25",
-    ),
+    "small, and one beyond float64": (np.where(ROWS == 70, 1e25, 1e-3 * ROWS), "1e.25"),
     "a bill, and far below": (np.where(ROWS == 3, -1e15, ROWS), "-1000000000000000.0"),
 }
 HELD = {

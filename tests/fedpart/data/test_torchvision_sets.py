@@ -109,13 +109,7 @@ def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch, capsy
         for name, place, options, error, says in [
             ("torchvision", [here], {"name": "FashonMNIST"}, ValueError, "did you mean 'FashionMNIST'"),
             ("fashion_mnist", [], {}, FileNotFoundError, "FashionMNIST needs data_dir"),
-            (
-                "cifar100",
-                [new],
-                {"download": False},
-                FileNotFoundError,
-                "is not downloaded; set data_dir",
-            ),
+            ("cifar100", [new], {"download": False}, FileNotFoundError, "is not downloaded; set data_dir"),
             ("torchvision", [here], {"name": "Caltech101"}, ValueError, "is not divided into training and"),
         ]
     )

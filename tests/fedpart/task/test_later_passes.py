@@ -138,10 +138,7 @@ def masked(s, x):
 
 def test_states_wherever_they_are():
     """A name that the first pass reaches is told; others change what the next pass returns."""
-    seen, unseen = (
-        "'{}' of .* is changed in forward",
-        "returns other numbers when it computes again .*draw",
-    )
+    seen, unseen = ("'{}' of .* is changed in forward", "returns other numbers when it computes again .*draw")
     rows = [
         (Net(in_a_name), seen.format("CALLS")),
         (Net(in_slots, o=Slotted()), seen.format("o")),

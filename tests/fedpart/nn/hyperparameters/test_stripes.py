@@ -176,12 +176,7 @@ def test_what_is_masked_is_as_much_as_the_width():
         (ConcreteDropout(0.1), {"rate [%]": 10}, None, "temperature=0.1"),
         (TokenDropout(0.4), {"rate [%]": 40}, None, "temperature=0.1"),
         (InputNoise(0.3), {"std": 0.3}, None, ""),
-        (
-            ConcreteMask(2, 0.2),
-            {"keep[0] [%]": 20, "keep[1] [%]": 20},
-            None,
-            "features=2, temperature=0.1",
-        ),
+        (ConcreteMask(2, 0.2), {"keep[0] [%]": 20, "keep[1] [%]": 20}, None, "features=2, temperature=0.1"),
         (FixedMask(3, 2), {}, None, "features=3, kept=2"),
     ],
     ids=lambda value: type(value).__name__,

@@ -238,12 +238,7 @@ def test_outputs_and_targets():
             r"real numbers \[6, 1\]; write targets.flatten\(\).long",
         ),
         (Classification(), (B, 3, K), labels, "use likelihood='ensemble'"),
-        (
-            members.loss,
-            (B, K),
-            labels,
-            r"several members, \[B, M, K\].*or likelihood='classification'",
-        ),
+        (members.loss, (B, K), labels, r"several members, \[B, M, K\].*or likelihood='classification'"),
         (members, (B, 3, K), numbers, "ensemble takes integers"),
         (MultiLabel(), (B, K), labels, r"0 or 1 for each of \[6, 4\] outputs"),
         (Tokens(), (B, K), labels, r"takes outputs \[B, T, K\] and targets \[B, T\]"),

@@ -8,15 +8,7 @@ import torch
 from finite_differences import assert_psi_gradient
 from torch import nn
 
-from fedpart import (
-    AdamSettings,
-    ConcreteDropout,
-    Dataset,
-    SGDSettings,
-    Task,
-    Training,
-    TrainingSettings,
-)
+from fedpart import AdamSettings, ConcreteDropout, Dataset, SGDSettings, Task, Training, TrainingSettings
 from fedpart.nn.models import MODELS, heterofl_cnn, mlp, mnist_cnn, resnet9, resnet_v2, wrn
 from fedpart.partition.nested import leading
 from fedpart.partition.space import ParameterSpace
