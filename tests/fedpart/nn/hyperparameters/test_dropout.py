@@ -79,11 +79,9 @@ def looked_up_and_computed(x, drawn, weights, logit=-1.3, temperature=0.2):
     """Outputs and gradients: by the tables, and by autograd of the formula in double precision."""
     found = []
     for wide in (False, True):
-        leaf = x.detach().to(torch.float64 if wide else x.dtype).requires_grad_()
-        of_rate = torch.tensor(
-            logit, dtype=torch.float64 if wide or x.dtype == torch.float64 else torch.float32
-        )
-        of_rate.requires_grad_()
+        kind = torch.float64 if wide else x.dtype
+        leaf = x.detach().to(kind).requires_grad_()
+        of_rate = torch.tensor(logit, dtype=torch.promote_types(kind, torch.float32)).requires_grad_()
         if wide:
             out = leaf * concrete.keep(coarse_numbers(drawn).double(), of_rate, temperature)
         else:
@@ -136,9 +134,9 @@ def test_without_numba_the_mask_is_the_same_to_the_bit(monkeypatch):
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_the_layer_is_the_same_whether_it_looks_up_or_not(channels_last, monkeypatch):
-    x = torch.randn(6, 5, 4, 4).contiguous(
-        memory_format=torch.channels_last if channels_last else torch.contiguous_format
-    )
+    x = torch.randn(6, 5, 4, 4)
+    if channels_last:
+        x = x.contiguous(memory_format=torch.channels_last)
     layer, found = ConcreteDropout(0.3), []
     for _ in range(2):
         with Noise(NoiseKey(5, "test")).active(channels_last):

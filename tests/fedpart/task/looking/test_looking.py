@@ -211,9 +211,7 @@ def test_data_to_score_on_that_are_of_another_width():
     run = partial(fedpart.federate, nn.Linear(6, 3), shards, **options)
     says = "^The {} data do not fit the network: .*shapes cannot be multiplied"
     kinds = ("test", "validation")
-    refusals.check(
-        (kind, partial(run, **{kind: other}), says.format(kind)) for kind in kinds
-    )
+    refusals.check((kind, partial(run, **{kind: other}), says.format(kind)) for kind in kinds)
 
 
 def shown(net, x):
