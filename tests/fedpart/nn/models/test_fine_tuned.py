@@ -124,9 +124,7 @@ def test_what_lora_text_refuses(distilbert, tmp_path):
     (broken / "model.safetensors").write_text("no weights")
     no_layers = "no layers called {}; set model_options\\.target_modules"
     peft = r"^(?!.*\. )peft cannot adapt .*; set model_options\.target_modules"
-    no_model = (
-        r"^(?!.*\. ).*holds no pretrained model \(.+\); make it with python -m simulations\.pretrain"
-    )
+    no_model = r"^(?!.*\. ).*holds no pretrained model \(.+\); make it with python -m simulations\.pretrain"
     missing = r"not in nowhere; make it with python -m simulations\.pre"
     refusals.check(
         (what, partial(lora_text, 4, None, str(folder), **options), error, says)
