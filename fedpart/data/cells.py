@@ -43,11 +43,8 @@ def in_yaml(name: str) -> str:
 
 
 def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Names as numbers in ascending order, whole numbers by value and others as text.
-
-    ``values`` are those of the column ``name`` by file. [n] int64 for each file, and the K names; two that
-    mean the same, such as true and 1, are refused.
-    """
+    """Names of the column ``name`` by file as numbers in ascending order, ``[n]`` int64, whole numbers by
+    value and others as text; and the K names. Two that mean the same, such as true and 1, are refused."""
     texts = {file: texts_of(column, name, file) for file, column in values.items()}
     distinct: set[str] = set().union(*texts.values())
     whole = all(text.removeprefix("-").isdecimal() for text in distinct)
@@ -99,7 +96,7 @@ def _text(value: Any) -> str:
 
 def _meaning(text: str) -> str:
     """Equal for two spellings of a truth, of a number (1e+05 as R has it; 007 is a name of its own), and of
-    letters that look the same, with marks in between that are not seen."""
+    letters that look the same."""
     letters = unicodedata.normalize("NFKC", text)
     text = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf")
     if (word := text.casefold()) in _WORDS:
@@ -136,11 +133,8 @@ def check_positions(numbers: Floats, what: str, way_out: str) -> None:
 
 
 def check_float32(numbers: Floats, what: str, way_out: str) -> None:
-    """Refuse ``numbers [n]`` that float32 cannot hold, or of which it makes equal ones.
-
-    Whole numbers must all stay apart. Of others, those may meet that lie closer together than 1e-4 of what
-    the middle half of the values spans, as numbers with 16 digits do by chance.
-    """
+    """Refuse ``numbers [n]`` that float32 cannot hold, or of which it makes equal ones; whole numbers must
+    all stay apart, others as :func:`merged` says."""
     if np.array_equal(rounded := _float32(numbers), numbers):
         return
     if not np.isfinite(rounded).all():
@@ -152,11 +146,8 @@ def check_float32(numbers: Floats, what: str, way_out: str) -> None:
 
 
 def merged(numbers: Floats, rounded: Floats, all_apart: bool = False) -> str | None:
-    """Two of ``numbers [n]`` that became one in ``rounded [n]``; None if there are none.
-
-    Unless all must stay apart, those may meet that lie closer together than 1e-4 of what the middle half of
-    the values spans.
-    """
+    """Two of ``numbers [n]`` that became one in ``rounded [n]``. Unless all must stay apart, those may that
+    lie closer together than 1e-4 of what the middle half of the values spans."""
     values, places = np.unique(numbers, return_index=True)
     apart = 8 * np.spacing(np.abs(values[1:]))
     if not all_apart:

@@ -32,39 +32,27 @@ Columns = Mapping[str, Sequence[Any]]
 """Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
 
 _UNNAMED = re.compile(  # by pandas, R (make.names, readr), polars and pyarrow
-    r"\s*|unnamed[ :._]*\d+(\.\d+)*(_level_\d+)?|\.\.\.\d+|_duplicated_\d+|__index_level_\d+__",
-    re.IGNORECASE,
+    r"\s*|unnamed[ :._]*\d+(\.\d+)*(_level_\d+)?|\.\.\.\d+|_duplicated_\d+|__index_level_\d+__", re.IGNORECASE
 )
 
 
-@dataclass(frozen=True)
 class Roles:
-    """Which column is what, and which are left out; all others are inputs, in the file's order.
+    """Which column is what, and which are left out; all others are inputs, in the file's order. Names are
+    compared as they look, see ``plain``: YAML may have made numbers of them."""
 
-    Names are compared as text, as they look, see ``plain``: YAML may have made numbers of them. Without a
-    ``client`` nobody knows whose an example is.
-    """
-
-    target: str
-    client: str | None = None
-    ignore: Sequence[Any] = ()
-
-    def __post_init__(self) -> None:
-        if isinstance(self.ignore, str):
+    def __init__(self, target: Any, client: Any = None, ignore: Sequence[Any] = ()) -> None:
+        if isinstance(ignore, str):
             raise ValueError(
-                f"data_options.ignore is a list of columns, got the text {self.ignore!r}; write "
-                f"ignore: [{in_yaml(self.ignore)}]."
+                f"data_options.ignore is a list of columns, got the text {ignore!r}; write "
+                f"ignore: [{in_yaml(ignore)}]."
             )
-        check_list("data_options.ignore", self.ignore or (), "columns", "[id, date]")
-        for name, column in (("target", self.target), ("client", self.client)):
+        check_list("data_options.ignore", ignore or (), "columns", "[id, date]")
+        for name, column in (("target", target), ("client", client)):
             if not isinstance(column, (str, bool, int, float, NoneType)):
                 raise ValueError(f"data_options.{name} is the name of a column, got {column!r}; write one.")
-        for name, value in (
-            ("target", plain(str(self.target))),
-            ("client", None if self.client is None else plain(str(self.client))),
-            ("ignore", [plain(str(left_out)) for left_out in self.ignore or ()]),
-        ):
-            object.__setattr__(self, name, value)
+        self.target = plain(str(target))
+        self.client = None if client is None else plain(str(client))
+        self.ignore = [plain(str(column)) for column in ignore or ()]
 
     def inputs(self, columns: Columns, file: str) -> list[str]:
         """The names of the inputs."""
@@ -85,18 +73,12 @@ class Roles:
 
 @dataclass(frozen=True)
 class Part:
-    """Examples of one part of a data set, as a source gives them.
+    """Examples of one part of a data set, as a source gives them."""
 
-    Attributes:
-        name: of the file, for messages; each part has its own.
-        targets: [n] values; clients: [n] names, None: nobody knows them.
-        dataset: makes the data set of targets [n] and clients [n] or None.
-    """
-
-    name: str
-    targets: Sequence[Any]
-    clients: Sequence[Any] | None
-    dataset: Callable[[Tensor, Tensor | None], Dataset]
+    name: str  # of the file, for messages; each part has its own
+    targets: Sequence[Any]  # [n]
+    clients: Sequence[Any] | None  # [n] names
+    dataset: Callable[[Tensor, Tensor | None], Dataset]  # of targets [n] and clients [n]
 
 
 def splits_of(
@@ -108,11 +90,8 @@ def splits_of(
     hold_out: HoldOut | ClientHoldOut,
     data_seed: int,
 ) -> Splits:
-    """A data set of its parts, ``train`` first; clients and classes are numbered over all of them.
-
-    ``target`` and ``client`` are what the columns are called, for messages. What is missing is held out, see
-    :func:`.with_held_out`.
-    """
+    """A data set of its parts, ``train`` first, whose clients and classes are numbered over all of them; what
+    is missing is held out, see :func:`.with_held_out`."""
     targets, outputs, classes = targets_of({part.name: part.targets for part in parts.values()}, target, real)
     owners: dict[str, Tensor] = {}
     if client is not None:
@@ -152,11 +131,8 @@ def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool 
 def targets_of(
     values: Mapping[str, Sequence[Any]], name: str, real: bool
 ) -> tuple[dict[str, Tensor], int, tuple[str, ...]]:
-    """Numbers to predict, [n] float32 for each file, or classes, [n] int64, each value being one.
-
-    Also how many outputs a network needs, and the classes' names, none where these are 0..K-1 or there are no
-    classes. ``values`` are those of the column ``name`` by file, the training file first.
-    """
+    """Of each file numbers to predict, ``[n]`` float32, or classes, ``[n]`` int64; how many outputs a network
+    needs; and the classes' names, none where these are 0..K-1. The training file comes first."""
     if real:
         numbers = {file: _numbers(column, name, file) for file, column in values.items()}
         for file, reals in numbers.items():
@@ -186,11 +162,9 @@ def targets_of(
 
 
 def standardised(splits: Splits, names: Sequence[str]) -> Splits:
-    """Every input ([n, features]) brought to mean 0 and deviation 1, by numbers from training examples alone.
-
-    They are those of all clients' training examples together. An input that never changes becomes 0. One of
-    which float32 merges values, for an outlier is far from them, is refused by its name.
-    """
+    """Every input ``[n, features]`` brought to mean 0 and deviation 1, by numbers from training examples
+    alone. One that never changes becomes 0; one of which float32 then merges values is refused by its
+    name."""
     train = splits.train.inputs
     if not isinstance(train, Tensor) or train.ndim != 2 or not train.is_floating_point():
         raise ValueError("Only inputs [n, features] of real numbers can be standardised; leave it out.")

@@ -24,20 +24,9 @@ _TASK = 256  # images that a thread decodes at a time
 
 
 class ImageDataset(Dataset):
-    """A data set whose ``inputs`` are decoded when they are first asked for.
-
-    A subset of it is one too, so what an experiment does not use is never decoded.
-
-    Args:
-        read: the PIL image with a number, 0..; it is called from several threads.
-        targets: [n] classes.
-        places: [n] number of each image; None: 0..n-1.
-        size: see :func:`pixels`; None: every image must have the size of the first.
-        colour: see :func:`pixels`.
-        name: of an image by its number, for messages.
-        clients: None, or [n] int64, see :class:`.Dataset`.
-        limits: of the pixels of an image and of the bytes of ``inputs``.
-    """
+    """A data set whose ``inputs`` are decoded when they are first asked for; a subset of it is one too, so
+    what an experiment does not use is never decoded. ``read`` gives the PIL image at one of the ``places``,
+    from several threads, and ``name`` what messages call it."""
 
     _places: Tensor
     _source: tuple[Callable[[int], Any], int | None, Colour, Callable[[int], str], Limits]

@@ -43,38 +43,25 @@ def check_aliases(root: str | Path, folders: Iterable[str]) -> None:
 
 
 class ImageSource(ABC):
-    """Images and folders by their path in a source, hidden ones left out.
-
-    Folders above them that contain nothing else are no part of a path.
-
-    Attributes:
-        root: the folder or the zip file.
-        images: paths of files that an extension calls images, ascending.
-        folders: paths of all folders, those without images too.
-    """
+    """Images and folders by their path in a source, hidden ones left out; folders above them that contain
+    nothing else are no part of a path."""
 
     def __init__(self, root: Path) -> None:
         self.root, self._above = root, ""
         files, folders = self._listed()
-        self.images = sorted(
-            name for name in files if not is_hidden(name) and name.lower().endswith(EXTENSIONS)
-        )
-        self._unread = sorted(
-            name for name in files if not is_hidden(name) and _UNREAD.fullmatch(os.path.splitext(name)[1])
-        )
+        files = sorted(name for name in files if not is_hidden(name))
+        self.images = [name for name in files if name.lower().endswith(EXTENSIONS)]
+        self._unread = [name for name in files if _UNREAD.fullmatch(os.path.splitext(name)[1])]
         self.folders = {folder for folder in folders if not is_hidden(folder)}
-        while (above := self._single()) is not None:
+        while all(name.count("/") > 1 for name in self.images):
+            top = {folder.partition("/")[0] for folder in self.folders}
+            if len(top) != 1:
+                break
+            above = f"{top.pop()}/"
             self._above += above
             self.images = [name.removeprefix(above) for name in self.images]
             self._unread = [name.removeprefix(above) for name in self._unread]
             self.folders = {folder.removeprefix(above) for folder in self.folders if folder + "/" != above}
-
-    def _single(self) -> str | None:
-        """The folder that all images are in, two levels or more below it, if there is no other."""
-        top = {folder.partition("/")[0] for folder in self.folders}
-        if len(top) != 1 or not all(name.count("/") > 1 for name in self.images):
-            return None
-        return f"{top.pop()}/"
 
     def place(self, path: str) -> str:
         """Where an image or a folder lies, for people."""
@@ -94,11 +81,8 @@ class ImageSource(ABC):
         return int(any(folder in PARTS["train"] for folder in self.folders))
 
     def parts(self, by_client: bool = False) -> dict[str, list[tuple[str, str]]]:
-        """(class, path) of the images of the parts train, validation and test, sorted by both.
-
-        With ``by_client`` each class's folder lies in a client's, see :meth:`client`. Another layout, fewer
-        than two classes, and folders without images are refused.
-        """
+        """(class, path) of the images of the parts train, validation and test, sorted by both; with
+        ``by_client`` each class's folder lies in a client's."""
         layout = CLIENT_LAYOUT if by_client else LAYOUT
         parts: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
         level = self.level
@@ -225,11 +209,8 @@ def open_source(data_dir: str | Path) -> ImageSource:
 
 
 def image_listing(data_dir: str | Path) -> dict[str, dict[str, int]]:
-    """Bytes of the images in a folder or zip file, by folder and name: ``{"train/owl": {"3.png": 612}}``.
-
-    The folder is the class's, the name is what lies below it. Nothing is decoded. A folder and a zip file of
-    it have the same listing, wherever they lie.
-    """
+    """Bytes of the images in a folder or zip file, by the class's folder and the name below it, the same for
+    both: ``{"train/owl": {"3.png": 612}}``. Nothing is decoded."""
     source = open_source(data_dir)
     listing: dict[str, dict[str, int]] = {}
     for _, path in itertools.chain.from_iterable(source.parts().values()):

@@ -125,11 +125,9 @@ USUAL, IMAGE_BYTES = Limits(), 2**28
 
 
 def walk(root: str | Path, once: bool = True) -> Iterator[tuple[str, str, list[str], list[str]]]:
-    """Every folder below one, through links, without what is hidden.
-
-    Of each its path, where that really is, the names of its folders, and of its files. A folder that two
-    paths lead to is refused; without ``once`` the second is left out.
-    """
+    """Every folder below one, through links, without what is hidden: its path, where that really is, the
+    names of its folders, and of its files. A folder that two paths lead to is refused, or without ``once``
+    left out."""
     seen = {str(folder): str(folder) for folder in Path(root).resolve().parents}
     for above, below, names in os.walk(root, followlinks=True):
         below[:] = [name for name in below if not is_hidden(name)]
@@ -158,13 +156,8 @@ def regular_files(root: Path, once: bool = True) -> list[str]:
     return paths
 
 
-def check_folder(root: Path, limits: Limits) -> None:
-    """Refuse a folder that would hang or overwhelm a package that reads it; looks into what is packed."""
-    check_files(regular_files(root), limits, str(root))
-
-
 def check_files(paths: Iterable[str], limits: Limits, what: str) -> None:
-    """As :func:`check_folder`, of files that are together called ``what``."""
+    """Refuse files, together called ``what``, that would overwhelm a package; looks into what is packed."""
     total = 0
     for path in paths:
         total += limits.file_size(path)
@@ -204,10 +197,8 @@ def real_place(path: str | Path, real: str | None = None) -> str:
 
 
 def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
-    """Note where a path really leads, and refuse another that leads there: examples would count twice.
-
-    ``real`` is the path without links; ``seen`` the paths so far by where they lead, to which it is added.
-    """
+    """Note in ``seen`` where a path really leads, and refuse another that leads there: examples would count
+    twice."""
     if (other := seen.setdefault(real, str(path))) != str(path):
         raise ValueError(
             f"{path} and {other} are one by a link, and examples would count twice; remove the link."
@@ -229,14 +220,9 @@ def refuse_outside(folder: Path, absence: str) -> None:
 def download_files(
     fetch: Callable[[], Any], name: str, folders: Sequence[Path], absence: str, remedy: str
 ) -> Any:
-    """What ``fetch`` returns; a line on the standard error says that it begins, which may be slow and silent.
-
-    Args:
-        fetch: downloads the data set called ``name``.
-        folders: that it may create, the innermost first, the last is the one it downloads into; new ones that
-            stay empty are removed if it fails.
-        absence, remedy: the beginning and the end of the sentence that says so.
-    """
+    """What ``fetch`` returns, which may create ``folders``, the innermost first, and downloads into the last.
+    If it fails, new ones that stay empty are removed, and the sentence from ``absence`` to ``remedy`` says
+    so."""
     refuse_outside(folders[-1], absence)
     print(f"Downloading {name} into {folders[-1]}.", file=sys.stderr, flush=True)
     new = [folder for folder in folders if not folder.exists()]

@@ -16,12 +16,9 @@ _BATCH = 4096  # images turned at a time, to bound memory
 
 
 def rotate(images: Tensor, angles: Tensor) -> Tensor:
-    """Turn images [n, c, h, w] about their centres by angles [n], radians, bilinearly; 0 lies outside.
-
-    A positive angle turns counter-clockwise as the image is seen (rows downwards, columns to the right), as
-    ``torch.rot90(image, 1, dims=(-2, -1))`` does for pi/2. Pixels are the areas between corners
-    (align_corners=False), so a square image turned by 90 degrees falls exactly on its own pixels.
-    """
+    """Turn images ``[n, c, h, w]`` about their centres by angles ``[n]``, radians, counter-clockwise as seen,
+    bilinearly; 0 lies outside. A square image turned by 90 degrees falls exactly on its own pixels
+    (align_corners=False)."""
     if images.dim() != 4 or angles.shape != images.shape[:1]:
         shapes = f"{list(images.shape)} and {list(angles.shape)}"
         raise ValueError(f"rotate takes images [n, c, h, w] and one angle per image [n], got {shapes}.")
@@ -71,11 +68,8 @@ def rotated_splits(splits: Splits, seed: int, max_angle: float = math.pi) -> Spl
 
 
 def normalised(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) -> Dataset:
-    """``(image - mean) / std``, channel by channel, of inputs [n, c, h, w] with c means and c deviations.
-
-    What an augmentation with ``padding="zeros"`` fills in is then the mean colour, not black. Rotate first:
-    :func:`.rotated` fills in black. Targets, groups, clients and examples for evaluation stay.
-    """
+    """``(image - mean) / std`` of inputs ``[n, c, h, w]``, channel by channel. Rotate first, which fills in
+    black."""
     images = _images_of(dataset, "normalised; leave normalise out")
     if not len(mean) == len(std) == images.shape[1]:
         raise ValueError(

@@ -16,8 +16,8 @@ from fedpart.federated.cohorts import CohortSum, upload_bytes
 from fedpart.federated.protocol import Protocol
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import Job, gradients, kept_casts, reported
+from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
-from fedpart.task.values import is_power_of_two
 from fedpart.trees import first_leaf, joined, map_leaves
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import LARGEST, PSI, Round, Update

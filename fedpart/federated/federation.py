@@ -17,7 +17,6 @@ from fedpart.federated.pace.turns import pace_of
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.nn.hyperparameters.base import told
-from fedpart.task.psi_bounds import psi_bounds
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
 from fedpart.updates.update import Round, Update
@@ -50,7 +49,7 @@ class Federation(ModelState):
         self.agreement = {**protocol.agreement, **settings.of_server()}
         self._stepped, both = True, (settings.server, settings.server_psi)
         self._learns_rates = any(getattr(one, "hypergradient", 0.0) for one in both)
-        self._limits = [bound.to(settings.device) for bound in psi_bounds(protocol.task)]
+        self._limits = [bound.to(settings.device) for bound in protocol.task.psi_bounds]
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
         """Where clients of this machine keep their residuals, and private runs count their releases.

@@ -15,10 +15,8 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def check_supported(module: nn.Module, chunks: int = 1) -> None:
-    """Refuse layers that would let data leak between C partitions, or, of several, that tie examples.
-
-    The message names all of them, the reasons, and the code to use instead.
-    """
+    """Refuse layers that would let data leak between C partitions, or, of several, that tie examples; the
+    message names all of them and the code to use instead."""
     refused: dict[tuple[str, str], list[str]] = {}
     for name, layer in module.named_modules():
         reason = _refusal(layer)
@@ -94,10 +92,8 @@ def ties_examples(layer: nn.Module) -> bool:
 
 
 def stacked_parameters(module: nn.Module) -> dict[str, Any]:
-    """Names of stacked parameters and how they fold, ``{"norm.weight": "product", "norm.bias": "sum"}``.
-
-    Those of normalisation layers (App. I.2), and what a module declares in its ``stacked_parameters``.
-    """
+    """Names of stacked parameters and how they fold, ``{"norm.weight": "product", "norm.bias": "sum"}``: of
+    normalisation layers (App. I.2), and of a module's ``stacked_parameters``."""
     folds: dict[str, Any] = {}
     for prefix, layer in module.named_modules():
         declared: dict[str, Any] = dict(getattr(layer, "stacked_parameters", {}))

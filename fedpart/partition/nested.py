@@ -19,15 +19,7 @@ from fedpart.registry import nearest
 
 @dataclass(frozen=True)
 class _Order:
-    """The server's numbers by partition, then by block.
-
-    Attributes:
-        own: ``[size]``, the place of each in the largest network's own order.
-        place: ``[size]``, the inverse.
-        cells: offsets of the cells; cell: ``[size]``, the cell (1..) of each number in the server's order.
-        bounds: offsets of w_1..w_C.
-        groups: of each cell its group, see :attr:`.Partition.groups`; empty: there is one.
-    """
+    """The server's numbers by partition, then by block."""
 
     own: Tensor
     place: Tensor
@@ -38,10 +30,8 @@ class _Order:
 
 
 class NestedPartition(Partition):
-    """How the numbers of one of the networks are divided; made by :func:`nested`.
-
-    ``places [space.size]`` is where its numbers are among the largest one's, both in their own orders.
-    """
+    """How the numbers of one of the networks are divided; ``places [space.size]``: where they are among the
+    largest one's, both in their own orders."""
 
     def __init__(self, whole: Partition, space: ParameterSpace, places: Tensor, order: _Order) -> None:
         super().__init__(space, order.bounds, whole.assignment[places], whole.default[places])
@@ -124,10 +114,8 @@ class NestedPartition(Partition):
 
 
 def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPartition]:
-    """The partitions of several networks that share their numbers, in the order of ``spaces``, at most 50.
-
-    ``whole`` is of the largest network's numbers, or of all networks': see :func:`united`.
-    """
+    """The partitions of several networks that share their numbers, at most 50. ``whole`` is of the largest
+    network's numbers, or of all networks': see :func:`united`."""
     if len(spaces) > 50:  # a bit for each, beside the partition's number, in 64 bits
         raise ValueError(f"There are {len(spaces)} networks of different sizes; use 50 at most.")
     size = whole.space.size
@@ -154,10 +142,8 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
 
 
 def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
-    """Where the numbers of ``part`` are among those of ``whole``: each tensor is a leading corner.
-
-    ``[size of the part]`` int64; both are in their own orders.
-    """
+    """Where the numbers of ``part`` are among those of ``whole``, ``[size of the part]`` int64, both in their
+    own orders: each tensor is a leading corner."""
     entries, places = {entry.name: entry for entry in whole.entries}, []
     for entry in part:
         if entry.name not in entries:
@@ -195,10 +181,8 @@ def has_private(spaces: Sequence[ParameterSpace]) -> bool:
 
 
 def united(spaces: Sequence[ParameterSpace]) -> ParameterSpace:
-    """All numbers of several networks, to be partitioned as one network's; it makes no tensors.
-
-    What two of them have under one name is there once, from the first of those that have most of it.
-    """
+    """All numbers of several networks, to be partitioned as one network's; what two of them have under one
+    name is there once, from the first of those that have most of it."""
     chosen: dict[str, tuple[Entry, Tensor]] = {}
     for index, space in enumerate(spaces):
         values = torch.split(space.initial(), [entry.size for entry in space.entries])

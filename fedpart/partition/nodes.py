@@ -71,9 +71,7 @@ def unit_assignments(
     module: nn.Module, proportions: Sequence[float], seed: int, chain: Sequence[str] | None = None
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Partitions 1..C of every input and output unit, ``{layer: (inputs [n_in], outputs [n_out])}``, uint8.
-
-    Network inputs and the outputs of the last layer belong to partition 1; see :class:`NodePartition`.
-    """
+    Network inputs and the outputs of the last layer belong to partition 1."""
     layers = chain_of(module, chain)
     for name, layer in layers:
         if getattr(layer, "groups", 1) != 1:
@@ -122,14 +120,10 @@ def node_assignment(space: ParameterSpace, units: Mapping[str, tuple[Tensor, Ten
 def narrower_spaces(
     space: ParameterSpace, module: nn.Module, assignment: Tensor
 ) -> dict[int, ParameterSpace]:
-    """Spaces of the subnetworks k < C that can be computed as networks of fewer units, by k.
-
-    With default values of 0 an absent unit feeds those that are there through weights of 0, whatever its
-    activation: subnetwork k is the network of the units of partitions 1..k. That needs a unit in every layer,
-    and a module that takes any number of them, a chain whose order was read off an nn.Sequential. One with an
-    nn.Unflatten, or with tensors outside of the space that may have an entry for each unit (psi, buffers), is
-    taken not to.
-    """
+    """Spaces, by k, of the subnetworks k < C that can be computed as networks of fewer units. With default
+    values of 0 an absent unit feeds those that are there through weights of 0, whatever its activation. An
+    nn.Unflatten, or tensors outside of the space that may have an entry for each unit (psi, buffers), forbid
+    it."""
     inside = {entry.name for entry in space.entries}
     tensors = (*module.named_parameters(), *module.named_buffers())
     if any(tensor.numel() > 1 and name not in inside for name, tensor in tensors) or any(
@@ -204,11 +198,8 @@ def spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
 
 
 def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None = None) -> Tensor:
-    """Where the numbers come from of the network whose hidden units have moved up, the first to the end.
-
-    ``[size]`` int64 in the module's own order: ``own[rolled(...)]`` is the network that has moved. Inputs and
-    the last layer's outputs stay; nothing is stacked.
-    """
+    """``[size]`` int64: ``own[rolled(...)]`` is the network whose hidden units have moved up by one, the
+    first to the end. Inputs and the last layer's outputs stay; nothing is stacked."""
     layers, sources = chain_of(module, chain), dict[str, tuple[Tensor, Tensor]]()
     before: Tensor | None = None
     for index, (name, layer) in enumerate(layers):
@@ -249,11 +240,8 @@ SCHEMES: Registry[Callable[..., Partition]] = Registry(
 
 
 def divided(scheme: str, space: ParameterSpace, proportions: Sequence[float], **known: Any) -> Partition:
-    """The partition that a scheme, in :data:`SCHEMES` or ``package.module:callable``, makes of a space.
-
-    It is given the space, the proportions, and what it names of ``module``, the network, and ``defaults``,
-    ``seed``, ``chain`` of :class:`.RunSettings`.
-    """
+    """The partition that a scheme, in :data:`SCHEMES` or ``package.module:callable``, makes of a space: it
+    gets what it names of ``module``, ``defaults``, ``seed`` and ``chain``."""
     build = SCHEMES.resolve(scheme)
     names = inspect.signature(build).parameters
     return build(space, proportions, **{name: value for name, value in known.items() if name in names})

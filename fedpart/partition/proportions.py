@@ -7,11 +7,7 @@ from fedpart.checks import is_list
 
 
 def check_proportions(proportions: Collection[float], what: str = "chunk proportions") -> tuple[float, ...]:
-    """The proportions as a tuple of floats.
-
-    Raises:
-        ValueError: fewer than one or more than 255 of them, one that is not positive, or a sum other than 1.
-    """
+    """The proportions as a tuple of 1 to 255 positive floats whose sum is 1."""
     if not is_list(proportions):
         raise ValueError(f"The {what} are one number per chunk, (0.8, 0.1, 0.1) say, got {proportions!r}.")
     try:
@@ -30,7 +26,8 @@ def check_proportions(proportions: Collection[float], what: str = "chunk proport
 
 
 def largest_remainders(total: int, proportions: Collection[float]) -> list[int]:
-    """``total`` as integers within one of its share of the relative proportions; ties go to the earliest."""
+    """Split ``total`` into integers within one of ``total * proportions``; what is left after rounding down
+    goes to the largest remainders, ties to the earliest."""
     whole = math.fsum(proportions)
     quotas = [total * p / whole for p in proportions]
     counts = [math.floor(q + 1e-9) for q in quotas]

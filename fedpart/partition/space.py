@@ -20,17 +20,8 @@ Fold = Literal["product", "sum"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter's place in the flat vector.
-
-    Attributes:
-        name: the parameter's first name in the module (tied weights appear once).
-        shape: its shape in the module.
-        offset: where its numbers start.
-        copies: 1, or C for a stacked parameter: one vector per partition, folded when materialised.
-        fold: how the copies combine: scales by product, biases by sum (App. I.2); None if there is one.
-        layer: name of the module that owns it; a layer's weight and bias are partitioned together.
-        private: whether networks of other sizes do not have it, even if they have one of that name.
-    """
+    """One parameter's place in the flat vector, under its first name in the module (tied weights appear
+    once)."""
 
     name: str
     shape: torch.Size
@@ -134,12 +125,8 @@ class ParameterSpace:
         return {entry.name: _fold(part, entry) for entry, part in zip(self.entries, parts, strict=True)}
 
     def pull_back(self, flat: Tensor, gradients: Sequence[Tensor]) -> Tensor:
-        """The gradient of a function of :meth:`tensors` at ``flat [size]``; ``[size]``.
-
-        Args:
-            flat: where it is taken.
-            gradients: with respect to each tensor, in the order of ``entries``.
-        """
+        """``[size]``: the gradient of a function of :meth:`tensors` at ``flat [size]``, from those with
+        respect to each tensor, in the order of ``entries``."""
         parts: list[Tensor] = []
         for entry, gradient in zip(self.entries, gradients, strict=True):
             if entry.fold is None:
@@ -153,11 +140,8 @@ class ParameterSpace:
         return torch.cat(parts)
 
     def narrowed(self, kept: Tensor) -> ParameterSpace:
-        """The space of the numbers that are kept: of each parameter those at some indices of each dimension.
-
-        Args:
-            kept: ``[size]``, bool; no parameter is stacked.
-        """
+        """The space of the numbers that are ``kept [size]``, bool: of each parameter, none stacked, those at
+        some indices of each dimension."""
         entries, offset = [], 0
         for entry in self.entries:
             block = kept[entry.offset : entry.offset + entry.size].view(entry.shape)

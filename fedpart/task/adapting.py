@@ -18,14 +18,8 @@ from fedpart.trees import Tree, tensors_in
 
 
 def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]:
-    """The module, changed in place where that is possible, and a sentence about each change that is one.
-
-    Silent, because they change no number: layers that work in place do not, and sparse gradients are dense.
-
-    Args:
-        module: the task's copy.
-        learn_dropout: whether the rates of its nn.Dropout layers become hyperparameters.
-    """
+    """The task's copy, changed in place where that is possible, and a sentence about each change that changes
+    a number."""
     notes: list[str] = []
     module, compiled = _uncompiled(module)
     if compiled:
@@ -34,7 +28,7 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
             f"draws are watched for."
         )
     at_rest = not any(layer.training for layer in module.modules())  # as a whole: it shall be trained
-    if not at_rest and (off := _dropouts_at_rest(module)):
+    if off := 0 if at_rest else _dropouts_at_rest(module):
         notes.append(f"{off} Dropout layers are in eval() and stay off; call module.train() to use them.")
     frozen: list[str] = []
     learned: list[str] = []
@@ -84,10 +78,10 @@ def _some(names: list[str]) -> str:
 
 def _dropouts_at_rest(module: nn.Module) -> int:
     """How many layers that would drop something do not, in a network whose top or a trained part trains."""
-    own = (layer.parameters(recurse=False) for layer in module.modules() if layer.training)
-    trains = module.training or any(parameter.requires_grad for some in own for parameter in some)
-    off = [one for one in module.modules() if isinstance(one, _DropoutNd) and one.p > 0 and not one.training]
-    return len(off) if trains else 0
+    trained = (layer for layer in module.modules() if layer.training)
+    if not module.training and not any(p.requires_grad for part in trained for p in part.parameters(False)):
+        return 0
+    return sum(isinstance(part, _DropoutNd) and part.p > 0 and not part.training for part in module.modules())
 
 
 def _keeps(layer: _BatchNorm) -> bool:
@@ -117,11 +111,7 @@ def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:
 
 
 def dtype_of(precision: str) -> torch.dtype:
-    """Type of parameters, psi and inputs under a precision.
-
-    Raises:
-        ValueError: there is no such precision.
-    """
+    """Type of parameters, psi and inputs under a precision."""
     if precision not in ("fp32", "fp64", "bf16"):
         raise ValueError(f"Unknown precision {precision!r}: choose fp32, fp64 or bf16.")
     return torch.float64 if precision == "fp64" else torch.float32
@@ -172,11 +162,8 @@ def _in_type(value: Any, dtype: torch.dtype) -> Any:
 
 
 def explain_types(module: nn.Module, inputs: Tree, error: RuntimeError) -> None:
-    """Say what is meant by an error of torch about types: of frozen weights of 16 bits, or of whole numbers.
-
-    Raises:
-        ValueError: it is such an error.
-    """
+    """Say what is meant by an error of torch about types: of frozen weights of 16 bits, or of whole
+    numbers."""
     if not re.search("dtype|scalar type|Input type|the type torch|not implemented for 'Long'", str(error)):
         return
     kinds = {name: p.dtype for name, p in module.named_parameters() if p.is_floating_point()}

@@ -16,19 +16,9 @@ _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
-    """The network at ``inputs``: a dict gives keyword arguments and a tuple positional ones, if ``forward``
-    takes these, and one argument otherwise.
-
-    Args:
-        module: the network.
-        inputs: of all rows.
-        targets: for a network that computes its loss itself: under their own names if they are a dict that
-            fits, else under the first of :data:`TARGETS` that ``forward`` has; or ``labels`` if it takes any
-            arguments, as a wrapper does; or as the only argument that is left, or the only required one.
-
-    Raises:
-        ValueError: the arguments of ``forward`` are others, or it is not clear which one takes the targets.
-    """
+    """The network at ``inputs`` of all rows: a dict gives keyword arguments and a tuple positional ones, if
+    ``forward`` takes these, and one argument otherwise. One that computes its loss itself gets ``targets``,
+    see :func:`_with_targets`."""
     if targets is None and isinstance(inputs, Tensor):
         try:
             return module(inputs)
@@ -57,7 +47,9 @@ def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
 def _with_targets(
     parameters: Mapping[str, inspect.Parameter], args: tuple[Any, ...], kwargs: dict[str, Any], targets: Tree
 ) -> Iterator[_Arguments]:
-    """The arguments with the targets among them, in the ways that are tried in turn."""
+    """The arguments with the targets among them, in the ways that are tried in turn: under their own names if
+    they are a dict that fits; under the first of :data:`TARGETS` that ``forward`` has, or ``labels`` if it
+    takes any arguments, as a wrapper does; as the only argument that is left, or the only required one."""
     if targets is None:
         yield args, kwargs
         return
@@ -113,16 +105,7 @@ def _misfit(
 
 
 def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: str) -> Tree:
-    """Inputs of several parts, one of them transformed.
-
-    Args:
-        inputs: a dict, tuple or list; one tensor has no parts.
-        part: which; None: the only one with real numbers.
-        transform, name: what is applied, and what it is called.
-
-    Raises:
-        ValueError: there is no such part, or none is named where several would do.
-    """
+    """Inputs of several parts, one of them transformed; None: the only one with real numbers."""
     if isinstance(inputs, Tensor):
         raise ValueError(
             f"The inputs are one tensor, so the transform {name!r} cannot act on a part {part!r} of them; "
@@ -145,11 +128,7 @@ def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: s
 
 
 def outputs_of(found: Any) -> Tensor:
-    """The outputs in what a network returns: the tensor, ``.logits``, ``["logits"]``, or the first one.
-
-    Raises:
-        NetworkError: there is no tensor.
-    """
+    """The outputs in what a network returns: the tensor, ``.logits``, ``["logits"]``, or the first one."""
     if isinstance(found, Tensor):
         return found
     logits = getattr(found, "logits", None)
@@ -172,15 +151,8 @@ def has_logits(found: Any) -> bool:
 
 
 def loss_of(found: Any, rows: int) -> Tensor:
-    """The loss in what a network returns for so many rows, a scalar or one number for each ``[rows]``.
-
-    It is the tensor, ``.loss`` or ``["loss"]``; of a tuple its only scalar, or else its only tensor
-    ``[rows]``.
-
-    Raises:
-        NetworkError: there is none, or a tuple has several that may be it, or it is neither one number nor
-            one for each row.
-    """
+    """The loss in what a network returns for so many rows, a scalar or ``[rows]``: the tensor, ``.loss`` or
+    ``["loss"]``; of a tuple its only scalar, or else its only tensor ``[rows]``."""
     loss = found.get("loss") if isinstance(found, Mapping) else getattr(found, "loss", None)
     if isinstance(found, Tensor):
         loss = found

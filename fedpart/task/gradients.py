@@ -37,11 +37,7 @@ class Job:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Job:
-        """Inverse of ``dataclasses.asdict``.
-
-        Raises:
-            ValueError: unknown fields or values of the wrong type.
-        """
+        """Inverse of ``dataclasses.asdict``."""
         try:
             job = cls(**data)
         except TypeError as error:
@@ -74,18 +70,8 @@ class Step:
 
 
 class Point:
-    """Weights at which gradients are taken.
-
-    The network reads copies of the named tensors and not views into the flat vector: BLAS gives other bits
-    for memory at odd offsets, and the parameters of a plain module lie at even ones.
-
-    Args:
-        space: of the subnetwork.
-        theta: ``[size]`` in the module's own order.
-
-    Attributes:
-        tensors: the module's named tensors, leaves, norms folded.
-    """
+    """Weights ``theta [size]`` of a subnetwork at which gradients are taken. The network reads copies of the
+    named ``tensors`` and not views into the flat vector: BLAS gives other bits for memory at odd offsets."""
 
     def __init__(self, space: ParameterSpace, theta: Tensor) -> None:
         self._space, self._theta = space, theta.detach()
@@ -98,10 +84,8 @@ class Point:
 
 
 def kept_casts(device: torch.device) -> AbstractContextManager[object]:
-    """While it lasts, a :class:`Point` is brought to 16 bits once, for all losses at it.
-
-    Autocast keeps what it has cast until the outermost one ends, or ``torch.clear_autocast_cache`` is called.
-    """
+    """While it lasts, a :class:`Point` is brought to 16 bits once, for all losses at it: autocast keeps what
+    it has cast until the outermost one ends."""
     return torch.autocast(device.type, enabled=False)
 
 
@@ -114,11 +98,8 @@ class Objective(Protocol):
 
 
 class Gradients(NamedTuple):
-    """Result of :func:`gradients`.
-
-    ``loss``: in nats; ``theta``: ``[size]``, of the subnetwork in the module's own order, or None without
-    training; ``psi``: ``[P]``, or None.
-    """
+    """Result of :func:`gradients`: the loss in nats, and gradients ``[size]``, in the module's own order, and
+    ``[P]``, as far as the job asks for them."""
 
     loss: float
     theta: Tensor | None
@@ -126,26 +107,10 @@ class Gradients(NamedTuple):
 
 
 def gradients(
-    task: Task,
-    objective: Objective,
-    job: Job,
-    point: Point,
-    psi: Tensor,
-    batch: Batch,
-    noise: Noise | None,
+    task: Task, objective: Objective, job: Job, point: Point, psi: Tensor, batch: Batch, noise: Noise | None
 ) -> Gradients:
-    """Loss of ``job`` on one batch, and its gradient with respect to its subnetwork and psi, as the job asks.
-
-    Args:
-        task, objective: what is learned, and the loss.
-        job: whether it trains, and whether psi's gradient is taken.
-        point: subnetwork ``job.subnetwork``.
-        psi: ``[P]``.
-        batch, noise: see :class:`.Task`.
-
-    Raises:
-        ValueError: the loss depends on nothing that the job asks for.
-    """
+    """Loss of ``job`` on one batch at the point of its subnetwork and ``psi [P]``, and its gradient with
+    respect to these, as the job asks."""
     psi = psi.detach().requires_grad_(job.psi)
     trains = job.partition is not None
     w = point.tensors if trains else {name: t.detach() for name, t in point.tensors.items()}
@@ -155,13 +120,10 @@ def gradients(
         raise Misfit(error) from error
     minimised = loss + penalty(task.module, w) if trains else loss
     if not loss.requires_grad:
-        names = ", ".join(task.psi_names)
         check_gradients_on()
-        what = (
-            f"any of {names}; use them in forward(), or remove them"
-            if not trains
-            else ("any weight; a detach() or torch.no_grad() in forward() or in the loss cuts it off")
-        )
+        what = "any weight; a detach() or torch.no_grad() in forward() or in the loss cuts it off"
+        if not trains:
+            what = f"any of {', '.join(task.psi_names)}; use them in forward(), or remove them"
         raise NetworkError(f"the loss does not depend on {what}")
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))
@@ -170,11 +132,7 @@ def gradients(
 
 
 def check_gradients_on() -> None:
-    """Refuse to train where the caller has switched gradients off.
-
-    Raises:
-        ValueError: one sentence.
-    """
+    """Refuse to train where the caller has switched gradients off."""
     if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
         raise ValueError(
             "Gradients are switched off around this call, by torch.no_grad(), torch.inference_mode() or "

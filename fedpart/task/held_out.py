@@ -12,11 +12,8 @@ from fedpart.task.task import Batch, Task
 
 
 class HeldOutScore(NamedTuple):
-    """Sums over held-out examples.
-
-    ``examples``: how many; ``nll``: of their negative log-likelihoods, nats; ``correct``: of the shares of
-    each that are predicted rightly, see :meth:`.Likelihood.hits`; None where there are no classes.
-    """
+    """Sums over held-out examples: of their negative log-likelihoods, nats, and of the shares of each that
+    are predicted rightly, see :meth:`.Likelihood.hits`; None where there are no classes."""
 
     examples: int
     nll: float
@@ -31,14 +28,7 @@ class HeldOutScore(NamedTuple):
 def score(
     task: Task, w: Mapping[str, Tensor], psi: Tensor, batches: Iterable[tuple[Batch, Noise]]
 ) -> HeldOutScore:
-    """Score a network with its stochastic layers off, as at inference; zeros without any example.
-
-    Args:
-        task: what is learned.
-        w: the module's named tensors.
-        psi: ``[P]``.
-        batches: held-out examples, each batch with its noise.
-    """
+    """Score a network with its stochastic layers off, as at inference; zeros without any example."""
     examples, nll = 0, 0.0
     correct: float | None = None
     with torch.no_grad():

@@ -51,14 +51,7 @@ class Prediction(NamedTuple):
 
 
 class Model(nn.Module):
-    """Transforms, the user's module, the likelihood: one tree, so that one substitution reaches w and psi.
-
-    Args:
-        transforms, module, likelihood: taken over; parts in evaluation mode stay in it.
-        samples: S, rows per example.
-        bf16: whether the network runs in low precision.
-        channels_last: memory format of images in the network.
-    """
+    """Transforms, the user's module, the likelihood: one tree, so that one substitution reaches w and psi."""
 
     def __init__(
         self,
@@ -86,16 +79,9 @@ class Model(nn.Module):
             layer.training = False
 
     def forward(self, x: Tree, share: Noise | None, targets: Tree | None = None) -> Any:
-        """What the network returns for all rows ``[B*S, ...]``.
-
-        Args:
-            x: inputs, ``[B, ...]``.
-            share: the noise, if the samples of an example have it in common.
-            targets: ``[B, ...]``, for a network that computes its loss itself.
-
-        Raises:
-            ValueError: frozen weights of 16 bits, or inputs that are whole numbers, meet others.
-        """
+        """What the network returns for all rows ``[B*S, ...]`` of ``x [B, ...]``; ``share``: the noise, if
+        the samples of an example have it in common; ``targets``: for a network that computes its loss
+        itself."""
         samples = self.samples
         if samples > 1:
             x = map_leaves(lambda leaf: leaf.repeat_interleave(samples, 0), x)
@@ -115,11 +101,7 @@ class Model(nn.Module):
                 raise
 
     def augmented(self, x: Tree) -> Tree:
-        """The inputs of all rows, transformed.
-
-        Raises:
-            ValueError: they have several parts, and a transform does not say on which it acts, or on no such.
-        """
+        """The inputs of all rows, transformed."""
         for name, transform in self.transforms.items():
             part: Any = transform.part
             whole = part == "*" or (part is None and isinstance(x, Tensor))
@@ -137,11 +119,7 @@ class Model(nn.Module):
         return torch.cat(found)
 
     def averaged(self, found: Any, examples: int, dtype: torch.dtype) -> Tensor:
-        """The outputs ``[B, ...]`` in what the network returned, averaged over the samples.
-
-        Raises:
-            NetworkError: it returned no tensor, or the outputs are not one per row.
-        """
+        """The outputs ``[B, ...]`` in what the network returned, averaged over the samples."""
         out = outputs_of(found).to(dtype)
         if not out.ndim or len(out) != examples * self.samples:
             raise NetworkError(

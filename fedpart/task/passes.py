@@ -11,20 +11,15 @@ from torch import Tensor, nn
 
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirection import Kind, Redirection
-from fedpart.task.looking import FirstLook
+from fedpart.task.looking.first_look import FirstLook
 from fedpart.task.model import Model
 from fedpart.trees import Tree, first_leaf
 
 
 class Substitution:
-    """Puts tensors in the place of a module's parameters and buffers, differentiably.
-
-    What ``torch.func.functional_call`` does, with the places looked up once: on a small network that search
-    takes as long as a layer.
-
-    Args:
-        module: its parameters and buffers must stay where they are; their values may change.
-    """
+    """Puts tensors in the place of a module's parameters and buffers, differentiably, as
+    ``torch.func.functional_call`` does, with the places looked up once: on a small network that search takes
+    as long as a layer."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -51,13 +46,8 @@ class Substitution:
 
     @contextmanager
     def __call__(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-        """Within this context the module holds ``tensors``, by name; the others are its own.
-
-        Those in place of parameters are called parameters, for ``isinstance`` and ``get_parameter``.
-
-        Raises:
-            KeyError: the module has no tensor of that name.
-        """
+        """Within this context the module holds ``tensors``, by name; those in place of parameters are called
+        parameters, for ``isinstance`` and ``get_parameter``."""
         before: list[tuple[dict[str, Tensor | None], str, Tensor | None]] = []
         try:
             for path, tensor in tensors.items():
@@ -93,17 +83,8 @@ def share_frozen(copied: nn.Module, module: nn.Module) -> None:
 
 
 class Passes:
-    """Passes through a model: with other tensors, draws from the noise, and the first of each kind looked at.
-
-    Args:
-        model: transforms, network and likelihood.
-        dtype: of its outputs.
-        original: of which the model's network is a copy.
-
-    Attributes:
-        holding: puts other tensors into the model for a while.
-        look: looks at passes.
-    """
+    """Passes through a model: with other tensors, draws from the noise, and the first of each kind looked
+    at."""
 
     def __init__(self, model: Model, dtype: torch.dtype, original: nn.Module) -> None:
         self._model, self._dtype, self.holding = model, dtype, Substitution(model)
@@ -121,16 +102,7 @@ class Passes:
         finish: Callable[[Tensor, Tree], Any] | None,
     ) -> Any:
         """What ``finish`` makes of averaged outputs and targets; without it what the network returns for all
-        rows, which computes its loss itself if there are targets.
-
-        Args:
-            tensors: by name.
-            given: inputs of the task's precision, and targets or None.
-            noise: None: draws come from torch's generator.
-            dropout: whether stochastic layers are on.
-            share: whether the samples of an example share their dropout noise.
-            finish: see above.
-        """
+        rows. ``share``: whether the samples of an example share their dropout noise."""
         model, shared = self._model, noise if share else None
         if model.training != dropout:
             model.switch(dropout)

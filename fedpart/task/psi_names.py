@@ -1,16 +1,21 @@
 """Which parameters of a task are hyperparameters (psi), and what they are called."""
 
 import fnmatch
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.partition.inspection import check_supported
 from fedpart.partition.sharing import Composed, plain_name
+from fedpart.partition.space import ParameterSpace
 from fedpart.registry import nearest
+
+_NO_BOUNDS = (-math.inf, math.inf)
 
 
 def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule]:
@@ -27,11 +32,7 @@ def named_transforms(transforms: Sequence[HyperModule]) -> dict[str, HyperModule
 def checked_transforms(
     transforms: Sequence[HyperModule] | Mapping[str, HyperModule], module: nn.Module
 ) -> dict[str, HyperModule]:
-    """Transforms by name, whose psi cannot be taken for the module's and whose layers are supported.
-
-    Raises:
-        ValueError: says which name or layer, and what to do.
-    """
+    """Transforms by name, whose psi cannot be taken for the module's and whose layers are supported."""
     if isinstance(transforms, HyperModule):
         transforms = [transforms]
     held = transforms.values() if isinstance(transforms, Mapping) else transforms
@@ -54,15 +55,8 @@ def checked_transforms(
 
 
 def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Full names of all hyperparameters, in the model's order.
-
-    Args:
-        model: has the children ``transforms`` and ``module``.
-        patterns: names of parameters of ``module`` that are psi, with wildcards.
-
-    Raises:
-        ValueError: a name that matches nothing, or a transform with parameters that are not psi.
-    """
+    """Full names of all hyperparameters, in the model's order; ``patterns``: names of parameters of
+    ``module`` that are psi, with wildcards."""
     every = dict(model.named_parameters(remove_duplicate=False))  # a shared parameter under each of its names
     parameters = [name for name, _ in model.named_parameters()]
     psi = {
@@ -105,12 +99,7 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
-    """The model's hyperparameters in units that a person reads.
-
-    Args:
-        model: holds their values.
-        paths: of :func:`psi_paths`.
-    """
+    """The model's hyperparameters, at ``paths``, in units that a person reads."""
     values: dict[str, float] = {}
     claimed: set[str] = set()
     for path, layer in model.named_modules():
@@ -123,6 +112,21 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
             own, name = model.get_parameter(path), psi_name(model, path)
             values.update({name: own.item()} if own.numel() == 1 else {f"{name}.norm": own.norm().item()})
     return values
+
+
+def psi_bounds(model: nn.Module, space: ParameterSpace) -> tuple[Tensor, Tensor]:
+    """See :attr:`.Task.psi_bounds`; ``space``: of psi."""
+    low, high = space.initial(), space.initial()
+    sizes = [entry.size for entry in space.entries]
+    parts = zip(space.entries, torch.split(low, sizes), torch.split(high, sizes), strict=True)
+    for entry, lows, highs in parts:
+        path, _, name = entry.name.rpartition(".")
+        owner = model.get_submodule(path)
+        bounds = owner.bounds() if isinstance(owner, HyperModule) else {}
+        least, most = (torch.as_tensor(end).to(low).flatten() for end in bounds.get(name, _NO_BOUNDS))
+        lows.clamp_(max=least)
+        highs.clamp_(min=most)
+    return low, high
 
 
 def psi_name(model: nn.Module, path: str) -> str:

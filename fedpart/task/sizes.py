@@ -13,17 +13,8 @@ from fedpart.task.task import Task
 
 
 def of_size(task: Task, options: Mapping[str, Any], seed: int = 0) -> Task:
-    """``task`` with the network that its ``sizes`` builds; what is not trained there is the task's own.
-
-    Args:
-        task: of the network in its own size.
-        options: for ``sizes``.
-        seed: of torch's generator while the network is built: clients elsewhere build the same one.
-
-    Raises:
-        ValueError: there is no ``sizes``, or it does not take them; what is not trained is no part of the
-            task's, or the hyperparameters differ; or see :class:`.Task`.
-    """
+    """``task`` with the network that its ``sizes`` builds of ``options``; what is not trained there is the
+    task's own. The seed is torch's meanwhile: clients elsewhere build the same one."""
     if (build := task.arguments["sizes"]) is None:
         raise ValueError(
             "The task's network has one size; give Task(..., sizes=build), a function that builds it with "
@@ -48,16 +39,8 @@ def of_size(task: Task, options: Mapping[str, Any], seed: int = 0) -> Task:
 
 
 def composed(tasks: Sequence[Task], sharing: Sharing, seed: int) -> list[Task]:
-    """The tasks with networks whose weights are composed from what they share.
-
-    Args:
-        tasks: of networks of several sizes, of one kind.
-        sharing: what they share.
-        seed: of initial values that are drawn.
-
-    Raises:
-        ValueError: see :meth:`.Sharing.compose`.
-    """
+    """The tasks, of networks of several sizes, with networks whose weights are composed from what they
+    share."""
     tasks = [one.replace() for one in tasks]  # which switches on what an evaluation has switched off
     modules, found = [one.module for one in tasks], []
     stacked = {name for one in tasks for name in (*one.stacked, *stacked_parameters(one.module))}

@@ -17,12 +17,19 @@ from fedpart.nn.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.partition.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
 from fedpart.task.adapting import adapt, dtype_of, to_dtype
-from fedpart.task.attributes import check_memory
 from fedpart.task.calling import has_logits, loss_of
+from fedpart.task.looking.attributes import check_memory
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
 from fedpart.task.passes import Passes, frozen_of, share_frozen
-from fedpart.task.psi_names import checked_transforms, physical_values, psi_name, psi_paths, short_name
+from fedpart.task.psi_names import (
+    checked_transforms,
+    physical_values,
+    psi_bounds,
+    psi_name,
+    psi_paths,
+    short_name,
+)
 from fedpart.trees import Tree, first_leaf, with_floats
 
 Tensors = Mapping[str, Tensor]  # a module's, by name
@@ -158,6 +165,11 @@ class Task:
         task._write_psi(psi)
         task.psi_space = ParameterSpace(task._model, only=task._psi_paths)
         return task
+
+    @property
+    def psi_bounds(self) -> tuple[Tensor, Tensor]:
+        """The smallest and the largest psi that a server keeps, ``[P]`` each; its start may be one."""
+        return psi_bounds(self._model, self.psi_space)
 
     def psi_tensors(self, psi: Tensor) -> dict[str, Tensor]:
         """Views of ``psi [P]`` by name."""

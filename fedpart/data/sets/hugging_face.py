@@ -13,7 +13,7 @@ from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_dataset import Colour, ImageDataset
 from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import LimitError, Limits, check_folder, refuse_outside
+from fedpart.data.reading import LimitError, Limits, check_files, refuse_outside, regular_files
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.extras import need
 
@@ -144,7 +144,8 @@ def _loaded(
             f"hf:OWNER/NAME for a data set of the hub."
         )
     else:
-        check_folder(Path(data_dir).expanduser(), limits)
+        root = Path(data_dir).expanduser()
+        check_files(regular_files(root), limits, str(root))
         place = {"data_dir": data_dir}
     try:
         if "/" in name:  # what the hub says that there is, before it is fetched

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from fedpart.data.dataset import Splits
+from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_dataset import Colour, ImageDataset
 from fedpart.data.image_files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
 from fedpart.data.loading import DATASETS
@@ -68,26 +68,18 @@ def load_image_folder(
             )
         targets = torch.tensor([classes.index(label) for label, _ in files], dtype=torch.int64)
         owners = torch.tensor([numbers[source.client(name)] for _, name in files]) if clients else None
-        loaded[part] = _images(source, [name for _, name in files], targets, size, colour, owners, most)
+        images = [name for _, name in files]
+        known: Any = {"targets": targets, "clients": owners, "size": size, "colour": colour}
+        loaded[part] = _images(source, images, most, **known)
     loaded = with_held_out(loaded, {"test": test, "validation": validation}, hold_out, data_seed)
     return Splits(**loaded, num_classes=len(classes), classes=tuple(classes))
 
 
-def _images(
-    source: ImageSource,
-    names: Sequence[str],
-    targets: torch.Tensor,
-    size: int | None,
-    colour: Colour,
-    clients: torch.Tensor | None,
-    limits: Limits,
-) -> Any:
+def _images(source: ImageSource, names: Sequence[str], limits: Limits, **known: Any) -> Dataset:
     def read(place: int) -> Any:
         return limits.image(source.read(names[place], limits))
 
     def place_of(number: int) -> str:
         return source.place(names[number])
 
-    return ImageDataset(
-        read, targets, size=size, colour=colour, name=place_of, clients=clients, limits=limits
-    )
+    return ImageDataset(read, name=place_of, limits=limits, **known)

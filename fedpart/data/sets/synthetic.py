@@ -8,7 +8,9 @@ from fedpart.data.loading import DATASETS
 from fedpart.randomness.streams import generator
 
 
-def input_selection(n: int, seed: int, informative: int = 15, spurious: int = 15) -> Dataset:
+def input_selection(
+    n: int, seed: int, informative: int = 15, spurious: int = 15, stream: str = "data.input_selection"
+) -> Dataset:
     """Examples whose label shifts the informative inputs by 1 and leaves the spurious ones alone.
 
     ``y ~ Bern(1/2)``, ``x = [y + e_1, ..., y + e_15, e_16, ..., e_30]`` with ``e ~ N(0, 1)`` (Section 5). A
@@ -16,10 +18,19 @@ def input_selection(n: int, seed: int, informative: int = 15, spurious: int = 15
     ``Phi(sqrt(informative) / 2)``, 0.974 for 15. Informative inputs come first; fewer examples are the first
     of more.
 
-    Returns:
-        Inputs ``[n, informative + spurious]`` float32, labels ``[n]`` 0 or 1.
+    Inputs are ``[n, informative + spurious]`` float32, labels ``[n]``; ``stream`` is of their random numbers.
     """
-    return _selection(n, seed, "data.input_selection", informative, spurious)
+    if min(n, informative, spurious) < 0 or informative + spurious == 0:
+        raise ValueError(
+            f"Input selection needs numbers of 0 or more and at least one input, got n={n}, "
+            f"informative={informative}, spurious={spurious}."
+        )
+    labels = torch.from_numpy(generator(seed, stream, 0).integers(2, size=n))
+    inputs = torch.from_numpy(
+        generator(seed, stream, 1).standard_normal((n, informative + spurious), dtype="float32")
+    )
+    inputs[:, :informative] += labels[:, None]
+    return Dataset(inputs, labels)
 
 
 @DATASETS.register("input_selection")
@@ -28,27 +39,13 @@ def load_input_selection(data_dir: str | None = None) -> Splits:
 
     A fixed pool: 20,000 examples for training, of which an experiment takes a random subset by its own data
     seed (Section 5 uses 1,000 and App. I.5 says 3,000), 1,000 for validation and 10,000 for test (App. I.5:
-    1,000). :func:`input_selection` never returns examples of this pool. ``data_dir`` is not used.
+    1,000). They are none that :func:`input_selection` returns by default. ``data_dir`` is not used.
     """
     train, validation, test = (
-        _selection(n, part, "data.input_selection.pool", 15, 15)
+        input_selection(n, part, stream="data.input_selection.pool")
         for part, n in enumerate((20_000, 1_000, 10_000))
     )
     return Splits(train, validation, test, num_classes=2)
-
-
-def _selection(n: int, seed: int, purpose: str, informative: int, spurious: int) -> Dataset:
-    if min(n, informative, spurious) < 0 or informative + spurious == 0:
-        raise ValueError(
-            f"Input selection needs numbers of 0 or more and at least one input, got n={n}, "
-            f"informative={informative}, spurious={spurious}."
-        )
-    labels = torch.from_numpy(generator(seed, purpose, 0).integers(2, size=n))
-    inputs = torch.from_numpy(
-        generator(seed, purpose, 1).standard_normal((n, informative + spurious), dtype="float32")
-    )
-    inputs[:, :informative] += labels[:, None]
-    return Dataset(inputs, labels)
 
 
 TOPICS = 8
@@ -69,7 +66,7 @@ _SLOTS = ("adjective", "noun", "verb", "noun")  # of a clause
 _FIRST = dict(zip(_PARTS, (0, 10, 30), strict=True))
 
 
-def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
+def topics(n: int, seed: int, strays: float = 0.15, stream: str = "data.topics") -> Dataset:
     """Texts of three or four clauses whose label is the topic of all but one.
 
     A clause is ``the ADJECTIVE NOUN VERB the NOUN .`` with words of its topic, all equally likely: words of
@@ -77,35 +74,14 @@ def topics(n: int, seed: int, strays: float = 0.15) -> Dataset:
     word strays to any topic with probability ``strays``. Clauses come in any order, and every second text is
     padded, as it has one clause less. A model that knows which words go together needs few labels.
 
-    Returns:
-        Inputs ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7.
+    Inputs are ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7; ``stream``
+    is of their random numbers.
     """
-    return _texts(n, seed, "data.topics", strays)
-
-
-@DATASETS.register("topics")
-def load_topics(data_dir: str | None = None) -> Splits:
-    """A fixed pool of :func:`topics`: 2,000 texts for training, 1,000 for validation, 2,000 for test.
-
-    :func:`topics` never returns texts of this pool, so it may serve to pretrain. ``data_dir`` is not used.
-    """
-    train, validation, test = (
-        _texts(n, part, "data.topics.pool", 0.15) for part, n in enumerate((2_000, 1_000, 2_000))
-    )
-    return Splits(train, validation, test, num_classes=TOPICS)
-
-
-def text_of(tokens: torch.Tensor) -> str:
-    """The words of one text ``[29]``, without padding."""
-    return " ".join(WORDS[token] for token in tokens.tolist() if token != PAD)
-
-
-def _texts(n: int, seed: int, purpose: str, strays: float) -> Dataset:
     if n < 0 or not 0 <= strays <= 1:
         raise ValueError(
             f"Topics need a number of texts of 0 or more and strays between 0 and 1, got {n} and {strays}."
         )
-    random = generator(seed, purpose)
+    random = generator(seed, stream)
     others = random.permuted(np.tile(np.arange(TOPICS), (n, 1)), axis=1)
     labels, about = others[:, 0], others[:, [0, 0, 1, 0]]  # [n], and [n, 4] the clauses' topics
     used = np.ones((n, 4), dtype=bool)
@@ -130,3 +106,21 @@ def _texts(n: int, seed: int, purpose: str, strays: float) -> Dataset:
     mask[tokens != PAD] = 1
     inputs = {"input_ids": torch.from_numpy(tokens), "attention_mask": torch.from_numpy(mask)}
     return Dataset(inputs, torch.from_numpy(labels.copy()))
+
+
+@DATASETS.register("topics")
+def load_topics(data_dir: str | None = None) -> Splits:
+    """A fixed pool of :func:`topics`: 2,000 texts for training, 1,000 for validation, 2,000 for test.
+
+    They are none that :func:`topics` returns by default, which may serve to pretrain. ``data_dir`` is not
+    used.
+    """
+    train, validation, test = (
+        topics(n, part, stream="data.topics.pool") for part, n in enumerate((2_000, 1_000, 2_000))
+    )
+    return Splits(train, validation, test, num_classes=TOPICS)
+
+
+def text_of(tokens: torch.Tensor) -> str:
+    """The words of one text ``[29]``, without padding."""
+    return " ".join(WORDS[token] for token in tokens.tolist() if token != PAD)

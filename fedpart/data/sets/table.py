@@ -21,11 +21,8 @@ _LAYOUT = "set data_dir to a .csv or .parquet file, or a folder with train.csv a
 
 
 def table_files(data_dir: str | Path | None) -> dict[str, Path]:
-    """The files of the parts train, validation and test, as far as there are any.
-
-    ``data_dir`` is the training file, ``.csv`` or ``.parquet``; or a folder with files ``train``,
-    ``validation`` and ``test``, or with a single file, the training file.
-    """
+    """The files of the parts train, validation and test, as far as there are any: of a folder, or the one
+    file, which is then the training file."""
     if data_dir is None:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
     root = Path(data_dir).expanduser()

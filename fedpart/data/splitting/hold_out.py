@@ -111,12 +111,9 @@ def with_held_out(
     hold_out: HoldOut | ClientHoldOut = "random",
     data_seed: int = 0,
 ) -> dict[str, Dataset]:
-    """The parts train, validation and test; missing or empty ones are held out from the training examples.
-
-    The test set is held out first, then the validation set from the rest. Of a data set that knows its
-    clients :func:`divide_clients` decides, of others :func:`divide`: in proportion by class, if the targets
-    are labels. ``shares`` are of ``test`` and ``validation``.
-    """
+    """The parts train, validation and test; missing or empty ones are held out from the training examples,
+    the test set first: by :func:`divide_clients` if they know their clients, else by :func:`divide`, in
+    proportion by class if the targets are labels."""
     parts = dict(source)
     for number, part in enumerate(("test", "validation")):
         if part in parts and len(parts[part]):

@@ -18,11 +18,8 @@ from fedpart.trees import Tree, first_leaf, joined
 
 
 def random_places(n: int, points: int, seed: int) -> NDArray[np.int64]:
-    """Places of ``points`` of n examples, chosen uniformly without replacement, ascending int64.
-
-    The choice is a function of the data seed and n alone, so it is the same for every method and every
-    training seed (App. J.2); a smaller choice is contained in a larger one.
-    """
+    """Places of ``points`` of n examples, uniformly without replacement, ascending int64: a function of the
+    data seed and n alone (App. J.2); a smaller choice is contained in a larger one."""
     if not 1 <= points <= n:
         raise ValueError(f"points must lie between 1 and the {n} training examples, got {points}.")
     return np.sort(generator(seed, "data.subset").permutation(n)[:points])
@@ -89,12 +86,8 @@ def _places(owners: NDArray[np.int64], wanted: NDArray[np.int64]) -> list[NDArra
 
 
 def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[NDArray[np.int64]]:
-    """The example indices of every client, ``[n_i]`` int64 in the order given, or a ValueError.
-
-    N non-empty, disjoint arrays of integers in 0..n-1: an example that two clients held could lie in two
-    chunks, and what scores hyperparameters would have been trained on. Examples without a client are left out
-    of the experiment. ``shards`` is what the recipe of that name returned, ``examples`` n, ``clients`` N.
-    """
+    """The example indices of every client, ``[n_i]`` int64, as the recipe of that name returned them:
+    non-empty and disjoint, so that what scores hyperparameters is not trained on."""
     if not isinstance(shards, Sequence | np.ndarray) or isinstance(shards, str):
         raise ValueError(
             f"The split {recipe!r} returned {type(shards).__name__}; it must return a list of example "
@@ -139,13 +132,8 @@ def given_chunks(data: Examples | Sequence[Examples]) -> list[Dataset] | None:
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """Examples in the order of their chunks, numbered 1..C.
-
-    Attributes:
-        data: all of them.
-        bounds: C + 1 offsets; chunk k is ``data[bounds[k-1]:bounds[k]]``.
-        shares: u_1..u_C.
-    """
+    """Examples in the order of their chunks, numbered 1..C: chunk k is ``data[bounds[k-1]:bounds[k]]``, the
+    share u_k of all."""
 
     data: Dataset
     bounds: list[int]
@@ -165,11 +153,8 @@ class Chunks:
 
 
 def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...], seed: int) -> Chunks:
-    """The examples in the order of their chunks.
-
-    ``dataset`` is n examples, divided at random by ``shares`` and ``seed``; or the chunks themselves, whose
-    sizes decide. A single share takes all of them together.
-    """
+    """The examples in the order of their chunks: n examples, divided at random by ``shares``; or the chunks
+    themselves, whose sizes decide."""
     chunks = given_chunks(dataset)
     if chunks is None:
         examples = as_dataset(dataset)  # type: ignore[arg-type]

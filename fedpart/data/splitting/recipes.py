@@ -47,12 +47,8 @@ Counts = Callable[[Ints, int, float, np.random.Generator], Ints]
 
 
 def _recipe(name: str, stream: str | None = None) -> Callable[[Counts], Split]:
-    """Registers a recipe that says how many examples of each label a client gets.
-
-    It is given the labels' sizes [L], the number of clients, alpha and a random stream of that name, and
-    returns counts [clients, L]. A client that comes out empty takes one random example from the client that
-    is then the largest.
-    """
+    """Registers a recipe that returns counts ``[clients, L]``, how many examples of each label a client gets.
+    A client that comes out empty takes one random example from the then largest one."""
 
     def register(counted: Counts) -> Split:
         @wraps(counted)

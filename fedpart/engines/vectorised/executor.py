@@ -23,7 +23,7 @@ from fedpart.methods.base import FederatedMethod, Method
 from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
-from fedpart.task.values import is_power_of_two
+from fedpart.task.looking.values import is_power_of_two
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update

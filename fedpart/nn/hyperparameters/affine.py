@@ -60,11 +60,8 @@ def _base_grid(height: int, width: int, align_corners: bool, like: Tensor) -> Te
 
 
 def minmax_matrix(theta: Tensor) -> Tensor:
-    """Closed-form product rotation x shear x scale, then translation, ``[N, 2, 3]``.
-
-    ``theta [N, 7]``: angle (radians), scale x, scale y, shear x, shear y, shift x, shift y (1 = half the
-    image). The identity is (0, 1, 1, 0, 0, 0, 0).
-    """
+    """Closed-form product rotation x shear x scale, then translation, ``[N, 2, 3]``, of ``theta [N, 7]``:
+    angle (radians), scale x, scale y, shear x, shear y, shift x, shift y (1 = half the image)."""
     angle, sx, sy, hx, hy, tx, ty = theta.unbind(-1)
     # shear @ scale = [[1, hx], [hy, 1]] @ diag(sx, sy)
     a, b, c, d = _rotated(angle, sx, hx * sy, hy * sx, sy)
@@ -72,12 +69,9 @@ def minmax_matrix(theta: Tensor) -> Tensor:
 
 
 def schwobel_matrix(theta: Tensor) -> Tensor:
-    """Product of Schwobel et al. 2021 (their published code): ``x -> A (x - p)``, det A = sx sy.
-
-    ``[N, 2, 3]``, ``A = R(angle) [[1, hx], [hy, 1 + hx hy]] diag(sx, sy)`` and ``-A p``, with
-    :func:`minmax_matrix`'s components; p is the shift. So it is turned, sheared and scaled with the rest, and
-    reads from the other side.
-    """
+    """Product of Schwobel et al. 2021 (their published code): ``A = R(angle) [[1, hx], [hy, 1 + hx hy]]
+    diag(sx, sy)`` and ``-A p`` with the shift p, ``[N, 2, 3]``, of :func:`minmax_matrix`'s ``theta [N,
+    7]``."""
     angle, sx, sy, hx, hy, px, py = theta.unbind(-1)
     a, b, c, d = _rotated(angle, sx, hx * sy, hy * sx, (1 + hx * hy) * sy)
     return torch.stack([a, b, -(a * px + b * py), c, d, -(c * px + d * py)], dim=-1).view(-1, 2, 3)
@@ -90,11 +84,8 @@ def _rotated(angle: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple
 
 
 def generator_matrix(coefficients: Tensor) -> Tensor:
-    """Exponential of the sum of Augerino's six generators (Benton et al. 2020, and its published code).
-
-    ``coefficients [N, 6]``: shift x, shift y, rotation (radians), isotropic scale, stretch, shear. The first
-    two rows of ``exp(sum_i c_i G_i)``, ``[N, 2, 3]``.
-    """
+    """``exp(sum_i c_i G_i)``, its first two rows ``[N, 2, 3]``, of Augerino's six generators (Benton et al.
+    2020, and its published code): shift x, shift y, rotation (radians), isotropic scale, stretch, shear."""
     tx, ty, angle, scale, stretch, shear = coefficients.unbind(-1)
     zero = torch.zeros_like(tx)
     rows = [scale + stretch, shear - angle, tx, shear + angle, scale - stretch, ty, zero, zero, zero]

@@ -15,11 +15,8 @@ MOST = 1000  # numbers of one tensor of psi that are told one by one
 
 
 def told(values: Tensor) -> list[float] | dict[str, float]:
-    """A tensor of psi as reports and lines of metrics have it, in its own units.
-
-    Its numbers in order; of more than 1,000, such as weights of layers, ``{"norm": .., "numbers": ..}``: the
-    Euclidean norm, and how many they are. Checkpoints and ``state.safetensors`` have all of them.
-    """
+    """A tensor of psi as reports and lines of metrics have it: its numbers in order; of more than 1,000, such
+    as weights of layers, ``{"norm": .., "numbers": ..}``, the Euclidean norm, and how many they are."""
     flat = values.detach().flatten()
     if len(flat) > MOST:
         return {"norm": flat.norm().item(), "numbers": len(flat)}
@@ -42,11 +39,8 @@ class HyperModule(nn.Module):
     part: str | int | None = None
 
     def on(self, part: str | int) -> Self:
-        """As an input transform, act on one part of inputs that are a dict or a tuple; returns itself.
-
-        Args:
-            part: its key or place; ``"*"``: the transform takes and returns all inputs.
-        """
+        """As an input transform, act on one part of inputs that are a dict or a tuple: its key or place, or
+        ``"*"``, which takes and returns all inputs; returns itself."""
         self.part = part
         return self
 
@@ -110,19 +104,16 @@ def concrete(logit: Tensor, u: Tensor, temperature: float) -> Tensor:
 
 
 def soft_box(length: int, centre: Tensor, width: Tensor, softness: float) -> Tensor:
-    """About 1 inside of an interval and 0 outside, ``[rows, length]``: a difference of two sigmoids.
-
-    At width 0 it is 0 everywhere, and it is odd in the width. ``centre`` and ``width`` are fractions of the
-    axis, ``[rows, 1]`` or broadcast to it; ``softness`` is the sigmoids' scale in places: an edge rises from
-    10% to 90% within 4.4 of them.
-    """
+    """About 1 inside of an interval and 0 outside, ``[rows, length]``: a difference of two sigmoids, odd in
+    the width; an edge rises from 10% to 90% within 4.4 ``softness`` places. ``centre`` and ``width`` are
+    fractions of the axis."""
     places = (torch.arange(length, device=centre.device, dtype=centre.dtype) + 0.5) / length
     offset, scale = places - centre, length / softness
     return torch.sigmoid(scale * (offset + width / 2)) - torch.sigmoid(scale * (offset - width / 2))
 
 
 def check_softness(softness: float) -> None:
-    """Refuse a softness that is not positive and finite, with a ValueError."""
+    """Refuse a softness that is not positive and finite."""
     if not 0 < softness < math.inf:
         raise ValueError(
             f"The softness of an edge is positive, got {softness}; 0.5 is about two places from in to out."

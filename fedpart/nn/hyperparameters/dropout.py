@@ -19,11 +19,8 @@ def keep(u: Tensor, logit: Tensor, temperature: float) -> Tensor:
 
 
 def masked(x: Tensor, bits: Tensor, logit: Tensor, temperature: float) -> Tensor:
-    """``x * keep(coarse_numbers(bits), logit, temperature)``, differentiable once in ``x`` and ``logit``.
-
-    The mask is computed in the type of ``logit``, a scalar, and has that of ``x``. ``bits`` are int16, of the
-    shape of ``x``; fastest where both lie alike in memory.
-    """
+    """``x * keep(coarse_numbers(bits), logit, temperature)``, differentiable once in ``x`` and in ``logit``,
+    a scalar, in whose type the mask is computed; ``bits`` are int16, of the shape of ``x``."""
     product: Tensor = _Masked.apply(x, bits, logit, temperature)
     return product
 

@@ -123,15 +123,10 @@ class ColourJitter(HyperModule):
 
 
 def discrete_gaussian(variance: Tensor, size: int) -> Tensor:
-    """Gaussians on pixels: the heat kernel of a circle of ``size`` pixels, odd, after the time ``variance``.
-
-    On a line of pixels this is ``exp(-t) I_n(t)`` (Lindeberg 1990, *Scale-Space for Discrete Signals*), whose
-    variance is exactly ``t``. A sampled Gaussian is flat below half a pixel, so a small blur could not be
-    learned with it; here the neighbours' weights begin as ``t / 2``. The circle matters once the deviation is
-    about a quarter of ``size``; in the limit the kernel is a box.
-
-    ``variance [rows, 1]`` is in squared pixels. ``[rows, size]``, symmetric about the middle; rows sum to 1.
-    """
+    """``[rows, size]``: Gaussians of ``variance [rows, 1]`` on a circle of ``size`` pixels, odd; rows sum to
+    1. On a line this is ``exp(-t) I_n(t)`` (Lindeberg 1990, *Scale-Space for Discrete Signals*), whose
+    variance is exactly ``t``. A sampled Gaussian is flat below half a pixel, so that a small blur could not
+    be learned with it."""
     pixels = torch.arange(size, device=variance.device, dtype=variance.dtype)
     frequencies = 2 * math.pi / size * pixels
     decay = torch.exp(variance * (frequencies.cos() - 1))

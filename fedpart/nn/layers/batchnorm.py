@@ -18,11 +18,8 @@ _GROUPS, _CHANNELS_PER_GROUP = 32, 16  # Wu & He 2018: at most 32 groups; at lea
 
 
 class FrozenBatchNorm(_BatchNorm):
-    """BatchNorm whose statistics are constants, whatever ``train()`` says; scale and bias may be trained.
-
-    ``(x - running_mean) / sqrt(running_var + eps) * weight + bias``: an affine map of each channel, which
-    ties no examples together.
-    """
+    """BatchNorm whose statistics are constants, whatever ``train()`` says, so that no examples are tied
+    together; scale and bias may be trained."""
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
         super().train(False)
@@ -77,11 +74,8 @@ def has_own_forward(layer: _BatchNorm) -> bool:
 
 
 def is_constant(layer: nn.Module) -> bool:
-    """Whether the layer's own state is a constant, since it is in evaluation mode.
-
-    This holds for InstanceNorm with running statistics, for BatchNorm of a class with a ``forward()`` of its
-    own, and for spectral normalisation of frozen weights, whose vectors belong to these weights.
-    """
+    """Whether the layer's own state is a constant, since it is in evaluation mode: InstanceNorm with running
+    statistics, BatchNorm with a ``forward()`` of its own, spectral normalisation of frozen weights."""
     if isinstance(layer, _NormBase):
         replaced = isinstance(layer, _BatchNorm) and not has_own_forward(layer)
         return not replaced and not layer.training and layer.running_mean is not None
@@ -91,8 +85,7 @@ def is_constant(layer: nn.Module) -> bool:
 
 
 def spectral_weights(layer: nn.Module) -> list[Tensor]:
-    """The weights of the layer itself that ``spectral_norm`` divides by their norm, of the new kind and of
-    the old."""
+    """The layer's own weights that ``spectral_norm``, old or new, divides by their norm."""
     weights: list[Tensor] = []
     if parametrize.is_parametrized(layer):
         for steps in layer.parametrizations.values():  # type: ignore[operator]
@@ -133,12 +126,8 @@ def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
 
 
 def guard_group_norms(module: nn.Module) -> None:
-    """Keep torch 2.13 from a segmentation fault on CPUs, in place.
-
-    Its backward pass of GroupNorm crashes where the images are in channels-last memory format and only scale
-    and bias have a gradient: behind layers that are frozen, or psi while weights are trained. These images
-    take the other memory format; their numbers stay as they are.
-    """
+    """Have GroupNorm on a CPU get images of the usual memory format where only scale and bias have a
+    gradient: torch 2.13's backward pass crashes there with channels-last ones."""
     for layer in module.modules():
         if isinstance(layer, nn.GroupNorm) and _other_format not in layer._forward_pre_hooks.values():
             layer.register_forward_pre_hook(_other_format)

@@ -16,14 +16,8 @@ DERIVED = "derived_from_weights"  # an attribute of a copied tensor: what its or
 
 
 def copied(module: Copied) -> Copied:
-    """A deep copy; what a module keeps of a pass, such as activations, is copied without its gradient.
-
-    The copy of what shares its memory or its gradient with a weight, as a transpose does, follows it no more.
-    It says so in its attribute :data:`DERIVED`.
-
-    Raises:
-        ValueError: it holds what cannot be copied, such as a lock or an open file.
-    """
+    """A deep copy; what a module keeps of a pass is copied without its gradient. What shares its memory or
+    gradient with a weight follows the copied weight no more, and says so in its attribute :data:`DERIVED`."""
     weights = [] if not isinstance(module, nn.Module) else [*module.parameters()]
     with _WithoutGradients({memory_of(weight) for weight in weights if weight.requires_grad} - {0}):
         try:
@@ -75,11 +69,8 @@ class _WithoutGradients(TorchFunctionMode):
 
 
 def replace_layers(module: nn.Module, replaced: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
-    """``module`` with layers replaced in place; one that occurs in several places stays one layer.
-
-    ``replaced`` gives what takes the place of the layer of that name; None: it stays, and its parts are asked
-    for.
-    """
+    """``module`` with layers replaced in place by what ``replaced`` gives for a name and a layer; None: it
+    stays, and its parts are asked for. A layer that occurs in several places stays one layer."""
     new_of: dict[int, nn.Module | None] = {}
     seen: set[int] = set()
 

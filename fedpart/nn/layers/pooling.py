@@ -23,10 +23,7 @@ class MaxPoolReLU(nn.Module):
 
 
 def max_pool_relu(x: Tensor) -> Tensor:
-    """``relu(max_pool2d(x, 2))`` of ``x [N, channels, height, width]``, and its derivative, to the bit.
-
-    See :func:`.pooling_kernel` for when a kernel computes it.
-    """
+    """``relu(max_pool2d(x, 2))`` of ``x [N, channels, height, width]``, and its derivative, to the bit."""
     kernel = pooling_kernel(x)
     if kernel is None:
         return F.relu(F.max_pool2d(x, 2))
@@ -49,11 +46,8 @@ class _Pool(torch.autograd.Function):
 
 
 class PooledConv2d(nn.Conv2d):
-    """``relu(max_pool2d(conv2d(x), 2))`` with an odd kernel that keeps the images' size.
-
-    All at once where :func:`.pooled_convolution_kernel` has a kernel for it: of images in channels-last
-    layout, on one thread.
-    """
+    """``relu(max_pool2d(conv2d(x), 2))`` with an odd kernel that keeps the images' size: all at once where
+    :func:`.pooled_convolution_kernel` has a kernel for it."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int) -> None:
         super().__init__(in_channels, out_channels, kernel_size, padding=kernel_size // 2)

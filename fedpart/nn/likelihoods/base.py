@@ -127,10 +127,8 @@ LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=
 def resolve_likelihood(
     chosen: str | Likelihood | Callable[[Tensor, Any], Tensor], average: str, options: Mapping[str, Any]
 ) -> tuple[str, Likelihood]:
-    """A likelihood by name, with its ``options``, or a user's own, that averages in the given way; its name.
-
-    A function takes ``(outputs [B, ...], targets)`` and returns the nll ``[B]``.
-    """
+    """A likelihood by name with its ``options``, or the user's own, that averages in this way; and its
+    name."""
     if average not in AVERAGES:
         raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
     if isinstance(chosen, str):

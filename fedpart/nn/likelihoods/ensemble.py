@@ -48,8 +48,8 @@ class EnsembleClassification(Categorical):
         return {"f1": f1, **self.of_members(outputs, targets)}
 
     def of_members(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        """Calibration error of the averaged probabilities, and, of several members, their :func:`diversity`:
-        over the error of a member, and over that of the ensemble."""
+        """Calibration error of the averaged probabilities, and, of several members, their
+        :func:`diversity`."""
         p = self.mean_log_p(outputs).exp()
         scores = {"calibration_error": calibration_error(p, targets)}
         if outputs.shape[1] > 1:
@@ -69,11 +69,8 @@ class EnsembleClassification(Categorical):
 
 
 def calibration_error(p: Tensor, targets: Tensor, bins: int = 15) -> float:
-    """Expected calibration error: the share that is right less the mean confidence (Guo et al. 2017).
-
-    Its size, over equal bins of the largest probability, weighted by their examples. ``p [n, K]``, ``targets
-    [n]``. Importing torchmetrics would take seconds.
-    """
+    """Expected calibration error (Guo et al. 2017) over equal bins of the largest of ``p [n, K]``; importing
+    torchmetrics for it would take seconds."""
     confidence, chosen = p.double().max(1)
     inside = ((confidence * bins).ceil().long() - 1).clamp(0, bins - 1)
     gaps = torch.zeros(bins, dtype=torch.float64, device=p.device)
@@ -88,11 +85,8 @@ def disagreement(chosen: Tensor) -> float:
 
 
 def diversity(chosen: Tensor, targets: Tensor) -> float:
-    """:func:`disagreement` over a member's share of wrong predictions, the mean of members.
-
-    0 for equal members; ``1 / e`` for two that never agree and are wrong in a share e. 0, too, if none is
-    ever wrong. ``chosen [n, M]``, ``targets [n]``.
-    """
+    """:func:`disagreement` of ``chosen [n, M]`` over a member's share of wrong predictions, the mean of
+    members; 0 if none is ever wrong."""
     return _ratio(disagreement(chosen), (chosen != targets[:, None]).double().mean().item())
 
 

@@ -104,8 +104,7 @@ def frozen_resnet(
 
 class AdaptedText(nn.Module):
     """A classifier after :func:`.learn_lora`, whose psi are called ``lora.log_scale`` and
-    ``lora.dropout.logit``.
-    """
+    ``lora.dropout.logit``."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

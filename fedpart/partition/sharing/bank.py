@@ -42,12 +42,7 @@ class Coefficients(nn.Module):
 
 @dataclass(frozen=True)
 class SuperWeight(Recipe):
-    """A layer's weight from blocks, each a linear combination of its bank's templates.
-
-    Attributes:
-        chain: shapes of the cluster; this layer's is ``chain[len(banks) - 1]``.
-        banks, alphas: names of the blocks' banks in ``shared``, ``values [T, s]``, and of their coefficients.
-    """
+    """A layer's weight from blocks, each a linear combination of its bank's templates."""
 
     chain: tuple[Shape, ...]
     banks: tuple[str, ...]
@@ -188,11 +183,9 @@ def _templates(initial: Sequence[Tensor], count: int, seed: int, index: int) -> 
 
 
 def _allocated(sizes: Sequence[int], uses: Sequence[int], budget: int, most: int) -> list[int]:
-    """Templates of each bank (SuperWeight Networks' code, ``_allocate_templates``), at most so many.
-
-    Each bank gets one; then, in turn, one more if it has fewer than layers use it; then one more in any case,
-    as long as the ``budget`` suffices for the numbers of a template, its size.
-    """
+    """Templates of each bank (SuperWeight Networks' code, ``_allocate_templates``): one; then, in turn, one
+    more if fewer than layers use it; then one more in any case, at most so many, as long as the ``budget``
+    suffices."""
     left = budget - sum(sizes)
     if left < 0:
         raise ValueError(

@@ -62,11 +62,7 @@ class OneBasis(Sharing):
     """
 
     def __init__(
-        self,
-        kernels: float = 1 / 4,
-        inputs: float = 1 / 8,
-        penalty: float = 10.0,
-        keep: Sequence[str] = (),
+        self, kernels: float = 1 / 4, inputs: float = 1 / 8, penalty: float = 10.0, keep: Sequence[str] = ()
     ) -> None:
         for name, share in (("kernels", kernels), ("inputs", inputs)):
             if not 0 < share <= 1:

@@ -38,17 +38,8 @@ class Penalised(Values, ABC):
 
 
 class Composed(nn.Module):
-    """A network that composes some of its layers' weights before every pass.
-
-    Args:
-        network: is copied; the composed layers lose their parameter ``weight``.
-        recipes: by the name of the layer.
-        shared, own: modules by name, not copied: with numbers that other networks have as well, or this
-            alone.
-
-    Attributes:
-        private_parameters: what no network of another size has, as patterns of names.
-    """
+    """A copy of a network that composes the weights of the layers in ``recipes`` before every pass, from
+    numbers that are ``shared`` with other networks, and from its ``own``."""
 
     private_parameters = ("network.*", "own.*")
 

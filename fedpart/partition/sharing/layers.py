@@ -18,11 +18,8 @@ _KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def weight_layers(
     networks: Sequence[nn.Module], keep: Sequence[str], plain: Collection[str], first: bool = True
 ) -> list[list[str]]:
-    """Of each network the Linear and Conv layers whose weights are composed, as they are defined in it.
-
-    They have a trained weight of their own. The last one is taken for the classifier, and is none of them,
-    nor is the ``first`` if that is False, what is to ``keep``, and what has a parameter that stays ``plain``.
-    """
+    """Of each network the Linear and Conv layers whose weights are composed: trained weights of their own,
+    not of the last layer (the classifier), of the ``first`` if that is False, to ``keep``, or ``plain``."""
     every = [
         {name: layer for name, layer in network.named_modules() if isinstance(layer, _KINDS)}
         for network in networks
@@ -106,10 +103,8 @@ def block_sizes(chain: Sequence[Shape]) -> list[int]:
 
 
 def assembled(blocks: Sequence[Tensor], chain: Sequence[Shape]) -> Tensor:
-    """The weight of the shape ``chain[len(blocks) - 1]``, from blocks ``[block_sizes(chain)[b]]``.
-
-    A block has the further inputs of the units before, and then the further units.
-    """
+    """The weight of the shape ``chain[len(blocks) - 1]``; a block has the further inputs of the units before,
+    and then the further units."""
     weight = blocks[0].view(chain[0])
     for block, (before, shape) in zip(blocks[1:], pairwise(chain), strict=False):
         kernel = shape[2:]

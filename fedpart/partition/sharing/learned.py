@@ -27,13 +27,9 @@ Vertex = TypeVar("Vertex", bound=Hashable)
 def merged(
     similarities: Mapping[tuple[Vertex, Vertex], float], epsilon: float, layers: Iterable[Vertex] = ()
 ) -> list[list[Vertex]]:
-    """Algorithm 1, as its text means it: layers that a pair above ``epsilon`` (tau) joins are one group.
-
-    The authors' code leaves the rest of a group behind where two groups meet: with (a, b) 0.9, (c, d) 0.8,
-    (b, c) 0.7 and epsilon 0.5 it gives {a, b, c} and {d}; here they are one group. Groups and their layers
-    are in the order in which ``layers`` and then the pairs name them; a layer that is united with none is
-    alone.
-    """
+    """Algorithm 1, as its text means it: layers that a pair above ``epsilon`` (tau) joins are one group. The
+    authors' code leaves the rest of a group behind where two groups meet: with (a, b) 0.9, (c, d) 0.8, (b, c)
+    0.7 and epsilon 0.5 it gives {a, b, c} and {d}."""
     order = {layer: n for n, layer in enumerate(dict.fromkeys(chain(layers, *similarities)))}
     group = {layer: [layer] for layer in order}
     for (first, second), similarity in similarities.items():
@@ -50,11 +46,7 @@ def merged(
 
 
 def crop_similarity(first: Tensor, second: Tensor) -> float:
-    """Cosine of two layers' gradients on their overlapping leading crop, in [-1, 1]; 0 where a crop is 0.
-
-    Of each dimension of the weights ``[outputs, inputs, ...]``, kernels included, the leading entries that
-    both have count.
-    """
+    """Cosine of two layers' gradients on their overlapping leading crop, in [-1, 1]; 0 where a crop is 0."""
     if first.ndim != second.ndim:
         raise ValueError(
             f"The gradients have {first.ndim} and {second.ndim} dimensions, {list(first.shape)} and "
@@ -68,17 +60,9 @@ def crop_similarity(first: Tensor, second: Tensor) -> float:
 def clusters_of(
     gradients: Gradients, recipes: Mapping[Layer, SuperWeight], tau: float = 0.1
 ) -> list[list[str]]:
-    """Clusters of layers whose weights have similar gradients, for :class:`.Bank`; training then begins anew.
-
-    Layers of the largest network that share a bank now are merged by :func:`.merged`. A layer of a network
-    with the same layers joins its namesake, any other one the most similar layer that it shares a bank with;
-    those that share a bank with none of the largest network's are merged among themselves.
-
-    Args:
-        gradients: of the sum of losses.
-        recipes: how the weights are composed now.
-        tau: similarities above it unite.
-    """
+    """Clusters of layers whose weights have similar gradients, of the sum of losses, for :class:`.Bank`.
+    Layers of the largest network that share a bank are merged by :func:`.merged` above ``tau``. A layer of a
+    network with the same layers joins its namesake, any other one the most similar layer of its bank."""
     banks = {layer: recipe.banks[0] for layer, recipe in recipes.items()}  # that a cluster has in common
     members = range(1 + max(index for index, _ in gradients))
     sizes = [sum(part.numel() for (i, _), part in gradients.items() if i == m) for m in members]

@@ -26,9 +26,6 @@ def ramp(n=6):
     return Dataset(torch.arange(n * 4.0).reshape(n, 1, 2, 2), torch.arange(n), torch.linspace(-1, 1, n))
 
 
-# Dataset and Splits
-
-
 def test_dataset_subset_and_move():
     data = ramp().subset(np.array([4, 1, 1]))
     assert len(data) == 3
@@ -44,9 +41,6 @@ def test_dataset_subset_and_move():
     assert regression.to(dtype=torch.float64).targets.dtype == torch.float64
 
 
-# Sources
-
-
 def test_digits(digits):
     assert [len(part) for part in digits.parts().values()] == [1297, 250, 250]
     assert digits.num_classes == 10
@@ -54,10 +48,8 @@ def test_digits(digits):
     assert everything.shape == (1797, 1, 28, 28) and everything.dtype == torch.float32
     assert everything.min() == 0 and 0.95 < everything.max() <= 1
     assert len(everything.flatten(1).unique(dim=0)) == 1797  # no image in two parts
-    for part in digits.parts().values():
-        assert torch.bincount(part.targets, minlength=10).min() > 0.05 * len(
-            part
-        )  # every class in every part
+    for part in digits.parts().values():  # every class in every part
+        assert torch.bincount(part.targets, minlength=10).min() > 0.05 * len(part)
     again = load_digits()
     assert all(torch.equal(a.inputs, again.parts()[name].inputs) for name, a in digits.parts().items())
 
@@ -91,14 +83,9 @@ def test_importing_the_data_package_imports_no_reader():
         "import sys, fedpart.data; loaded = {n.partition('.')[0] for n in sys.modules};"
         "print(sorted(loaded & {'sklearn', 'torchvision', 'flwr', 'ray'}))"
     )
-    root = ROOT
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-# Subset
 
 
 def test_random_subset(digits):
@@ -174,16 +161,13 @@ def test_failed_download_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatc
     def fail(self):
         Path(self.raw_folder).mkdir(parents=True)
         assert socket.getdefaulttimeout() is not None
-        raise RuntimeError(
-            "Error downloading train-images-idx3-ubyte.gz:\nTried mirror:\n<urlopen error no network>"
-        )
+        raise RuntimeError("Error downloading it:\nTried mirror:\n<urlopen error no network>")
 
     monkeypatch.setattr(MNIST, "download", fail)
     monkeypatch.chdir(tmp_path)
     before = socket.getdefaulttimeout()
-    with pytest.raises(
-        FileNotFoundError, match=r"download failed \(<urlopen error no network>\); set data_dir"
-    ) as caught:
+    says = r"download failed \(<urlopen error no network>\); set data_dir"
+    with pytest.raises(FileNotFoundError, match=says) as caught:
         load_splits("mnist", str(tmp_path / "new"))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "new").exists()

@@ -88,12 +88,8 @@ def test_images_that_do_not_fit(divided, new):
     write_class_folders(odd, 6)
     Image.fromarray(np.full((16, 16), 40_000, dtype=np.uint16)).save(deep / "train" / "red" / "00.png")
     sizes = r"Images differ in size: .*png is \d+x\d+.* data_options: \{size"
-    refusals.check(
-        [
-            ("images of several sizes", images(odd), sizes),
-            ("images of 16 bits", images(deep), "more than 8 bits per channel"),
-        ]
-    )
+    wide = ("images of 16 bits", images(deep), "more than 8 bits per channel")
+    refusals.check([("images of several sizes", images(odd), sizes), wide])
 
 
 def test_classes_and_parts_without_images(divided, new):
@@ -228,7 +224,7 @@ def test_tables(new):
             "a word",
             people("22,", "old,"),
             {},
-            "Row 3 of .*people.csv: .* 'age' is 'old', which is no finite number",
+            "Row 3 of .*people.csv: .* 'age' is 'old', .* no finite n",
         ),
         ("an empty cell", people("22,", ","), {}, "Row 3 .* 'age' is empty"),
         ("no client", people(",9,x2\n", ",,x2\n"), {"client": "ward"}, "Row 3 .* 'ward' is empty"),

@@ -144,16 +144,9 @@ def test_what_is_no_regular_file(pictures, tmp_path):
 def test_links_that_lead_back_are_noticed_before_a_package_follows_them(pictures, tmp_path):
     for name in "ab":
         os.symlink("..", pictures / "red" / name)
-    refusals.check(
-        [
-            ("hf", partial(load_splits, "hf:imagefolder", str(pictures)), "one by a link"),
-            (
-                "torchvision",
-                partial(load_torchvision, str(pictures), name="Food101", download=False),
-                "one by a link",
-            ),
-        ]
-    )
+    food = partial(load_torchvision, str(pictures), name="Food101", download=False)
+    folder = partial(load_splits, "hf:imagefolder", str(pictures))
+    refusals.check([("hf", folder, "one by a link"), ("torchvision", food, "one by a link")])
     for name in ("other", "packed", "zipped"):
         (tmp_path / name).mkdir()
     os.mkfifo(tmp_path / "other" / "train.csv")
@@ -189,9 +182,8 @@ def test_pillow_opens_what_the_extensions_say_alone(pictures, monkeypatch, tmp_p
     features = {"image": {"_type": "Image"}, "label": {"dtype": "int64", "_type": "Value"}}
     described = json.dumps({"info": {"features": features}})
     (tmp_path / "hub").mkdir()
-    parquet.write_table(
-        table.replace_schema_metadata({"huggingface": described}), tmp_path / "hub" / "train.parquet"
-    )
+    table = table.replace_schema_metadata({"huggingface": described})
+    parquet.write_table(table, tmp_path / "hub" / "train.parquet")
     hub = partial(load_splits, "hf:parquet", str(tmp_path / "hub"), test=1, validation=1)
     one = "it is not an image in BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"
     refusals.check([("a folder", partial(inputs, pictures), one), ("hf", lambda: hub().train.inputs, one)])
@@ -215,9 +207,8 @@ def test_pillow_opens_what_the_extensions_say_alone(pictures, monkeypatch, tmp_p
 def test_tables_beyond_a_limit(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     packed, text, leaf = tmp_path / "packed.parquet", tmp_path / "text.csv", tmp_path / "train"
-    parquet.write_table(
-        pyarrow.table({"a": np.zeros(10**6), "y": np.arange(10**6) % 2}), packed, compression="zstd"
-    )
+    zeros = pyarrow.table({"a": np.zeros(10**6), "y": np.arange(10**6) % 2})
+    parquet.write_table(zeros, packed, compression="zstd")
     assert packed.stat().st_size < 10**6
     with text.open("wb") as file:
         file.write(b"a,y\n1,0\n2,1\n")

@@ -84,18 +84,11 @@ def test_splits_and_their_classes():
         ("labels above the classes", lambda: Splits(four, four, six, 4), outside),
         ("no training set", lambda: Splits(six.subset([]), six, six, 6), "training set is empty"),
         ("more names than classes", lambda: Splits(*[numbered(2)] * 3, 2, ("a", "b", "c")), "3 names for 2"),
-        (
-            "classes of numbers",
-            lambda: of_classes(Splits(*[NUMBERS] * 3, 1), [0]),
-            "whose targets are labels",
-        ),
+        ("numbers", lambda: of_classes(Splits(*[NUMBERS] * 3, 1), [0]), "whose targets are labels"),
     ]
+    some = r"classes are some of 0\.\.9, each once, got .*at least two"
     rows += [
-        (
-            f"the classes {classes}",
-            partial(load_splits, "digits", classes=classes),
-            r"classes are some of 0\.\.9, each once, got .*at least two",
-        )
+        (f"the classes {classes}", partial(load_splits, "digits", classes=classes), some)
         for classes in ([], [3], [3, 3], [3, 10], [-1, 3], ["7", "3"], [True, 3])
     ]
     refusals.check(rows)
@@ -152,11 +145,7 @@ def test_recipes():
     labels = np.arange(50) % 10
     angles = np.linspace(-3, 3, 50)
     rows = [
-        (
-            f"{name} for {n} clients",
-            partial(SPLITS[name], labels[:10], n, 0.1, 0),
-            f"{n} clients cannot share 10",
-        )
+        (f"{name} for {n}", partial(SPLITS[name], labels[:10], n, 0.1, 0), f"{n} clients cannot share 10")
         for name in ("iid", *dirichlet)
         for n in (0, 11)
     ]
@@ -207,11 +196,7 @@ def test_clients_that_the_data_know():
     other_count = "examples of 3 clients, but clients is 5; set clients: 3"
     rows += [
         ("5 clients for 3", lambda: SPLITS["natural"](CLIENTS.clients, 5, 0.1, 0), other_count),
-        (
-            "an eighth client",
-            lambda: by_client(CLIENTS, torch.tensor([0, 7])),
-            "Client 7 has none of these 12",
-        ),
+        ("an eighth", lambda: by_client(CLIENTS, torch.tensor([0, 7])), "Client 7 has none of these 12"),
         ("data without clients", lambda: by_client(TABLE), "does not know its clients"),
     ]
     refusals.check(rows)

@@ -176,20 +176,12 @@ def test_what_is_no_set_of_examples_is_one_sentence():
             ("no targets", (X, {}), "targets hold no tensor"),
             ("a tensor", X, "got a Tensor"),
             ("text", (np.array(["a"] * N), Y), "array of <U1 holds no numbers .*; make numbers of text"),
-            (
-                "objects",
-                (np.array([1, "a", 2, 3, 4, 5], dtype=object), Y),
-                "object holds .*; make numbers of text",
-            ),
+            ("objects", (np.array([1, "a", *range(4)], object), Y), "object holds .*; make numbers of text"),
             ("dates", (np.zeros(N, "datetime64[D]"), Y), r"datetime64\[D\] holds .*; count seconds"),
             ("spans", (X, np.zeros(N, "timedelta64[s]")), r"timedelta64\[s\] holds .*; count seconds"),
             ("fields", (np.zeros(N, [("a", "f4"), ("b", "f4")]), Y), r"'b'.* holds .*; stack its fields"),
             ("long", (np.zeros(N, "longdouble"), Y), "holds no numbers .*; make it float64"),
-            (
-                "masked",
-                (np.ma.array(np.zeros(N), mask=[1, 0, 0, 0, 0, 0]), Y),
-                "has masked values; fill them",
-            ),
+            ("masked", (np.ma.array(np.zeros(N), mask=[1] + [0] * 5), Y), "has masked values; fill them"),
             ("nested", (torch.nested.nested_tensor([*X]), Y), "a nested tensor; pad its rows to one length"),
             ("jagged", (torch.nested.nested_tensor([*X], layout=torch.jagged), Y), "nested tensor; pad its"),
         ]
@@ -199,21 +191,13 @@ def test_what_is_no_set_of_examples_is_one_sentence():
 def test_tables_of_pandas_are_told_to_become_arrays():
     pandas = pytest.importorskip("pandas")
     table, column = pandas.DataFrame(X.numpy()), pandas.Series(Y.numpy())
-    pairs = {
-        "both": (table, column),
-        "targets": (X, column),
-        "inputs": [table, Y],
-        "a part": ({"a": table}, Y),
-    }
+    pairs = {"both": (table, column), "targets": (X, column), "inputs": [table, Y], "part": ({"a": table}, Y)}
+    labelled = partial(as_dataset, {"x": table, "labels": column})
     refusals.check(
         [
             *((what, partial(as_dataset, pair), TypeError, r"to_numpy\(\)") for what, pair in pairs.items()),
             ("a table", partial(as_dataset, table), r"table\[inputs\].to_numpy\(\)"),
-            (
-                "a dict",
-                partial(as_dataset, {"x": table, "labels": column}),
-                r"write a pair, \(inputs, targets\)",
-            ),
+            ("a dict", labelled, r"write a pair, \(inputs, targets\)"),
         ]
     )
     assert as_dataset((table.to_numpy(), column.to_numpy())).inputs.equal(X)
@@ -221,12 +205,8 @@ def test_tables_of_pandas_are_told_to_become_arrays():
 
 def test_arrays_in_any_order_of_bytes_and_rows():
     plain = X.numpy().copy()
-    for array in (
-        plain.astype(">f4"),
-        plain[::-1].copy()[::-1],
-        np.asfortranarray(plain),
-        np.ma.array(plain),
-    ):
+    turned = plain[::-1].copy()[::-1]
+    for array in (plain.astype(">f4"), turned, np.asfortranarray(plain), np.ma.array(plain)):
         assert torch.equal(as_dataset((array, Y.numpy().astype(">i8"))).inputs, X)
 
 

@@ -74,11 +74,8 @@ def test_what_does_not_fit_is_one_sentence(letters, tmp_path):
     )
 
 
-ROWS = {
-    "a": [float(i) for i in range(12)],
-    "b": [[i, -i] for i in range(12)],
-    "label": [i % 3 for i in range(12)],
-}
+N = range(12)
+ROWS = {"a": [float(i) for i in N], "b": [[i, -i] for i in N], "label": [i % 3 for i in N]}
 
 
 class Columns(nn.Module):

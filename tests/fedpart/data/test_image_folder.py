@@ -15,16 +15,10 @@ import torch
 from image_files import COLOURS, image, write_class_folders, zipped
 from PIL import Image
 
-from fedpart.data import (
-    ImageDataset,
-    image_listing,
-    listing_digest,
-    load_image_folder,
-    load_splits,
-    rotated_splits,
-)
+from fedpart.data import ImageDataset, image_listing, listing_digest, load_image_folder, load_splits
 from fedpart.data.image_dataset import pixels
 from fedpart.data.sets.table import table_files
+from fedpart.data.transformed import rotated_splits
 
 
 @pytest.fixture
@@ -155,18 +149,13 @@ def png(depth, kind, channels):
     """A PNG of 4x4 pixels, by the standard's letter."""
 
     def chunk(name, content):
-        return (
-            struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-        )
+        check = struct.pack(">I", zlib.crc32(name + content))
+        return struct.pack(">I", len(content)) + name + content + check
 
     rows = (b"\0" + bytes(4 * channels * depth // 8)) * 4
     head = struct.pack(">IIBBBBB", 4, 4, depth, kind, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
+    chunks = chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")
+    return b"".join((b"\x89PNG\r\n\x1a\n", *chunks))
 
 
 def read(content):
@@ -193,9 +182,8 @@ def test_8_bits_are_read(kind, channels):
 
 def test_what_a_link_would_count_twice(tmp_path):
     rows = []
-    for i, (link, to) in enumerate(
-        [("red/latest", "."), ("red/up", ".."), ("red/more", "../blue"), ("red/new.png", "00.png")]
-    ):
+    links = [("red/latest", "."), ("red/up", ".."), ("red/more", "../blue"), ("red/new.png", "00.png")]
+    for i, (link, to) in enumerate(links):
         root = tmp_path / f"{i}"
         write_class_folders(root, 4, odd=False)
         load_image_folder(str(root))
@@ -262,9 +250,8 @@ def test_images_that_are_not_read_and_parts_of_two_names(divided, tmp_path):
         (divided / place).write_bytes(b"beside the classes, or no image")
     load_image_folder(str(divided))
     rows = []
-    for i, name in enumerate(
-        ["train/red/a.heic", "test/blue/B.AVIF", "train/red/deep/c.svg", "train/red/d.jp2"]
-    ):
+    others = ["train/red/a.heic", "test/blue/B.AVIF", "train/red/deep/c.svg", "train/red/d.jp2"]
+    for i, name in enumerate(others):
         root = tmp_path / f"{i}" / "data"
         write_class_folders(root / "train", 2, odd=False)
         write_class_folders(root / "test", 2, odd=False)

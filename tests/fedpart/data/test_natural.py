@@ -33,9 +33,8 @@ def test_of_each_client_its_share_is_held_out_and_one_example_stays(how):
     assert sorted(torch.cat([kept, out]).tolist()) == list(range(56))
     assert torch.bincount(clients[divide_clients(clients, 0.99, how).kept]).tolist() == [1, 1, 1, 1]
     if how == "last":
-        assert all(kept[clients[kept] == c].max() < out[clients[out] == c].min() for c in (0, 1, 3)), (
-            "in the file's order"
-        )
+        ends = [(kept[clients[kept] == c].max(), out[clients[out] == c].min()) for c in (0, 1, 3)]
+        assert all(last < first for last, first in ends), "in the file's order"
 
 
 def test_whole_clients_are_held_out():
@@ -173,9 +172,8 @@ def test_numbers_to_predict(file):
 
 def test_standardised_by_training_rows_alone(tmp_path):
     for part, ages in (("train", [1, 3, 5]), ("test", [7, 9])):
-        (tmp_path / f"{part}.csv").write_text(
-            "age,same,ill\n" + "".join(f"{age},4,{age % 3 % 2}\n" for age in ages)
-        )
+        lines = [f"{age},4,{age % 3 % 2}\n" for age in ages]
+        (tmp_path / f"{part}.csv").write_text("".join(["age,same,ill\n", *lines]))
     splits = load(tmp_path, ignore=[], standardise=True, validation=0)
     deviation = (8 / 3) ** 0.5
     torch.testing.assert_close(splits.train.inputs[:, 0], torch.tensor([-2.0, 0.0, 2.0]) / deviation)

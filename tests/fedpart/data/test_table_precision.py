@@ -26,10 +26,7 @@ FAR = {
     "a stamp, and 0 for none": (np.where(ROWS == 0, 0.0, 1_700_000_000.5 + ROWS), "0.0"),
     "milliseconds, and 0": (np.where(ROWS == 5, 0, LATE["milliseconds"]), "0.0"),
     "small, and one large": (np.where(ROWS == 70, 1e9, 1e-3 * ROWS), "1000000000.0"),
-    "small, and one beyond float64": (
-        np.where(ROWS == 70, 1e25, 1e-3 * ROWS),
-        "1e.25",
-    ),
+    "small, and one beyond float64": (np.where(ROWS == 70, 1e25, 1e-3 * ROWS), "1e.25"),
     "a bill, and far below": (np.where(ROWS == 3, -1e15, ROWS), "-1000000000000000.0"),
 }
 HELD = {
@@ -135,9 +132,8 @@ def test_leafs_examples_that_float32_holds(what, tmp_path):
     column = HELD[what][:720]
     found = leaf(tmp_path, [column, column])().train
     sorted_rows = np.concatenate([column[0::2], column[1::2]])
-    assert found.inputs.dtype == torch.float32 and found.inputs[:, 1].equal(
-        torch.from_numpy(sorted_rows).float()
-    )
+    assert found.inputs.dtype == torch.float32
+    assert found.inputs[:, 1].equal(torch.from_numpy(sorted_rows).float())
 
 
 def test_leafs_examples_that_float32_merges(tmp_path):
@@ -187,7 +183,7 @@ def test_examples_in_memory_that_float32_merges():
         (
             "targets",
             partial(federate, task, [real] * 3, rounds=1, method="fedavg"),
-            r"Dataset targets\[:, 0\] has values that",
+            r"targets\[:, 0\] has v",
         ),
     ]
     refusals.check((what, call, Exception, says) for what, call, says in rows)
@@ -199,11 +195,10 @@ def test_the_way_out_of_examples_in_memory():
     centred = (data[0] - data[0].mean(0), data[1])
     assert federate(nn.Linear(2, 3), [centred] * 3, rounds=1).metrics
     task = Task(nn.Linear(2, 3), samples=1, precision="fp64")
-    result = federate(task, [data] * 3, rounds=1, local={"learning_rate": 1e-19})
+    run = partial(federate, task, rounds=1, local={"learning_rate": 1e-19})
+    result = run([data] * 3)
     for part in (data, (torch.from_numpy(data[0]), data[1])):
-        assert torch.equal(
-            federate(task, [part] * 3, rounds=1, local={"learning_rate": 1e-19}).state.w, result.state.w
-        )
+        assert torch.equal(run([part] * 3).state.w, result.state.w)
     with torch.no_grad():
         wanted = result.module()(torch.from_numpy(data[0]))
     torch.testing.assert_close(result.predict(torch.from_numpy(data[0])), wanted, rtol=1e-12, atol=0)

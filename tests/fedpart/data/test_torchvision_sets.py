@@ -19,13 +19,10 @@ def write_cifar(root, per_batch=12):
     folder.mkdir(parents=True)
     rows, columns = np.meshgrid(np.arange(32), np.arange(32), indexing="ij")
     for number, name in enumerate([*(f"data_batch_{b}" for b in range(1, 6)), "test_batch"]):
-        images = [
-            np.stack([np.full((32, 32), number * per_batch + i), rows, columns]) for i in range(per_batch)
-        ]
-        batch = {
-            "data": np.stack(images).astype(np.uint8).reshape(per_batch, -1),
-            "labels": [i % 10 for i in range(per_batch)],
-        }
+        numbers = range(number * per_batch, (number + 1) * per_batch)
+        images = np.stack([np.stack([np.full((32, 32), i), rows, columns]) for i in numbers])
+        pixels = images.astype(np.uint8).reshape(per_batch, -1)
+        batch = {"data": pixels, "labels": [i % 10 for i in range(per_batch)]}
         (folder / name).write_bytes(pickle.dumps(batch))
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
 
@@ -60,12 +57,9 @@ def test_which_images_are_held_out():
     assert out.tolist() == [8, 9, 10, 11]  # of 7, 3 and 2 examples: 2, 1 and 1
     assert sorted([*kept.tolist(), *out.tolist()]) == list(range(12))
     assert divide(targets, 0.25, "last").held_out.tolist() == [9, 10, 11]
-    drawn = {tuple(divide(targets, 4, "random", seed).held_out.tolist()) for seed in range(20)}
-    assert len(drawn) > 5
-    assert all(targets[list(out)].bincount().tolist() == [2, 1, 1] for out in drawn)
-    assert (
-        divide(targets, 4, "random", 3).held_out.tolist() == divide(targets, 4, "random", 3).held_out.tolist()
-    )
+    draws = [divide(targets, 4, "random", seed).held_out.tolist() for seed in (*range(20), 3)]
+    assert len({*map(tuple, draws)}) > 5 and draws[-1] == draws[3]
+    assert all(targets[out].bincount().tolist() == [2, 1, 1] for out in draws)
 
 
 def test_a_torchvision_class_by_its_name(tmp_path, monkeypatch):
@@ -109,13 +103,7 @@ def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch, capsy
         for name, place, options, error, says in [
             ("torchvision", [here], {"name": "FashonMNIST"}, ValueError, "did you mean 'FashionMNIST'"),
             ("fashion_mnist", [], {}, FileNotFoundError, "FashionMNIST needs data_dir"),
-            (
-                "cifar100",
-                [new],
-                {"download": False},
-                FileNotFoundError,
-                "is not downloaded; set data_dir",
-            ),
+            ("cifar100", [new], {"download": False}, FileNotFoundError, "is not downloaded; set data_dir"),
             ("torchvision", [here], {"name": "Caltech101"}, ValueError, "is not divided into training and"),
         ]
     )
@@ -126,9 +114,8 @@ def test_what_torchvision_cannot_do_is_one_sentence(tmp_path, monkeypatch, capsy
         raise OSError("<urlopen error no network>")
 
     monkeypatch.setattr(datasets.CIFAR10, "download", fail)
-    with pytest.raises(
-        FileNotFoundError, match=r"CIFAR10 is not in .*download failed \(.*no network"
-    ) as caught:
+    says = r"CIFAR10 is not in .*download failed \(.*no network"
+    with pytest.raises(FileNotFoundError, match=says) as caught:
         load_splits("cifar10", str(tmp_path / "new"))
     assert "\n" not in str(caught.value) and not (tmp_path / "new").exists()
 

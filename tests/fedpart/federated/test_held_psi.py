@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards, update_of
+from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards
 from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
@@ -16,7 +16,7 @@ from fedpart.nn.hyperparameters.inputs import ConcreteMask, InputNoise
 from fedpart.nn.hyperparameters.lora import LoraGate
 from fedpart.nn.hyperparameters.signals import TimeMask, TimeShift
 from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
-from fedpart.task.psi_bounds import psi_bounds
+from fedpart.updates.update import Update
 
 IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)
 KINDS = [
@@ -71,7 +71,7 @@ def test_a_server_holds_a_likelihoods_hyperparameters_where_it_computes(likeliho
     start = federation.psi.clone()
     for sign in (1.0, -1.0):
         federation.psi.copy_(start)
-        total = update_of(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
+        total = Update(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
         with pytest.warns(RuntimeWarning, match="held at the bound"):
             federation.step(CohortSum(total=total))
         assert task.likelihood(outputs, targets, federation.psi).isfinite().all()
@@ -83,7 +83,7 @@ def test_bounds_in_what_a_person_reads():
     """A full turn, a whole image, a tenth to ten times; rates from a millionth to 99%."""
     net = nn.Sequential(nn.Flatten(), hyper.ConcreteDropout(), nn.Linear(9, 2))
     task = Task(net, transforms=[augmentation()])
-    high, low = (task.physical(bound) for bound in reversed(psi_bounds(task)))
+    high, low = (task.physical(bound) for bound in reversed(task.psi_bounds))
     assert high["affine.angle_max [deg]"] == pytest.approx(180), "no turn is more than half of one to a side"
     assert high["affine.shift_x_max [%]"] == pytest.approx(100)
     assert (high["affine.scale_x_max"], high["affine.scale_x_min"]) == pytest.approx((10, 0.1))
@@ -96,14 +96,14 @@ def task():
 
 def test_a_server_holds_psi_whatever_gradients_ask_for():
     state = Federation(Protocol(task(), settings(4, server_psi=SGDSettings(1.0))))
-    low, high = psi_bounds(state.task)
+    low, high = state.task.psi_bounds
     for size, held in ((-1e15, high), (1e15, low)):
-        total = update_of(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
+        total = Update(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
         with pytest.warns(RuntimeWarning, match=r"affine.range, .*logit: held at the bound"):
             state.step(CohortSum(total=total))
         assert torch.equal(state.psi, held)
         assert state.held() == list(state.psi_tensors())
-    state.step(CohortSum(total=update_of(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1)))
+    state.step(CohortSum(total=Update(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1)))
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
 
 
@@ -114,7 +114,7 @@ def test_honest_runs_keep_their_bits(monkeypatch):
 
     bounded = run()
     nowhere = [torch.tensor(-math.inf), torch.tensor(math.inf)]
-    monkeypatch.setattr("fedpart.federated.federation.psi_bounds", lambda task: nowhere)
+    monkeypatch.setattr(Task, "psi_bounds", nowhere)
     free = run()
     assert torch.equal(bounded.psi, free.psi) and torch.equal(bounded.w, free.w) and bounded.held() == []
 
@@ -122,11 +122,11 @@ def test_honest_runs_keep_their_bits(monkeypatch):
 def test_where_psi_starts_beyond_a_bound_that_is_the_bound():
     wide = AffineAugmentation(initial={"shift_x": 3.0})
     state = Federation(Protocol(Task(chain_net(), transforms=[wide]), settings(4)))
-    assert psi_bounds(state.task)[1].max() == pytest.approx(2 * math.pi)
-    assert psi_bounds(state.task)[1][0] == 3 and state.held() == []
+    assert state.task.psi_bounds[1].max() == pytest.approx(2 * math.pi)
+    assert state.task.psi_bounds[1][0] == 3 and state.held() == []
 
 
 def test_what_names_no_bounds_has_none():
     module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
     free = Task(module, transforms=[AffineAugmentation("augerino")], hyperparameters=["1.bias"])
-    assert all(bound.isinf().all() for bound in psi_bounds(free))
+    assert all(bound.isinf().all() for bound in free.psi_bounds)

@@ -44,10 +44,9 @@ def node(module, u=U, chain=None, defaults="zeros", seed=0):
 
 def owners(partition):
     """Partition of every element by parameter name, in the parameter's shape."""
-    return {
-        e.name: partition.assignment[e.offset : e.offset + e.size].view(e.shape).long()
-        for e in partition.space.entries
-    }
+    parts = torch.split(partition.assignment, [entry.size for entry in partition.space.entries])
+    entries = zip(partition.space.entries, parts, strict=True)
+    return {entry.name: part.view(entry.shape).long() for entry, part in entries}
 
 
 def slim(module, chain, kept):
@@ -188,11 +187,7 @@ def test_refused():
         (nn.Sequential(shared, nn.ReLU(), shared), None, "share one weight"),
         (nn.Sequential(shared, nn.ReLU(), tied), None, "share one weight"),
         (nn.Sequential(nn.Conv1d(1, 4, 3, padding=1), nn.Linear(8, 2)), None, f"Linear at '1' {UNITS}"),
-        (
-            nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(20, 2)),
-            None,
-            "'2' has 20 inputs, which 4 units",
-        ),
+        (nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(20, 2)), None, "'2' has 20 inputs, which 4 "),
         (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(2), nn.Linear(16, 2)), None, f"Flatten at '1' {UNITS}"),
         (between(nn.MaxPool1d(3, 1, 1)), None, f"MaxPool1d at '1' {UNITS}"),
         (between(nn.PixelShuffle(1)), None, "PixelShuffle"),

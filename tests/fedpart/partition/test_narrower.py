@@ -3,6 +3,8 @@
 With a declared chain the same subnetworks are computed at full width.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from problems import SIZE, augmentation, chain_net, settings, shard, shards
@@ -157,19 +159,9 @@ def test_a_federated_run_is_that_at_full_width(execution, workers):
 
 def test_centralised_training_is_that_at_full_width():
     task = Task(chain_net(dropout=False), transforms=[augmentation()], samples=2, precision="fp64")
-    whole, narrow = (
-        fit(
-            task,
-            [shard(n, n) for n in (20, 12, 8)],
-            iterations=30,
-            batch_size=6,
-            optimiser=AdamSettings(0.01),
-            evaluate_every=10,
-            chain=chain,
-            **NODE,
-        )
-        for chain in (CHAIN, None)
-    )
+    data, options = [shard(n, n) for n in (20, 12, 8)], {"iterations": 30, "batch_size": 6, **NODE}
+    train = partial(fit, task, data, optimiser=AdamSettings(0.01), evaluate_every=10, **options)
+    whole, narrow = (train(chain=chain) for chain in (CHAIN, None))
     torch.testing.assert_close(narrow.state.w, whole.state.w, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(narrow.state.psi, whole.state.psi, rtol=1e-8, atol=1e-10)
     assert [r.lml for r in narrow.metrics] == pytest.approx([r.lml for r in whole.metrics], rel=1e-9)

@@ -68,9 +68,8 @@ def test_cells_divide_w_and_say_who_has_which_numbers(u):
             assert {number: len(part) for number, part in held.items()} == partition.cell_sizes(j)
             for number, part in held.items():
                 assert torch.equal(part, parts[number - 1])
-            assert torch.equal(
-                partition.put(torch.zeros_like(own), j, len(u), w_j).unique()[-len(w_j) :], w_j
-            )
+            placed = partition.put(torch.zeros_like(own), j, len(u), w_j)
+            assert torch.equal(placed.unique()[-len(w_j) :], w_j)
 
 
 def test_what_a_client_needs_of_the_server():

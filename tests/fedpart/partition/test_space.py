@@ -53,9 +53,10 @@ def test_initial_is_a_copy():
     assert torch.equal(space.initial(), before)
 
 
-@pytest.mark.parametrize(
-    "norm", [nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.RMSNorm(4), nn.InstanceNorm1d(4, affine=True)]
-)
+NORMS = [nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.RMSNorm(4), nn.InstanceNorm1d(4, affine=True)]
+
+
+@pytest.mark.parametrize("norm", NORMS)
 def test_norms_are_stacked(norm):
     nn.init.uniform_(norm.weight, 0.5, 1.5)
     space = ParameterSpace(norm, 3)
@@ -75,9 +76,8 @@ def test_norms_are_stacked(norm):
 
 
 def test_norms_without_scale_and_bias():
-    module = nn.Sequential(
-        nn.Linear(3, 4), nn.LayerNorm(4, elementwise_affine=False), nn.LayerNorm(4, bias=False)
-    )
+    norms = nn.LayerNorm(4, elementwise_affine=False), nn.LayerNorm(4, bias=False)
+    module = nn.Sequential(nn.Linear(3, 4), *norms)
     assert [e.name for e in ParameterSpace(module, 2).entries] == ["0.weight", "0.bias", "2.weight"]
 
 
@@ -122,14 +122,9 @@ def test_a_norm_of_which_one_parameter_is_computed():
     """A scale that is a function of another tensor is stacked there, and the bias where it always is."""
     norm = nn.LayerNorm(3)
     nn.utils.parametrize.register_parametrization(norm, "weight", nn.Identity())
-    assert stacked_parameters(nn.Sequential(norm)) == {
-        "0.parametrizations.weight.original": "product",
-        "0.bias": "sum",
-    }
-    assert {e.name: e.copies for e in ParameterSpace(norm, 2).entries} == {
-        "parametrizations.weight.original": 2,
-        "bias": 2,
-    }
+    folds, original = stacked_parameters(nn.Sequential(norm)), "parametrizations.weight.original"
+    assert folds == {f"0.{original}": "product", "0.bias": "sum"}
+    assert {e.name: e.copies for e in ParameterSpace(norm, 2).entries} == {original: 2, "bias": 2}
 
 
 def test_tied_weights_appear_once():

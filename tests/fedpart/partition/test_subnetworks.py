@@ -163,12 +163,11 @@ class NormAndReLU(nn.BatchNorm1d):
 
 
 GROUP = re.escape('use module = fedpart.replace_batchnorm(module, "group"), or "frozen"')
+LAZY = r"run one batch through the module first: module\(inputs\[:2\]\)"
+OWN = r"batch statistics .*; call layer.eval\(\) if it is pretrained, or put"
 REFUSED = {
     "batch_norm": (nn.BatchNorm2d(4), f"BatchNorm2d at '1' .* {GROUP}"),
-    "batch_norm_without_statistics": (
-        nn.BatchNorm1d(4, track_running_stats=False),
-        f"BatchNorm1d .* {GROUP}",
-    ),
+    "no_statistics": (nn.BatchNorm1d(4, track_running_stats=False), f"BatchNorm1d .* {GROUP}"),
     "sync_batch_norm": (nn.SyncBatchNorm(4), f"SyncBatchNorm .* {GROUP}"),
     "instance_norm": (
         nn.InstanceNorm2d(4, track_running_stats=True),
@@ -176,7 +175,7 @@ REFUSED = {
     ),
     "embedding": (nn.Embedding(5, 4, max_norm=1.0), "in place; set layer.max_norm = None, and normalise"),
     "embedding_bag": (nn.EmbeddingBag(5, 4, max_norm=1.0), "EmbeddingBag .* set layer.max_norm = None"),
-    "lazy": (nn.LazyLinear(4), r"run one batch through the module first: module\(inputs\[:2\]\)"),
+    "lazy": (nn.LazyLinear(4), LAZY),
     "spectral_norm": (
         nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),
         r"updates its vectors .*; call torch.*parametrize.remove_parametrizations\(layer, \"weight\"\)",
@@ -198,20 +197,14 @@ REFUSED = {
         r"call torch.nn.utils.remove_weight_norm\(layer\), and then "
         r"torch.nn.utils.parametrizations.weight_norm\(layer\)",
     ),
-    "lazy_batch_norm": (nn.LazyBatchNorm1d(), r"run one batch .* first: module\(inputs\[:2\]\)"),
-    "lazy_batch_norm_at_rest": (
-        nn.LazyBatchNorm1d(affine=False).eval(),
-        r"run one batch .* first: module\(inputs\[:2\]\)",
-    ),
+    "lazy_batch_norm": (nn.LazyBatchNorm1d(), LAZY),
+    "lazy_batch_norm_at_rest": (nn.LazyBatchNorm1d(affine=False).eval(), LAZY),
     "complex": (
         nn.Linear(4, 4, dtype=torch.complex64),
         r"'weight' is complex; train layer.weight = nn.Parameter\(torch.view_as_real\(layer.weight.",
     ),
-    "own_forward": (NormAndReLU(4), r"batch statistics .*; call layer.eval\(\) if it is pretrained, or put"),
-    "own_forward_of_frozen_weights_that_trains": (
-        NormAndReLU(4).requires_grad_(False),
-        r"batch statistics .*; call layer.eval\(\) if it is pretrained, or put",
-    ),
+    "own_forward": (NormAndReLU(4), OWN),
+    "own_forward_of_frozen_weights_that_trains": (NormAndReLU(4).requires_grad_(False), OWN),
 }
 
 
@@ -227,9 +220,11 @@ class Blur(HyperModule):
 def test_refused():
     """At once, not in the first round; wherever the layers are, and all of them."""
     modules = {case: nn.Sequential(nn.Linear(4, 4), layer) for case, (layer, _) in REFUSED.items()}
-    rows = [(case, partial(ParameterSpace, module, 2), REFUSED[case][1]) for case, module in modules.items()]
-    rows += [
-        (f"a task of {case}", partial(Task, module), REFUSED[case][1]) for case, module in modules.items()
+    calls = (("a space", lambda module: ParameterSpace(module, 2)), ("a task", Task))
+    rows = [
+        (f"{of} of {case}", partial(call, module), REFUSED[case][1])
+        for case, module in modules.items()
+        for of, call in calls
     ]
     norm, norms = "BatchNorm1d at the top level cannot be partitioned", [nn.BatchNorm1d(3) for _ in range(2)]
     several = nn.Sequential(norms[0], nn.Linear(3, 3), norms[1], nn.Embedding(5, 4, max_norm=1.0))
@@ -237,11 +232,7 @@ def test_refused():
     rows += [
         ("the top level", partial(check_supported, nn.BatchNorm1d(3)), norm),
         ("several", partial(Task, several), r"BatchNorm1d at '0' \(and 1 more\) .*; Embedding at '3' cannot"),
-        (
-            "a transform",
-            lambda: Task(nn.Linear(2, 2), transforms=transforms),
-            "BatchNorm2d at 'norm' .* batch statistics",
-        ),
+        ("a transform", lambda: Task(nn.Linear(2, 2), transforms=transforms), "'norm' .* batch statistics"),
     ]
     refusals.check((*row, ValueError, says) for *row, says in rows)
 

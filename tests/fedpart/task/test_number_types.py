@@ -129,9 +129,10 @@ def biases_alone():
     return net
 
 
-@pytest.mark.parametrize(
-    "make, names", [(biases_alone, ("1.weight", "1.bias")), (Shared, ("first.weight", "body.weight"))]
-)
+TYPES = [(biases_alone, ("1.weight", "1.bias")), (Shared, ("first.weight", "body.weight"))]
+
+
+@pytest.mark.parametrize("make, names", TYPES)
 def test_types_that_do_not_fit_are_named_with_the_line_that_helps(make, names):
     x = torch.rand(5, 1, SIZE, SIZE)
     says = (

@@ -21,10 +21,7 @@ from fedpart.randomness.noise import order
 
 
 class RankOne(nn.Module):
-    """A weight ``[outputs, inputs, ...]`` times ``s r^T``: a layer's inputs times r, its outputs times s.
-
-    r and s start as random signs.
-    """
+    """A weight ``[outputs, inputs, ...]`` times ``s r^T``; r and s start as random signs."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()

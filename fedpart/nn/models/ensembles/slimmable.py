@@ -31,12 +31,8 @@ class Leading(nn.Module):
 
 
 def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
-    """Have members use leading slices of the widest one's parameters; the number of the widest one.
-
-    The networks are changed. Each layer of a narrower one has the name of a layer of the widest one, whose
-    parameters are at least as long in every dimension. With ``own_norms`` each keeps the scales and biases of
-    its norms.
-    """
+    """Have members use leading slices of the widest one's parameters, in place; the number of the widest one.
+    With ``own_norms`` each keeps the scales and biases of its norms."""
     sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
     largest = sizes.index(max(sizes))
     wide = layers_of(members[largest])
@@ -72,12 +68,8 @@ def _slice(layer: nn.Module, name: str, parameter: Tensor, whole: Tensor, path: 
 
 
 def slimmable(members: Sequence[nn.Module], own_norms: bool = True) -> Ensemble:
-    """Networks of several widths with one set of weights; every step trains all of them.
-
-    Args:
-        members: see :func:`nested`. The widest one is as it was.
-        own_norms: whether each width has its own norms, as published; else those are slices, too.
-    """
+    """Networks of several widths with one set of weights, see :func:`nested`; every step trains all of
+    them."""
     nested(members, own_norms)
     return Ensemble(members)
 

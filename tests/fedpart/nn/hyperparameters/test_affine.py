@@ -5,11 +5,12 @@ import math
 
 import pytest
 import torch
+from draws import alike
 from torch.nn import functional as F
 
 from fedpart import AffineAugmentation
 from fedpart.nn.hyperparameters.affine import generator_matrix, minmax_matrix, warp
-from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.randomness.noise import uniform
 
 IDENTITY = (0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 TIGHT = {"rtol": 0, "atol": 1e-10}
@@ -114,8 +115,7 @@ def test_augerino_samples_lie_within_half_the_width():
     raw[0], raw[2] = 1.0, 0.5
     transform = AffineAugmentation("augerino", raw.tolist())
     widths = F.softplus(raw)
-    with Noise(NoiseKey(0, "test")).active():
-        matrices = transform.sample(4000)
+    matrices = alike(lambda: transform.sample(4000))
     angles = torch.atan2(matrices[:, 1, 0], matrices[:, 0, 0])
     assert 0.98 * widths[2] / 2 < angles.abs().max() <= widths[2] / 2 + 1e-6
     assert angles.mean().abs() < 0.02
@@ -136,11 +136,8 @@ LILA = (
 def test_lila_is_the_exponential_of_its_own_generators():
     """U(-p, p) times shifts, rotation, scales along x and y, symmetric shear (Immer et al. 2022)."""
     transform = AffineAugmentation("lila", [0.1, 0.2, 0.9, 0.3, 0.4, 0.5]).double()
-    noise = Noise(NoiseKey(0, "test"), dtype=torch.float64)
-    with noise.active():
-        found = transform.sample(50).detach()
-    with noise.active():
-        u = noise.uniform((50, 6))
+    calls = lambda: transform.sample(50).detach(), lambda: uniform((50, 6), like=transform.range)
+    found, u = alike(*calls, dtype=torch.float64)
     generators = torch.tensor(LILA, dtype=torch.float64)
     sums = torch.einsum("ni,ijk->njk", transform.range.detach() * (2 * u - 1), generators)
     torch.testing.assert_close(found, torch.linalg.matrix_exp(sums)[:, :2], **TIGHT)
@@ -199,10 +196,6 @@ def test_centred_coordinates_describe_the_same_distribution():
         low, high = minmax.range[0] - 0.1, minmax.range[1] + 0.3
         minmax.range.copy_(torch.stack([low, high]))
         centred.range.copy_(torch.stack([(low + high) / 2, (high - low) / 2]))
-    key = NoiseKey(0, "test")
-    with Noise(key).active():
-        expected = minmax.sample(50)
-    with Noise(key).active():
-        torch.testing.assert_close(centred.sample(50), expected)
+    torch.testing.assert_close(*alike(lambda: centred.sample(50), lambda: minmax.sample(50)))
     assert centred.physical() == pytest.approx(minmax.physical(), rel=1e-5)
     torch.testing.assert_close(centred.widths(), minmax.widths())

@@ -5,11 +5,12 @@ import warnings
 
 import pytest
 import torch
+from draws import alike
 from torch import nn
 
 from fedpart import AffineAugmentation, Task, federate, fit
 from fedpart.nn.hyperparameters.affine import minmax_matrix, schwobel_matrix, warp
-from fedpart.randomness.noise import Noise, NoiseKey, uniform
+from fedpart.randomness.noise import uniform
 from fedpart.training.result import remarks_on
 
 IDENTITY = (0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
@@ -23,8 +24,7 @@ def draws(n=20):
 
 
 def drawn(transform):
-    with Noise(NoiseKey(0, "test")).active():
-        return transform.sample(50)
+    return alike(lambda: transform.sample(50))
 
 
 def test_it_is_the_product():
@@ -43,8 +43,7 @@ def test_the_families_draw_from_their_product(family):
     half = [0.5, 0.1, 0.2, 0.3, 0.2, 0.1, 0.4]
     transform, other = AffineAugmentation(family, half), AffineAugmentation("minmax", half)
     low, high = other.range
-    with Noise(NoiseKey(0, "test")).active():
-        u = uniform((50, 7), like=transform.range)
+    u = alike(lambda: uniform((50, 7), like=transform.range))
     torch.testing.assert_close(drawn(transform), product(low + (high - low) * u))
     torch.testing.assert_close(transform.widths(), other.widths())
     assert transform.physical() == pytest.approx(other.physical())

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from draws import alike
 from every_way import assert_learned_every_way
 from torch import nn
 
@@ -15,9 +16,7 @@ from fedpart.randomness.noise import Noise, NoiseKey, coarse_numbers
 
 def mask(rate, temperature=0.1, shape=(2000, 50)):
     """1 - z for every element, without the factor 1 / (1 - p)."""
-    layer = ConcreteDropout(rate, temperature)
-    with Noise(NoiseKey(0, "test")).active():
-        return layer(torch.ones(shape)) * (1 - rate)
+    return alike(lambda: ConcreteDropout(rate, temperature)(torch.ones(shape)) * (1 - rate))
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
@@ -52,9 +51,8 @@ def test_gradient_of_the_logit(kind):
     """d/dlogit of x (1 - z) / (1 - p), by hand."""
     layer = kind(0.2, 0.3).double()
     x = torch.rand(50, 6, 3, dtype=torch.float64) + 1
-    with Noise(NoiseKey(1, "test"), dtype=torch.float64).active():
-        out = layer(x)
-        out.sum().backward()
+    out = alike(lambda: layer(x), seed=1, dtype=torch.float64)
+    out.sum().backward()
     factor = 1 + layer.logit.detach().exp()
     keep = out.detach() / x / factor
     expected = (x * (-keep * (1 - keep) / 0.3 * factor + keep * (factor - 1))).sum()
@@ -63,9 +61,8 @@ def test_gradient_of_the_logit(kind):
 
 def test_extreme_noise_and_rates_stay_finite():
     layer = ConcreteDropout(1e-6, 0.01)
-    with Noise(NoiseKey(2, "test")).active():
-        out = layer(torch.ones(200_000))
-        out.sum().backward()
+    out = alike(lambda: layer(torch.ones(200_000)), seed=2)
+    out.sum().backward()
     assert out.isfinite().all() and layer.logit.grad.isfinite()
 
 
@@ -79,11 +76,9 @@ def looked_up_and_computed(x, drawn, weights, logit=-1.3, temperature=0.2):
     """Outputs and gradients: by the tables, and by autograd of the formula in double precision."""
     found = []
     for wide in (False, True):
-        leaf = x.detach().to(torch.float64 if wide else x.dtype).requires_grad_()
-        of_rate = torch.tensor(
-            logit, dtype=torch.float64 if wide or x.dtype == torch.float64 else torch.float32
-        )
-        of_rate.requires_grad_()
+        kind = torch.float64 if wide else x.dtype
+        leaf = x.detach().to(kind).requires_grad_()
+        of_rate = torch.tensor(logit, dtype=torch.promote_types(kind, torch.float32)).requires_grad_()
         if wide:
             out = leaf * concrete.keep(coarse_numbers(drawn).double(), of_rate, temperature)
         else:
@@ -136,9 +131,9 @@ def test_without_numba_the_mask_is_the_same_to_the_bit(monkeypatch):
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_the_layer_is_the_same_whether_it_looks_up_or_not(channels_last, monkeypatch):
-    x = torch.randn(6, 5, 4, 4).contiguous(
-        memory_format=torch.channels_last if channels_last else torch.contiguous_format
-    )
+    x = torch.randn(6, 5, 4, 4)
+    if channels_last:
+        x = x.contiguous(memory_format=torch.channels_last)
     layer, found = ConcreteDropout(0.3), []
     for _ in range(2):
         with Noise(NoiseKey(5, "test")).active(channels_last):
@@ -152,22 +147,19 @@ def test_what_is_not_a_number_stays_so():
     layer = ConcreteDropout(0.3)
     x = torch.ones(4, 5, requires_grad=True)
     x.data[1, 2] = torch.nan
-    with Noise(NoiseKey(6, "test")).active():
-        out = layer(x)
+    out = alike(lambda: layer(x))
     out.sum().backward()
     assert out.isnan().sum() == 1 and out[1, 2].isnan()
     assert x.grad.isfinite().all() and layer.logit.grad.isnan()
     layer.logit.data.fill_(torch.nan)
-    with Noise(NoiseKey(6, "test")).active():
-        assert layer(x).isnan().all()
+    assert alike(lambda: layer(x)).isnan().all()
 
 
 def test_frozen_rates_have_no_gradient():
     layer = ConcreteDropout(0.3)
     layer.logit.requires_grad_(False)
     x = torch.ones(4, 5, requires_grad=True)
-    with Noise(NoiseKey(6, "test")).active():
-        out = layer(x)
+    out = alike(lambda: layer(x))
     out.sum().backward()
     assert torch.equal(x.grad, out.detach()) and layer.logit.grad is None
 
@@ -189,8 +181,7 @@ def test_it_is_learned_every_way():
 
 
 def kept(rate, temperature=0.1, shape=(500, 40, 3)):
-    with Noise(NoiseKey(0, "test")).active():
-        return TokenDropout(rate, temperature)(torch.ones(shape)).detach() * (1 - rate)
+    return alike(lambda: TokenDropout(rate, temperature)(torch.ones(shape))).detach() * (1 - rate)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

@@ -55,10 +55,7 @@ def test_options():
             (FrequencyMask, {"softness": -1.0}, SOFT),
             (FrequencyMask, {"width": math.inf}, "finite fraction of its axis, got inf"),
             (GaussianBlur, {"sigma": math.inf}, "finite number of pixels, got inf"),
-            *(
-                (GaussianBlur, {"kernel_size": size}, f"odd size of at least 3, got {size}")
-                for size in (1, 4, 0, -3)
-            ),
+            *((GaussianBlur, {"kernel_size": n}, f"odd size of at least 3, got {n}") for n in (1, 4, 0, -3)),
             *((InputNoise, {"std": std}, NO_NOISE) for std in (0.0, -1.0, math.nan, math.inf)),
             (RandomFlip, {"probability": 0.0}, f"{RATE}, got 0.0; leave the flip out for 0"),
             (RandomFlip, {"probability": math.nan}, RATE),
@@ -68,10 +65,7 @@ def test_options():
             (TimeMask, {"width": math.inf}, "finite fraction of its axis, got inf"),
             (TimeShift, {"outside": "wrap"}, OUTSIDE),
             (TimeShift, {"reach": math.nan}, "finite fraction of the signal, got nan"),
-            *(
-                (check_softness, {"softness": softness}, f"{SOFT}, got")
-                for softness in (0.0, -1.0, math.nan, math.inf)
-            ),
+            *((check_softness, {"softness": s}, f"{SOFT}, got") for s in (0.0, -1.0, math.nan, math.inf)),
         ]
     )
 
@@ -133,8 +127,7 @@ def test_inputs():
         jitter = ColourJitter(**{part: 0.1}, **others)
         rows += [(jitter, torch.rand(6, n, 5, 7), no_gradient.format(n)) for n in (1, 4)]
     refusals.check(
-        (f"{number}, {type(kind).__name__}", partial(kind, x), says)
-        for number, (kind, x, says) in enumerate(rows)
+        (f"{n}, {type(kind).__name__}", partial(kind, x), says) for n, (kind, x, says) in enumerate(rows)
     )
 
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+from draws import alike
 
 from fedpart import ColourJitter, GaussianBlur, RandomFlip, uniform
 from fedpart.nn.hyperparameters.images import discrete_gaussian
-from fedpart.randomness.noise import Noise, NoiseKey
 
 VARIANCES = torch.tensor([0.0, 0.01, 0.25, 1.0, 4.0], dtype=torch.float64).view(-1, 1)
 
@@ -34,10 +34,8 @@ def test_a_point_becomes_the_product_of_two_kernels():
     point = torch.zeros(4, 2, 11, 13)
     point[:, :, 5, 6] = 1
     blur = GaussianBlur(1.5, 7)
-    with Noise(NoiseKey(0, "test")).active():
-        out = blur(point)
-    with Noise(NoiseKey(0, "test")).active():
-        kernel = discrete_gaussian((1.5 * uniform((4, 1), like=point)).square(), 7)
+    out, u = alike(lambda: blur(point), lambda: uniform((4, 1), like=point))
+    kernel = discrete_gaussian((1.5 * u).square(), 7)
     product = (kernel[:, :, None] * kernel[:, None, :])[:, None].expand(-1, 2, -1, -1)
     torch.testing.assert_close(out[:, :, 2:9, 3:10], product)
     assert out[:, :, :2].abs().max() == 0
@@ -59,7 +57,6 @@ def test_a_small_blur_can_be_learned():
 
 NONE = dict.fromkeys(("brightness", "contrast", "saturation", "hue"))
 LUMA = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)
-KEY = NoiseKey(0, "test")
 
 
 def images(channels=3, n=6):
@@ -68,10 +65,9 @@ def images(channels=3, n=6):
 
 def jittered(x, **ranges):
     """``x`` after it, and the number in (-1, 1) that each row has drawn."""
-    with Noise(KEY).active():
-        out = ColourJitter(**{**NONE, **ranges})(x).detach()
-    with Noise(KEY).active():
-        return out, (2 * uniform((len(x), len(ranges)), like=x) - 1).view(len(x), -1, 1, 1, 1).unbind(1)
+    jitter = ColourJitter(**{**NONE, **ranges})
+    out, u = alike(lambda: jitter(x).detach(), lambda: uniform((len(x), len(ranges)), like=x))
+    return out, (2 * u - 1).view(len(x), -1, 1, 1, 1).unbind(1)
 
 
 def luma(x):
@@ -124,8 +120,7 @@ def weights(probability, temperature=0.1, axis="horizontal", n=20_000):
     """z of every row: the image is 1 on the side that a flip would bring, and 0 on the other."""
     x = torch.zeros(n, 1, 2, 2)
     x[:, :, 0, 0] = 1
-    with Noise(NoiseKey(0, "test")).active():
-        out = RandomFlip(probability, axis, temperature)(x).detach()
+    out = alike(lambda: RandomFlip(probability, axis, temperature)(x).detach())
     torch.testing.assert_close(out.sum((1, 2, 3)), torch.ones(n))
     return out[:, 0, 0, 1] if axis == "horizontal" else out[:, 0, 1, 0]
 

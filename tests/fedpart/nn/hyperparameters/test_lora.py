@@ -56,9 +56,7 @@ def test_one_gate_for_all_adapters_in_place():
 
 
 def test_psi_are_what_is_asked_for():
-    assert [
-        len(Task(learn_lora(adapted(), *options)).psi_names) for options in ((True, None), (False, 0.1))
-    ] == [1, 1]
+    assert all(len(Task(learn_lora(adapted(), *of)).psi_names) == 1 for of in ((True, None), (False, 0.1)))
     task = Task(learn_lora(adapted(), dropout=0.2))
     assert list(task.physical(task.psi_space.initial()).values()) == pytest.approx([1, 20])
 
@@ -68,9 +66,7 @@ def test_a_scale_that_is_not_learned_is_not_shown():
     assert [name.rpartition(".")[2] for name in task.physical(task.psi_space.initial())] == ["rate [%]"]
 
 
-@pytest.mark.parametrize(
-    ("before", "start"), [(nn.Dropout(0.3), 30), (nn.Dropout(0.0), 10), (nn.Identity(), 10)]
-)
+@pytest.mark.parametrize("before, start", [(nn.Dropout(0.3), 30), (nn.Dropout(0.0), 10), (nn.Identity(), 10)])
 def test_dropout_starts_at_the_adapters_rate(before, start):
     network = adapted()
     for layer in (network[0], network[2]):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from draws import alike
 from torch import nn
 
 from fedpart import Batch, ConcreteMask, FixedMask, InputNoise, Task, normal
@@ -74,8 +75,7 @@ def test_gradient_of_the_logits():
     """m (1 - m) x / temperature, by hand, of each feature by itself: positive where the input is."""
     mask = ConcreteMask(6, 0.2, 0.3).double()
     x = torch.randn(50, 6, dtype=torch.float64)
-    with Noise(NoiseKey(1, "test"), dtype=torch.float64).active():
-        out = mask(x)
+    out = alike(lambda: mask(x), seed=1, dtype=torch.float64)
     out.sum().backward()
     m = out.detach() / x
     torch.testing.assert_close(mask.logit.grad, (x * m * (1 - m) / 0.3).sum(0))
@@ -109,12 +109,8 @@ def test_extreme_noise_and_logits_stay_finite():
 
 
 def test_what_is_added_is_the_deviation_times_the_runs_normal_noise():
-    key, x = NoiseKey(0, "test"), torch.randn(40, 3, 5)
-    noise = InputNoise(0.3)
-    with Noise(key).active():
-        out = noise(x)
-    with Noise(key).active():
-        drawn = normal(x.shape, like=x)
+    noise, x = InputNoise(0.3), torch.randn(40, 3, 5)
+    out, drawn = alike(lambda: noise(x), lambda: normal(x.shape, like=x))
     torch.testing.assert_close(out, x + 0.3 * drawn)
     out.sum().backward()
     torch.testing.assert_close(noise.log_std.grad, 0.3 * drawn.sum())

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from draws import alike
 from every_way import assert_learned_every_way
 
 from fedpart import (
@@ -22,7 +23,6 @@ from fedpart import (
     uniform,
 )
 from fedpart.nn.hyperparameters.base import soft_box
-from fedpart.randomness.noise import Noise, NoiseKey
 
 OUTSIDE = ("zeros", "border", "circular")
 MASKS = {TimeMask: -1, FrequencyMask: -2}
@@ -53,10 +53,9 @@ def test_noise_is_learned_every_way_as_a_layer(shape):
 
 def cut(side, shape=(8, 3, 40, 60), softness=0.5):
     """What is left of ones, and the centres of the holes in pixels (down, across)."""
-    with Noise(NoiseKey(0, "test")).active():
-        out = Cutout(side, softness)(torch.ones(shape)).detach()
-    with Noise(NoiseKey(0, "test")).active():
-        return out, uniform((shape[0], 2), like=out) * torch.tensor(shape[2:])
+    cutout, x = Cutout(side, softness), torch.ones(shape)
+    out, centres = alike(lambda: cutout(x).detach(), lambda: uniform((shape[0], 2), like=x))
+    return out, centres * torch.tensor(shape[2:])
 
 
 def test_hard_edges_cut_a_square():
@@ -85,21 +84,16 @@ def test_the_gradient_is_minus_what_the_edges_would_take():
     """The sum falls by twice the side (in pixels) for every pixel that the side grows."""
     cutout = Cutout(0.3)
     x = torch.ones(200, 1, 40, 40)
-    with Noise(NoiseKey(1, "test")).active():
-        out = cutout(x)
-    with Noise(NoiseKey(1, "test")).active():
-        centres = 40 * uniform((200, 2), like=x)
+    out, centres = alike(lambda: cutout(x), lambda: 40 * uniform((200, 2), like=x))
     inside = ((centres > 10) & (centres < 30)).all(1)
     (slope,) = torch.autograd.grad(out[inside].sum() / inside.sum(), cutout.side)
     assert slope.item() == pytest.approx(-2 * 12 * 40, rel=1e-2)
 
 
-def masked(mask, x, key=0):
+def masked(mask, x):
     """``x`` after it, and the start and width of each row's stripe as fractions of the axis."""
-    with Noise(NoiseKey(key, "test")).active():
-        out = mask(x).detach()
-    with Noise(NoiseKey(key, "test")).active():
-        width, place = uniform((len(x), 2), like=x).unbind(1)
+    out, drawn = alike(lambda: mask(x).detach(), lambda: uniform((len(x), 2), like=x))
+    width, place = drawn.unbind(1)
     width = width * mask.width.detach().abs()
     return out, place * (1 - width).clamp(min=0), width
 
@@ -176,12 +170,7 @@ def test_what_is_masked_is_as_much_as_the_width():
         (ConcreteDropout(0.1), {"rate [%]": 10}, None, "temperature=0.1"),
         (TokenDropout(0.4), {"rate [%]": 40}, None, "temperature=0.1"),
         (InputNoise(0.3), {"std": 0.3}, None, ""),
-        (
-            ConcreteMask(2, 0.2),
-            {"keep[0] [%]": 20, "keep[1] [%]": 20},
-            None,
-            "features=2, temperature=0.1",
-        ),
+        (ConcreteMask(2, 0.2), {"keep[0] [%]": 20, "keep[1] [%]": 20}, None, "features=2, temperature=0.1"),
         (FixedMask(3, 2), {}, None, "features=3, kept=2"),
     ],
     ids=lambda value: type(value).__name__,
@@ -195,10 +184,8 @@ def test_what_people_read(module, physical, widths, text):
 def shifted(x, reach, outside="zeros"):
     """``x`` after it, and each row's delay in places, ``[rows, 1, 1]``."""
     shift = TimeShift(reach, outside).to(x.dtype)
-    with Noise(NoiseKey(0, "test"), dtype=x.dtype).active():
-        out = shift(x).detach()
-    with Noise(NoiseKey(0, "test"), dtype=x.dtype).active():
-        drawn = 2 * uniform((len(x), 1, 1), like=x) - 1
+    calls = lambda: shift(x).detach(), lambda: 2 * uniform((len(x), 1, 1), like=x) - 1
+    out, drawn = alike(*calls, dtype=x.dtype)
     return out, x.shape[-1] * shift.reach.detach() * drawn
 
 

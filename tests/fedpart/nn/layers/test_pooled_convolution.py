@@ -148,9 +148,7 @@ def test_a_kernel_may_lie_in_memory_in_any_order(kind, order):
 
 
 @pytest.mark.parametrize("kind", WAYS, ids=str)
-@pytest.mark.parametrize(
-    "bias", [integers((7, 3), 2, 1)[:, 1], torch.ones(()).expand(7)], ids=["column", "one"]
-)
+@pytest.mark.parametrize("bias", [integers((7, 3), 2, 1)[:, 1], torch.ones(()).expand(7)], ids=[0, 1])
 def test_a_bias_may_be_a_part_of_something_else(kind, bias):
     """Of float32 images in float32, of bfloat16 under autocast; sixteen are as many as vectors take."""
     weight, x = integers((7, 3, 3, 3), 1), channels_last(integers((16, 3, 4, 6), 2, 2))
@@ -208,9 +206,8 @@ def test_sums_are_of_single_precision(way):
         ours = derivatives(layer, channels_last(x).requires_grad_(), layer.parameters(), gradient)
         rounded = F.conv2d(channels_last(x), *layer.parameters(), padding=2).double()
     like = rounded if way.name == "two steps" else F.conv2d(x.double(), weight, bias, padding=2)
-    exact = derivatives(
-        lambda x: kept(x, weight, bias, like.detach()), x.double().requires_grad_(), (weight, bias), gradient
-    )
+    like, wide = like.detach(), x.double().requires_grad_()
+    exact = derivatives(lambda x: kept(x, weight, bias, like), wide, (weight, bias), gradient)
     of_parameters = 8 if way.name == "two steps" else 16
     for found, expected, digits in zip(ours, exact, (8, 8, of_parameters, of_parameters), strict=True):
         error = (found.double() - expected).abs() / expected.abs().max()
@@ -251,9 +248,7 @@ def test_sparse_gradients_that_are_not_finite_stay_where_the_kernel_reaches(kind
     x = x.detach().to(kind).requires_grad_()
     ours = derivatives(layer.to(kind), x, layer.parameters(), gradient)
     assert way.calls and not ours[1].isfinite().all()
-    assert all(
-        torch.equal(found.isfinite(), like.isfinite()) for found, like in zip(ours, exact, strict=True)
-    )
+    assert all(torch.equal(a.isfinite(), b.isfinite()) for a, b in zip(ours, exact, strict=True))
 
 
 def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits(way):
@@ -266,15 +261,9 @@ def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     computed = []
     for name in ("of_images", "of_parameters"):
         function = getattr(on_vectors, name)
-        monkeypatch.setattr(
-            on_vectors,
-            name,
-            lambda *args, name=name, function=function: computed.append(name) or function(*args),
-        )
-    x, layer = (
-        channels_last(integers((2, 1, 4, 4), 2)).to(torch.bfloat16),
-        PooledConv2d(1, 3, 3).to(torch.bfloat16),
-    )
+        noted = lambda *args, n=name, f=function: computed.append(n) or f(*args)  # noqa: E731
+        monkeypatch.setattr(on_vectors, name, noted)
+    x, layer = channels_last(integers((2, 1, 4, 4), 2)).bfloat16(), PooledConv2d(1, 3, 3).bfloat16()
     layer(x).sum().backward()
     of_parameters, computed[:] = list(computed), []
     layer.requires_grad_(False)(x.requires_grad_()).sum().backward()

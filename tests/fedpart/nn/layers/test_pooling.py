@@ -33,9 +33,7 @@ def compiled(x):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    "shape", [(3, 20, 28, 28), (2, 50, 14, 14), (1, 1, 2, 2), (5, 3, 4, 6), (1, 64, 8, 2)]
-)
+@pytest.mark.parametrize("shape", [(3, 20, 28, 28), (2, 50, 14, 14), (1, 1, 2, 2), (5, 3, 4, 6)])
 def test_random_images(dtype, shape):
     x = images(shape, dtype)
     ours, torchs = both(x)

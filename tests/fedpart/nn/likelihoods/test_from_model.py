@@ -11,14 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import Batch, ClientError, Dataset, Task, federate
-from fedpart.nn.likelihoods import (
-    Classification,
-    EnsembleClassification,
-    Gaussian,
-    MultiLabel,
-    Ordinal,
-    Poisson,
-)
+from fedpart.nn.likelihoods import Classification, Gaussian, MultiLabel, Ordinal, Poisson
+from fedpart.nn.likelihoods import EnsembleClassification as Members
 from fedpart.nn.likelihoods import TokenClassification as Tokens
 
 ROWS, CLASSES = 12, 3
@@ -108,10 +102,8 @@ def trained(net, likelihood="from_model", data=None, **options):
 def test_every_form_of_a_loss_is_the_likelihood_of_its_outputs(form, samples):
     """Equal samples have equal losses, so that their mean is the loss under the mean output."""
     x, y = examples()
-    expected = loss(Task(Own().linear, samples=1), x, y)
-    torch.testing.assert_close(
-        loss(Task(Own(form), likelihood="from_model", samples=samples), x, y), expected
-    )
+    task, plain = Task(Own(form), likelihood="from_model", samples=samples), Task(Own().linear, samples=1)
+    torch.testing.assert_close(loss(task, x, y), loss(plain, x, y))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -209,42 +201,18 @@ def test_arguments():
 
 
 def test_outputs_and_targets():
-    numbers, labels, members = torch.zeros(B), torch.zeros(B).long(), EnsembleClassification()
+    numbers, labels, one_hot = torch.zeros(B), torch.zeros(B).long(), torch.eye(K)[:1].repeat(B, 1)
+    classes, flat = Classification(), r"numbers \[6, 1\]; write targets.flatten\(\).long"
     rows = [
-        (Classification(), (B, K), numbers, "the targets are real numbers .*; write targets.long\\(\\) if"),
-        (Classification(), (B, K), torch.zeros(B, K).long(), "likelihood='token_classification'"),
-        (
-            Classification(),
-            (B, K),
-            torch.eye(K)[:1].repeat(B, 1).long(),
-            r"write targets.argmax\(1\) if they",
-        ),
-        (
-            Classification(),
-            (B, K),
-            torch.eye(K)[:1].repeat(B, 1),
-            r"write targets.argmax\(1\), if|argmax\(1\)",
-        ),
-        (
-            Classification(),
-            (B, K),
-            labels[:, None],
-            r"whole numbers \[6, 1\]; write targets.flatten\(\).long",
-        ),
-        (
-            Classification(),
-            (B, K),
-            numbers[:, None],
-            r"real numbers \[6, 1\]; write targets.flatten\(\).long",
-        ),
-        (Classification(), (B, 3, K), labels, "use likelihood='ensemble'"),
-        (
-            members.loss,
-            (B, K),
-            labels,
-            r"several members, \[B, M, K\].*or likelihood='classification'",
-        ),
-        (members, (B, 3, K), numbers, "ensemble takes integers"),
+        (classes, (B, K), numbers, "the targets are real numbers .*; write targets.long\\(\\) if"),
+        (classes, (B, K), torch.zeros(B, K).long(), "likelihood='token_classification'"),
+        (classes, (B, K), one_hot.long(), r"write targets.argmax\(1\) if they"),
+        (classes, (B, K), one_hot, r"write targets.argmax\(1\) if"),
+        (classes, (B, K), labels[:, None], f"whole {flat}"),
+        (classes, (B, K), numbers[:, None], f"real {flat}"),
+        (classes, (B, 3, K), labels, "use likelihood='ensemble'"),
+        (Members().loss, (B, K), labels, r"several members, \[B, M, K\].*or likelihood='classification'"),
+        (Members(), (B, 3, K), numbers, "ensemble takes integers"),
         (MultiLabel(), (B, K), labels, r"0 or 1 for each of \[6, 4\] outputs"),
         (Tokens(), (B, K), labels, r"takes outputs \[B, T, K\] and targets \[B, T\]"),
         (Gaussian(), (B, 2), numbers, r"gaussian takes a target for each output, .*\[6, 2\].*\[6\]"),

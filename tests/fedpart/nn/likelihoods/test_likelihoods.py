@@ -62,9 +62,8 @@ def test_the_average_of_one_sample_is_that_sample_and_no_part_of_it():
     found = average_samples(outputs, "logits")
     assert torch.equal(found, outputs[:, 0]) and found.is_contiguous()
     assert found.data_ptr() != outputs.data_ptr()
-    torch.testing.assert_close(
-        average_samples(outputs, "probabilities"), average_samples(outputs, "log_probabilities")
-    )
+    one, other = (average_samples(outputs, how) for how in ("probabilities", "log_probabilities"))
+    torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])

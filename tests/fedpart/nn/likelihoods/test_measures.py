@@ -7,14 +7,8 @@ import torch
 from torch import nn
 
 from fedpart import Dataset, Task, federate
-from fedpart.nn.likelihoods import (
-    Classification,
-    EnsembleClassification,
-    Gaussian,
-    MultiLabel,
-    Ordinal,
-    Poisson,
-)
+from fedpart.nn.likelihoods import Classification, Gaussian, MultiLabel, Ordinal, Poisson
+from fedpart.nn.likelihoods import EnsembleClassification as Members
 from fedpart.nn.likelihoods import TokenClassification as Tokens
 from fedpart.nn.likelihoods.base import FromModel
 
@@ -60,7 +54,7 @@ def test_classification(smoothing):
 def test_an_ensemble_is_measured_by_its_averaged_probabilities(smoothing):
     """One member as classification is; of several, what classification makes of the mean."""
     logits, y = random_logits(N, 4, K), random_classes(N)
-    one, ends = Classification(label_smoothing=smoothing), EnsembleClassification(label_smoothing=smoothing)
+    one, ends = Classification(label_smoothing=smoothing), Members(label_smoothing=smoothing)
     with torch.no_grad():
         alone = one.measures(logits[:, 0], y)
         assert ends.measures(logits[:, :1], y) == pytest.approx(alone, abs=1e-6)
@@ -75,9 +69,9 @@ def test_averaged_log_probabilities_are_measured_as_such(average):
     logits, y = random_logits(N, 2, K), random_classes(N)
     likelihood = Classification()
     likelihood.average = average
-    p = {"log_probabilities": logits.log_softmax(2).mean(1).softmax(1)}.get(
-        average, logits.softmax(2).mean(1)
-    )
+    p = logits.softmax(2).mean(1)
+    if average == "log_probabilities":
+        p = logits.log_softmax(2).mean(1).softmax(1)
     found = likelihood.measures(likelihood.over_samples(logits), y)
     assert found["calibration_error"] == pytest.approx(calibration_error(p, y), rel=1e-4)
 

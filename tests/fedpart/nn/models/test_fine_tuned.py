@@ -67,14 +67,11 @@ def test_images_are_normalised_as_the_weights_want(resnet, channels):
     own.classes.load_state_dict(plain.classes.state_dict())
     by_hand = Normalize(**constants)(images.expand(-1, 3, -1, -1))
     torch.testing.assert_close(own(images), plain(by_hand))
-    assert [entry.name for entry in Task(own).parameter_space(3).entries] == [
-        "classes.weight",
-        "classes.bias",
-    ]
+    names = [entry.name for entry in Task(own).parameter_space(3).entries]
+    assert names == ["classes.weight", "classes.bias"]
     half = frozen_resnet(4, shape, resnet, dropout=None, mean=constants["mean"])
-    torch.testing.assert_close(
-        half.normalised(images), Normalize(constants["mean"], [1, 1, 1])(images.expand(-1, 3, -1, -1))
-    )
+    shifted = Normalize(constants["mean"], [1, 1, 1])(images.expand(-1, 3, -1, -1))
+    torch.testing.assert_close(half.normalised(images), shifted)
 
 
 def run(task, shards, method="partitioned"):
@@ -127,9 +124,7 @@ def test_what_lora_text_refuses(distilbert, tmp_path):
     (broken / "model.safetensors").write_text("no weights")
     no_layers = "no layers called {}; set model_options\\.target_modules"
     peft = r"^(?!.*\. )peft cannot adapt .*; set model_options\.target_modules"
-    no_model = (
-        r"^(?!.*\. ).*holds no pretrained model \(.+\); make it with python -m simulations\.pretraining\.text"
-    )
+    no_model = r"^(?!.*\. ).*holds no pretrained model \(.+\); make it with python -m simulations\.pretrain"
     missing = r"not in nowhere; make it with python -m simulations\.pre"
     refusals.check(
         (what, partial(lora_text, 4, None, str(folder), **options), error, says)

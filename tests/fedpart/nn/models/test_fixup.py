@@ -129,9 +129,8 @@ def test_scalars_step_at_a_rate_of_their_own(name, method, chunks):
     data = Dataset(torch.rand(20, 3, 8, 8), torch.arange(20) % 10)
     found = {}
     for scalars in (1.0, 0.1):
-        settings = TrainingSettings(
-            chunks=chunks, method=method, optimiser=optimiser, scalars=scalars, iterations=1, **more
-        )
+        common = {"chunks": chunks, "method": method, "optimiser": optimiser, "iterations": 1, **more}
+        settings = TrainingSettings(scalars=scalars, **common)
         state = Training(task, data, settings)
         before = state.w.clone()
         for k in range(1, len(chunks) + 1):

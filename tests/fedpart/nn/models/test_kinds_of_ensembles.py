@@ -26,9 +26,8 @@ def test_members_of_any_model_and_size_start_from_values_of_their_own():
     x = torch.rand(4, *SHAPE)
     outputs = found(x)
     assert outputs.shape == (4, 3, 3)
-    first, second = (
-        torch.cat([p.flatten() for p in m.parameters() if p.dim() > 1]) for m in found.members[:2]
-    )
+    weights = [torch.cat([p.flatten() for p in m.parameters() if p.dim() > 1]) for m in found.members]
+    first, second, _ = weights
     assert len(first) > 100 and (first != second).float().mean() > 0.99
     assert torch.equal(found(x, only=[2, 0]), outputs[:, [2, 0]])
     assert torch.equal(outputs[:, 2], found.members[2](x))
@@ -165,10 +164,7 @@ def test_a_narrow_member_is_the_network_of_the_leading_slices(build, own_norms):
 
 def test_numbers_of_parameters_and_of_partitioned_ones():
     """The widest network's, and the norms of the others; the norms are there once a partition."""
-    sizes, norms = (
-        [sum(p.numel() for p in one.parameters()) for one in networks()],
-        norms_of(wrn(3, (1, 8, 8), 10, 2)),
-    )
+    sizes, norms = [*map(numbers, networks())], norms_of(wrn(3, (1, 8, 8), 10, 2))
     others = sum(map(norms_of, networks()[:2]))
     for own_norms, more in ((True, others), (False, 0)):
         space = ParameterSpace(slimmable(networks(), own_norms), 3)

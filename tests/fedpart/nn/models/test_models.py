@@ -8,15 +8,7 @@ import torch
 from finite_differences import assert_psi_gradient
 from torch import nn
 
-from fedpart import (
-    AdamSettings,
-    ConcreteDropout,
-    Dataset,
-    SGDSettings,
-    Task,
-    Training,
-    TrainingSettings,
-)
+from fedpart import AdamSettings, ConcreteDropout, Dataset, SGDSettings, Task, Training, TrainingSettings
 from fedpart.nn.models import MODELS, heterofl_cnn, mlp, mnist_cnn, resnet9, resnet_v2, wrn
 from fedpart.partition.nested import leading
 from fedpart.partition.space import ParameterSpace
@@ -26,9 +18,8 @@ ELSEWHERE = {"frozen_resnet", "lora_text", "ensemble"}  # test_fine_tuned.py, en
 
 def test_mnist_cnn_is_the_papers():
     assert sum(p.numel() for p in mnist_cnn(dropout=None).parameters()) == 1_276_630
-    rates = [
-        layer.physical()["rate [%]"] for layer in mnist_cnn().modules() if isinstance(layer, ConcreteDropout)
-    ]
+    layers = (layer for layer in mnist_cnn().modules() if isinstance(layer, ConcreteDropout))
+    rates = [layer.physical()["rate [%]"] for layer in layers]
     assert rates == pytest.approx([10.0] * 4, abs=1e-4)
 
 
@@ -78,10 +69,8 @@ def test_resnet9_is_the_standard_one():
     public = resnet9(dropout=None, bias=True)
     assert sum(p.numel() for p in public.parameters()) == 6_575_370
     channels = sum(layer.out_channels for layer in convolutions)
-    assert (
-        sum(p.numel() for p in resnet9(dropout=None, bias=True, groups=2).parameters())
-        == 6_573_130 + channels
-    )
+    grouped = resnet9(dropout=None, bias=True, groups=2)
+    assert sum(p.numel() for p in grouped.parameters()) == 6_573_130 + channels
     sizes = []
     for layer in convolutions:
         layer.register_forward_hook(lambda _, __, out: sizes.append(out.shape[-1]))
@@ -154,9 +143,8 @@ def test_a_narrow_network_is_the_leading_corner_of_a_wide_one():
     x = torch.rand(2, 16, 8, 8)
     for part, whole in ((narrow.stage2[0].norm2, wide.stage2[0].norm2), (narrow.norm, wide.norm)):
         images = torch.rand(2, whole.num_channels, 8, 8)
-        torch.testing.assert_close(
-            part(images[:, : part.num_channels]), whole(images)[:, : part.num_channels]
-        )
+        few = part.num_channels
+        torch.testing.assert_close(part(images[:, :few]), whole(images)[:, :few])
     assert narrow.stage2(narrow.stage1(x)).shape == (2, 32, 4, 4), "the second stage halves the image"
 
 
@@ -167,15 +155,16 @@ def numbers(*networks):
     return sum(p.numel() for network in networks for p in network.parameters())
 
 
+def threes_of(module):
+    """Its convolutions of 3x3."""
+    convolutions = (layer for layer in module.modules() if isinstance(layer, nn.Conv2d))
+    return [layer for layer in convolutions if layer.kernel_size == (3, 3)]
+
+
 def test_resnet_20_is_derived_number_by_number():
     network = resnet_v2()
     head = (network.stem, network.stage1, network.stage2)
-    threes = [
-        layer.weight.numel()
-        for part in head
-        for layer in part.modules()
-        if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)
-    ]
+    threes = [layer.weight.numel() for part in head for layer in threes_of(part)]
     assert (len(threes), sum(threes)) == (13, 9 * (3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32))
     shortcut, norms = 16 * 32, 2 * (6 * 16 + 16 + 5 * 32)
     assert numbers(*head) == sum(threes) + shortcut + norms == 66_000
@@ -189,10 +178,7 @@ def test_resnet_20_is_derived_number_by_number():
 
 def test_resnet_50_for_tinyimagenet():
     network = resnet_v2(200, (3, 64, 64), depth=50)
-    threes = [
-        layer for layer in network.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)
-    ]
-    assert len(threes) == 1 + 3 * 8 * 2
+    assert len(threes_of(network)) == 1 + 3 * 8 * 2
     with torch.no_grad():
         assert network(torch.rand(1, 3, 64, 64)).shape == (1, 200)
 

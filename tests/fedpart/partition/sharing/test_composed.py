@@ -66,9 +66,7 @@ def test_one_template_for_each_layer_is_the_plain_network_to_the_bit():
     (composed,) = frozen(compose("bank", [equal_layers()]))
     plain, found = train(equal_layers()), train(composed)
     assert torch.equal(plain[0], found[0]) and torch.equal(plain[2], found[2])
-    by_size = [
-        sorted(gradients, key=lambda g: (len(g), g.sum().item())) for gradients in (plain[1], found[1])
-    ]
+    by_size = [sorted(of[1], key=lambda g: (len(g), g.sum().item())) for of in (plain, found)]
     assert all(torch.equal(a, b) for a, b in zip(*by_size, strict=True))
 
 
@@ -147,9 +145,8 @@ def test_a_budget_is_kept_and_used_as_far_as_templates_go():
 def test_layers_of_one_cluster_share_and_others_do_not():
     (composed,) = compose("bank", [equal_layers()], clusters=[["0", "2"]])
     assert composed.recipes["0"].banks == composed.recipes["2"].banks != composed.recipes["1"].banks
-    deep = compose(
-        "bank", [equal_layers(), nn.Sequential(*equal_layers()[:2], *equal_layers()[3:])], clusters="depth"
-    )
+    shallow = nn.Sequential(*equal_layers()[:2], *equal_layers()[3:])
+    deep = compose("bank", [equal_layers(), shallow], clusters="depth")
     assert deep[0].recipes["0"].banks == deep[1].recipes["0"].banks
     assert deep[0].recipes["2"].banks == deep[1].recipes["1"].banks, "the third of four quarters"
 
@@ -205,10 +202,8 @@ def test_layers_of_one_name_and_another_kernel_have_a_basis_each():
     other[1] = nn.Conv2d(4, 4, 5, padding=2, bias=False).double()
     first, second = compose("basis", [equal_layers(), other], inputs=0.5, kernels=0.5)
     assert set(first.shared) & set(second.shared) == {"2:3x3"}
-    assert (
-        first(torch.rand(2, 4, 5, 5, dtype=DOUBLE)).shape
-        == second(torch.rand(2, 4, 5, 5, dtype=DOUBLE)).shape
-    )
+    x = torch.rand(2, 4, 5, 5, dtype=DOUBLE)
+    assert first(x).shape == second(x).shape
 
 
 def test_a_wide_residual_network_with_one_template_for_each_layer_has_its_own_numbers():

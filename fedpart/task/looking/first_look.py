@@ -17,8 +17,8 @@ from fedpart.checks import NetworkError
 from fedpart.randomness.noise import without_noise
 from fedpart.randomness.redirection import Kind
 from fedpart.randomness.watching import states, unwatched
-from fedpart.task.attributes import Attributes
-from fedpart.task.memory import (
+from fedpart.task.looking.attributes import Attributes
+from fedpart.task.looking.memory import (
     Held,
     Memory,
     Reads,
@@ -29,8 +29,8 @@ from fedpart.task.memory import (
     other_weights,
     registered,
 )
-from fedpart.task.reach import OF_TORCH
-from fedpart.task.values import is_power_of_two
+from fedpart.task.looking.reach import OF_TORCH
+from fedpart.task.looking.values import is_power_of_two
 from fedpart.trees import Tree, leaves, memory_of, same_numbers, tensors_in, version_of
 
 _INPUTS = "inputs "  # no tensor of a model has such a name
@@ -40,18 +40,9 @@ Compute = Callable[[Tree, Tree], Any]
 
 
 class FirstLook:
-    """Computes a network; its first pass of each kind is looked at.
-
-    A network that writes into its inputs computes with copies from then on, and the caller's data stay as
-    they are. What cannot be put right is refused, a write that only a later pass makes too.
-
-    Args:
-        model: what is computed; its tensors are those of before any substitution.
-
-    Attributes:
-        originals: the weights of which the model's are copies, by name, which nobody should read.
-        acts_backward: whether functions of the user's act in the backward pass.
-    """
+    """Computes a network; its first pass of each kind is looked at. A network that writes into its inputs
+    computes with copies from then on. What cannot be put right is refused, a write that only a later pass
+    makes too."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -61,15 +52,14 @@ class FirstLook:
         self._buffered = [(name, layer) for name, layer in model.named_modules() if layer._buffers]
         self._passes: dict[Kind, int] = {}
         self._settled: set[tuple[int, str]] = set()  # attributes that change, and have been looked at
-        self.originals: list[tuple[str, ReferenceType[Tensor]]] = []
-        self.acts_backward = False
+        self.originals: list[tuple[str, ReferenceType[Tensor]]] = []  # which nobody should read
+        self.acts_backward = False  # whether functions of the user's do
         self._keeps = False  # whether a condition may have held back what it keeps
         self._writes = self._exact = False  # whether into its inputs, and whether versions do not tell
 
     def is_due(self, kind: Kind) -> bool:
         """Whether the next pass of a kind is looked at: the first, and the 2nd, 4th, 8th, ... where functions
-        of the user's may keep something, which a condition may have held back so far.
-        """
+        of the user's may keep something, which a condition may have held back so far."""
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return False
         count = self._passes[kind] = self._passes.get(kind, 0) + 1
@@ -83,19 +73,8 @@ class FirstLook:
         compute: Compute,
         drawing: Callable[[], AbstractContextManager[object]] | None,
     ) -> Any:
-        """What a pass returns.
-
-        Args:
-            due: whether the pass is looked at, see :meth:`is_due`.
-            tensors: what the model computes with in place of its own, by name.
-            given: inputs, and targets or None.
-            compute: the pass, of inputs and targets.
-            drawing: begins with the same random numbers again; None: the pass draws others each time.
-
-        Raises:
-            ValueError: the network reaches a weight by another way than its layer's, replaces one, or keeps
-                what changes its next pass; the message says what to do.
-        """
+        """What a pass of ``compute`` returns that computes with ``tensors`` in place of the model's own, by
+        name; ``drawing`` begins with the same random numbers again, None: it draws others each time."""
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return compute(*(copies(given) if self._writes else given))
         if not due:
@@ -242,11 +221,7 @@ def _check_hooks(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _gradients(outputs: Any, tensors: Mapping[str, Tensor], reads: AbstractContextManager[object]) -> Any:
-    """What the backward pass returns, from the same outputs twice if need be; nothing without gradients.
-
-    Raises:
-        ValueError: it draws random numbers, which no noise of the run is for.
-    """
+    """What the backward pass returns, from the same outputs twice if need be; nothing without gradients."""
     ends = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
     wanted = [tensor for tensor in tensors.values() if tensor.requires_grad]
     if not ends or not wanted:

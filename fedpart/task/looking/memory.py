@@ -15,13 +15,7 @@ from fedpart.trees import Tree, map_leaves, memory_of, same_numbers, span_of, ve
 
 
 class Held:
-    """A tensor as it was: where its numbers are, and what they are, or their sum.
-
-    Args:
-        tensor: as it is now.
-        summed: whether the sum of its numbers is kept.
-        exact: whether all of them are.
-    """
+    """A tensor as it was: where its numbers are, and what they are (``exact``), or their sum (``summed``)."""
 
     def __init__(self, tensor: Tensor, summed: bool, exact: bool) -> None:
         self.version, self._place = version_of(tensor), _place(tensor)
@@ -38,11 +32,7 @@ class Held:
 
 
 class Memory:
-    """Tells whose memory a tensor lies in.
-
-    Args:
-        tensors: by name.
-    """
+    """Tells in whose memory a tensor lies."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._spans: dict[int, list[tuple[int, int, str]]] = {}
@@ -60,16 +50,8 @@ class Memory:
 
 
 class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes which of a model's own weights are read while it computes with others, and what is written to.
-
-    Args:
-        own: the weights, each with its name.
-        given: memory of the others, which may be the same.
-        held: the tensors that nobody should write to.
-
-    Attributes:
-        read: names of weights that are read; written: of tensors that are written to.
-    """
+    """Notes which of a model's own weights are read while it computes with ``given`` memory in their place,
+    and which ``held`` tensors are written to."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

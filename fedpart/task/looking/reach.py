@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
 
-from fedpart.task.code import (
+from fedpart.task.looking.code import (
     computes,
     is_installed,
     is_of_user,
@@ -24,7 +24,17 @@ from fedpart.task.code import (
     plain_function,
     read,
 )
-from fedpart.task.values import PLAIN, Numbers, Order, comparable, filled, is_datum, refill, rename, reset
+from fedpart.task.looking.values import (
+    PLAIN,
+    Numbers,
+    Order,
+    comparable,
+    filled,
+    is_datum,
+    refill,
+    rename,
+    reset,
+)
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
 OF_TORCH = frozenset(nn.Module().__dict__) - {"training"} | {"_flat_weights"}
@@ -38,25 +48,13 @@ _FURTHER = 64  # parts of a container that has grown
 
 class Reach:
     """The attributes of layers at one moment, and what their functions use: closures, defaults, global names.
-
-    Functions are those that a layer's ``forward`` or a hook names, and those that they name.
-
-    Args:
-        layers: of a network, by name.
-
-    Attributes:
-        values: what can be compared, by place.
-        names: that functions use.
-        keeps: whether the user's functions may keep something where no value is compared.
-        writes: whether they may write into their inputs.
-        past_versions: whether they may do so past torch's count of changes.
-        acts_backward: whether they act in the backward pass.
-        caches: of ``functools``, which keep what functions return.
-    """
+    Functions are those that a layer's ``forward`` or a hook names, and those that they name."""
 
     def __init__(self, layers: Mapping[str, nn.Module]) -> None:
-        self.values: dict[Place, Any] = {}
-        self.names = {"forward", "__call__", "backward", "setup_context"}
+        self.values: dict[Place, Any] = {}  # what can be compared
+        self.names = {"forward", "__call__", "backward", "setup_context"}  # that functions use
+        # Whether the user's functions may keep something where no value is compared, write into their inputs,
+        # do so past torch's count of changes, and act in the backward pass.
         self.keeps = self.writes = self.past_versions = self.acts_backward = False
         self._puts: dict[Place, Callable[[Any], None]] = {}
         self._containers: dict[Place, Any] = {}
@@ -88,10 +86,8 @@ class Reach:
 
     @contextmanager
     def disturbed(self, places: Iterable[Place], number: int) -> Iterator[None]:
-        """Within this context tensors there hold ``number``, and containers that they are new in hold more.
-
-        Who computes the same then does not read them.
-        """
+        """Within this context tensors there hold ``number``, and containers that they are new in hold more:
+        who computes the same then does not read them."""
         undo: list[Callable[[], None]] = []
         for place in places:
             held = getattr(self.values.get(place), "held", None)

@@ -1,6 +1,5 @@
 """What a network does in forward() beside computing: as in plain PyTorch, or refused; never otherwise."""
 
-import copy
 import random
 import threading
 from collections import deque
@@ -10,74 +9,16 @@ import numpy as np
 import pytest
 import refusals
 import torch
-from problems import after, settings
+from looked import LOST, Net, assert_as_in_pytorch, check, data, ours
 from torch import nn
 from torch.nn import functional as F
 
 import fedpart
 
-ROUNDS, RATE, CLIENTS, EACH = 3, 0.5, 2, 12
 WEIGHT = "forward\\(\\) reaches .* by another way than as a parameter of its layer, .*; use self.NAME"
-LOST = "forward\\(\\) changes '{}', a change that is lost after the pass, .*register_parametrization"
 KEPT = "'{}' of Net at 'the top level' is changed in forward\\(\\), .*; compute it anew in each pass"
 DRAWN = "'{}' of Net at 'the top level' draws from a generator of its own, .*; draw with torch.rand"
 GLOBAL = np.random.default_rng(0)
-
-
-def data():
-    generator = torch.Generator().manual_seed(7)
-    inputs = torch.randn(CLIENTS, EACH, 6, generator=generator)
-    return inputs, torch.randint(3, (CLIENTS, EACH), generator=generator)
-
-
-class Net(nn.Module):
-    """Two layers, and a forward of one's own."""
-
-    def __init__(self, forward, **kept):
-        super().__init__()
-        torch.manual_seed(0)
-        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 3)
-        self.w = nn.Parameter(torch.randn(6, 3))
-        self.call = forward
-        for name, value in kept.items():
-            setattr(self, name, value(self) if callable(value) else value)
-
-    def forward(self, x):
-        return self.call(self, x)
-
-
-def plain(net):
-    """Federated averaging as a loop over copies, whose only step sees all examples of a client."""
-    inputs, targets = data()
-    for _ in range(ROUNDS):
-        clients = [copy.deepcopy(net) for _ in range(CLIENTS)]
-        for client, x, y in zip(clients, inputs.clone(), targets, strict=True):
-            optimiser = torch.optim.SGD(client.parameters(), RATE)
-            F.cross_entropy(client(x), y).backward()
-            optimiser.step()
-        with torch.no_grad():
-            for own, *others in zip(net.parameters(), *(one.parameters() for one in clients), strict=True):
-                own.copy_(torch.stack(others).mean(0))
-    return dict(net.named_parameters())
-
-
-def ours(net, execution="loop", samples=1):
-    inputs, targets = data()
-    plain = {"chunks": (1.0,), "method": "fedavg", "server": fedpart.SGDSettings(1.0)}
-    chosen = settings(CLIENTS, local=fedpart.LocalSettings(RATE, 64), **plain)
-    federation = fedpart.Federation(fedpart.Protocol(fedpart.Task(net, samples=samples), chosen))
-    shards = [fedpart.Dataset(x, y) for x, y in zip(inputs, targets, strict=True)]
-    after(ROUNDS, federation, shards, execution=execution)
-    assert torch.equal(inputs, data()[0]), "the caller's examples stay as they are"
-    return federation.partition.materialise(federation.w, 1)
-
-
-def check(rows):
-    """Each is a name, a network, what is said of it, and the error if it is no client's."""
-    refusals.check(
-        (name, partial(ours, net), *(error or [fedpart.ClientError]), says)
-        for name, net, says, *error in rows
-    )
 
 
 def doubled(net, x):
@@ -116,7 +57,7 @@ def test_weights_that_are_reached_by_another_way():
         (Net(lambda s, x: s.a(x) @ (s.t * 1), t=lambda s: s.w * 2), "made of weights"),
         (Net(lambda s, x: other(s.a(x))), r"a weight \[3, 6\] that is no parameter of it"),
     ]
-    check((f"row {i}", net, f"(?=.*({what})).*{WEIGHT}") for i, (net, what) in enumerate(rows))
+    check(((net, f"(?=.*({what})).*{WEIGHT}") for net, what in rows), error=fedpart.ClientError)
 
 
 @pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
@@ -132,9 +73,7 @@ def test_weights_that_are_reached_by_another_way():
     ],
 )
 def test_a_forward_that_writes_into_what_it_is_given_computes_as_in_pytorch(forward, execution):
-    expected, found = plain(Net(forward)), ours(Net(forward), execution)
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+    assert_as_in_pytorch(lambda: Net(forward), execution)
 
 
 @pytest.mark.parametrize("through", ["fit", "federate"])
@@ -145,9 +84,8 @@ def test_validation_data_stay_as_they_are(through):
     if through == "fit":
         fedpart.fit(task, (inputs[1], targets[1]), validation=(x, y), iterations=4, evaluate_every=1)
     else:
-        shards = [fedpart.Dataset(*one) for one in zip(inputs, targets, strict=True)]
         options = {"cohort": 2, "chunks": (0.5, 0.5), "validation": (x, y), "evaluate_every": 1}
-        fedpart.federate(task, shards, rounds=3, **options)
+        fedpart.federate(task, [*zip(inputs, targets, strict=True)], rounds=3, **options)
     assert torch.equal(x, inputs[0])
 
 
@@ -163,13 +101,12 @@ def test_numbers_that_share_the_memory_of_a_weight():
         (Net(lambda s, x: s.b(x) + torch.tensor(s.n), n=lambda s: s.b.bias.detach().numpy()), "'b.bias'"),
         (Net(lambda s, x: s.b(x) + s.n[0].item(), n=lambda s: [s.b.bias.data.numpy()[:1]]), "'b.bias'"),
     ]
-    memory = "{}.* share.* memory"
-    check((f"row {i}", net, memory.format(named), ValueError) for i, (net, named) in enumerate(rows))
+    check(((net, f"{named}.* share.* memory") for net, named in rows), error=ValueError)
 
 
 def test_weights_that_forward_changes():
     rows = [(doubled, "b.weight"), (halved, "b.weight"), (replaced, "w"), (swapped, "b.bias")]
-    check((forward.__name__, Net(forward), LOST.format(name)) for forward, name in rows)
+    check((Net(forward), LOST.format(name)) for forward, name in rows)
 
 
 def hidden(net, x):
@@ -210,7 +147,7 @@ def test_state_in_plain_attributes():
         (Net(counted, n=0), "n"),
         (Net(remembered, q=lambda s: deque(maxlen=4)), "q"),
     ]
-    check((f"{name} {i}", net, KEPT.format(name)) for i, (net, name) in enumerate(rows))
+    check((net, KEPT.format(name)) for net, name in rows)
 
 
 def helper():
@@ -229,29 +166,24 @@ def test_generators_of_one_s_own():
         (Net(lambda s, x: s.b(x) * helper()), "GLOBAL"),
         (Net(lambda s, x: s.b(x) * torch.rand((), generator=s.g), g=lambda s: torch.Generator()), "g"),
     ]
-    check((f"{name} {i}", net, DRAWN.format(name)) for i, (net, name) in enumerate(rows))
+    check((net, DRAWN.format(name)) for net, name in rows)
     random.gauss(0, 1)  # the module keeps the second number, which nobody draws in the pass then
-    net = Net(lambda s, x: s.b(x) * random.gauss(0, 1))
-    check([("gauss", net, "draws from Python's random module")])
+    check([(Net(lambda s, x: s.b(x) * random.gauss(0, 1)), "draws from Python's random module")])
 
 
 def test_networks_that_tie_examples_together_are_not_fused():
-    rows = [
-        ("mean", lambda s, x: s.b(x - x.mean(0))),
-        ("attention", lambda s, x: s.b((x @ x.t()).softmax(-1) @ x)),
-        ("first", lambda s, x: s.b(x * x[:1])),
-        ("in place", lambda s, x: s.b(x.index_fill_(0, torch.tensor([0]), 0.0))),
+    forwards = [
+        lambda s, x: s.b(x - x.mean(0)),
+        lambda s, x: s.b((x @ x.t()).softmax(-1) @ x),
+        lambda s, x: s.b(x * x[:1]),
+        lambda s, x: s.b(x.index_fill_(0, torch.tensor([0]), 0.0)),
     ]
     says = "depends on the other examples of its batch, .*; use execution: loop"
-    refusals.check(
-        (name, lambda forward=forward: ours(Net(forward), "fused"), fedpart.ClientError, says)
-        for name, forward in rows
-    )
+    check(((Net(forward), says) for forward in forwards), "fused", fedpart.ClientError)
 
 
 def test_hooks_on_the_gradient_of_a_weight():
     """A copy has none of them, so that a part that they freeze would be trained."""
-    rows = [("hook", "register_hook"), ("after", "register_post_accumulate_grad_hook")]
 
     def hooked(name):
         net = Net(lambda s, x: s.b(x))
@@ -259,34 +191,27 @@ def test_hooks_on_the_gradient_of_a_weight():
         return net
 
     says = "'b.weight' has a hook on its gradient, which its copies lose; remove it, and compute"
-    refusals.check(
-        (name, lambda call=call: fedpart.Task(hooked(call)), ValueError, says) for name, call in rows
-    )
+    calls = ("register_hook", "register_post_accumulate_grad_hook")
+    refusals.check((call, partial(fedpart.Task, hooked(call)), says) for call in calls)
 
 
 def test_data_whose_gradient_leads_to_what_made_them():
     encoder, (inputs, targets) = nn.Linear(6, 6), data()
     made = [(encoder(x), y) for x, y in zip(inputs, targets, strict=True)]
     net, again = Net(lambda s, x: s.b(x)), [(x.detach(), y) for x, y in made]
-    one, other = (
-        fedpart.federate(net, which, rounds=2, cohort=2, chunks=(1.0,)).module() for which in (made, again)
-    )
-    assert torch.equal(one.b.weight, other.b.weight) and encoder.weight.grad is None
+    run = partial(fedpart.federate, net, rounds=2, cohort=2, chunks=(1.0,))
+    assert torch.equal(run(made).module().b.weight, run(again).module().b.weight)
+    assert encoder.weight.grad is None
 
 
 def test_data_to_score_on_that_are_of_another_width():
     inputs, targets = data()
-    shards = [*zip(inputs, targets, strict=True)]
-    other, options = (inputs[0, :, :5], targets[0]), {"rounds": 2, "cohort": 2, "chunks": (1.0,)}
-    refusals.check(
-        (
-            name,
-            lambda name=name: fedpart.federate(nn.Linear(6, 3), shards, **{**options, name: other}),
-            ValueError,
-            f"^The {name} data do not fit the network: .*shapes cannot be multiplied",
-        )
-        for name in ("test", "validation")
-    )
+    other = (inputs[0, :, :5], targets[0])
+    shards, options = [*zip(inputs, targets, strict=True)], {"rounds": 2, "cohort": 2, "chunks": (1.0,)}
+    run = partial(fedpart.federate, nn.Linear(6, 3), shards, **options)
+    says = "^The {} data do not fit the network: .*shapes cannot be multiplied"
+    kinds = ("test", "validation")
+    refusals.check((kind, partial(run, **{kind: other}), says.format(kind)) for kind in kinds)
 
 
 def shown(net, x):
@@ -323,11 +248,7 @@ def cached(net, x):
     ],
 )
 def test_what_changes_nothing_is_computed_as_in_pytorch(make):
-    found = ours(make())
-    net = make()
-    net.h = None
-    for name, value in plain(net).items():
-        torch.testing.assert_close(found[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+    assert_as_in_pytorch(make)
 
 
 def test_two_runs_in_threads_and_a_thread_that_draws_disturb_nobody():

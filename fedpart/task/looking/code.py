@@ -36,35 +36,19 @@ _WRAPPERS = {
 }
 
 _CHANGING = {  # methods of layers and containers that change them
-    *(
-        "append",
-        "extend",
-        "insert",
-        "pop",
-        "popitem",
-        "update",
-        "setdefault",
-        "move_to_end",
-        "reverse",
-        "clear",
-    ),
-    *("add_module", "register_module", "register_buffer", "register_parameter", "set_submodule"),
+    *("append", "extend", "insert", "pop", "popitem", "update", "setdefault", "move_to_end", "reverse"),
+    *("clear", "add_module", "register_module", "register_buffer", "register_parameter", "set_submodule"),
     *("apply", "train", "eval", "load_state_dict"),
 }
 
 
 class Code(NamedTuple):
-    """Of one function and the functions inside it.
+    """Of one function and the functions inside it."""
 
-    ``names``: of attributes and globals that it uses. ``keeps``: whether it stores anything but local
-    variables. ``writes``: whether it may change a tensor in place. ``past_versions``: whether it may do so
-    past torch's count of such changes.
-    """
-
-    names: frozenset[str]
-    keeps: bool
-    writes: bool
-    past_versions: bool
+    names: frozenset[str]  # of attributes and globals that it uses
+    keeps: bool  # whether it stores anything but local variables
+    writes: bool  # whether it may change a tensor in place
+    past_versions: bool  # whether it may do so past torch's count of such changes
 
 
 @lru_cache(4096)

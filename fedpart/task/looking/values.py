@@ -8,6 +8,7 @@ import random
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,8 @@ class Advancing(NamedTuple):
     state: str
 
 
-class Order(NamedTuple):
+@dataclass(eq=False)
+class Order:
     """The keys of a dict, in their order; it is the same where others have come behind them."""
 
     keys: tuple[str, ...]
@@ -48,28 +50,14 @@ class Order(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Order) and all(map(str.__eq__, self.keys, other.keys))
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
 
-    def __hash__(self) -> int:
-        return hash(self.keys[:1])
-
-
-class Numbers(NamedTuple):
+@dataclass
+class Numbers:
     """A tensor, or an array: which one, how often it was written to, and what it holds."""
 
     identity: int
     version: int
-    held: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Numbers) and self[:2] == other[:2]
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self[:2])
+    held: Any = field(compare=False)
 
 
 def is_power_of_two(count: int) -> bool:

@@ -1,8 +1,9 @@
 """What a network keeps from one pass to the next, which no client may inherit."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,27 +13,30 @@ from torch.nn.parameter import is_lazy
 
 from fedpart.checks import NetworkError
 from fedpart.randomness.watching import Unstable
-from fedpart.task.reach import Place, Reach
-from fedpart.task.values import Advancing, Drawn, Numbers
+from fedpart.task.looking.reach import Place, Reach
+from fedpart.task.looking.values import Advancing, Drawn, Numbers
 from fedpart.trees import Tree, first_leaf, map_leaves, same_numbers, span_of, tensors_in
 
 ROUNDING = 1e-4  # by which passes may differ that add in any order, as some operations on a GPU do
-FAR = (
-    720720,
-    720719,
-)  # counts that few passes reach: a multiple of 1 to 16, and one that is so in the next pass
+# Counts that few passes reach: a multiple of 1 to 16, and one that is so in the next pass.
+FAR = (720720, 720719)
 FEW = 2  # examples with which a pass is computed again
+Given = tuple[Tree, Tree]  # inputs and targets
+Again = Callable[[Given], Any]  # a pass with the same random numbers
+
+# What is said of a value that a pass has kept.
+_REFUSED: Mapping[type, tuple[str, str]] = {
+    Advancing: ("is an iterator,", "hold a list, and choose from it by what is given"),
+    Drawn: ("draws from a generator of its own,", "draw with torch.rand or fedpart.uniform in forward()"),
+}
+_CHANGED = (
+    "is changed in forward(),",
+    "compute it anew in each pass, or make it once in __init__; keep a number to look at as a tensor",
+)
 
 
 class Attributes:
-    """What a network's layers hold before a pass.
-
-    Args:
-        model: as a task wraps it.
-
-    Attributes:
-        before: what is held, and what the functions may do that use it.
-    """
+    """What a network's layers hold before a pass, and what the functions may do that use it."""
 
     def __init__(self, model: nn.Module) -> None:
         self._layers = dict(model.named_modules())
@@ -41,8 +45,8 @@ class Attributes:
     def check(
         self,
         outputs: Any,
-        given: tuple[Tree, Tree],
-        again: Callable[[tuple[Tree, Tree]], Any],
+        given: Given,
+        again: Again,
         other_weights: Callable[[], AbstractContextManager[object]],
     ) -> None:
         """Refuse what a pass has kept if it moves on in the next one, changes it, or tells of its examples or
@@ -51,15 +55,6 @@ class Attributes:
         A cache does none of these: it is made once, and is the same for all examples of one shape. Tensors
         and containers that are kept for people to look at may differ. Where nothing in reach has changed, a
         pass of a few examples must return what the first one has returned for them.
-
-        Args:
-            outputs: what the pass has returned.
-            given: its inputs and targets.
-            again: computes a pass with the same random numbers.
-            other_weights: within this context it has other weights.
-
-        Raises:
-            ValueError: it names the attribute.
         """
         if not self.before.keeps:
             return
@@ -67,28 +62,34 @@ class Attributes:
         first = now.values
         changed = [key for key in first | before if first.get(key) != before.get(key)]
         for key, value in first.items():
-            if isinstance(value, (Drawn, Advancing)) and (key in changed or now.is_named(key)):
-                raise self._moved(key, value)
-        self._check_caches(given, again, other_weights)
+            if type(value) in _REFUSED and (key in changed or now.is_named(key)):
+                raise self._refused(key, value)
+        if self.before.caches:
+            self._check_caches(given, again, other_weights)
         counted = torch._C._len_torch_function_stack()  # somebody looks at each call, and would see too many
         if not changed and (counted or _alike_for_few(outputs, given, again)):
             return
         repeated, snapshots = self._repeated(outputs, given, again)
-        latest = snapshots[-1]
-        steps = itertools.pairwise([first, *(snapshot.values for snapshot in snapshots)])
         moves = {
             key: (then.get(key), later.get(key))
-            for then, later in steps
+            for then, later in itertools.pairwise([first, *(snapshot.values for snapshot in snapshots)])
             for key in then | later
             if then.get(key) != later.get(key)
         }
         moving, plain = [*moves], [key for key, values in moves.items() if _counts(key, *values)]
         if plain or not _close(outputs, repeated, 0.0 if changed else ROUNDING):
-            if not (plain or moving or changed):
-                raise _elsewhere()
-            raise self._refused_kept((plain or moving or changed)[0])
-        if moving and not all(_unread(latest, moving, number, repeated, given, again) for number in FAR):
-            raise self._refused_kept(moving[0])
+            if suspects := plain or moving or changed:
+                raise self._refused(suspects[0])
+            raise Unstable(
+                "forward() returns other numbers when it computes again with the same weights, inputs and "
+                "random numbers, so that clients would depend on their order: it keeps or draws numbers "
+                "outside of its layers, in a global variable, a class attribute, a default argument or a "
+                "generator; give them as inputs, or draw with torch.rand or fedpart.uniform."
+            )
+        if moving and not all(
+            _unread(snapshots[-1], moving, number, repeated, given, again) for number in FAR
+        ):
+            raise self._refused(moving[0])
         moved = {key[:2] for key in moving}
         still = {key: _cloned(first[key]) for key in changed if key[:2] not in moved and key in first}
         if not still:
@@ -99,17 +100,12 @@ class Attributes:
             other = Reach(self._layers).values
             for key, value in still.items():
                 if not _alike(value, other.get(key)):
-                    raise self._refused_kept(key)
+                    raise self._refused(key)
 
     def _check_caches(
-        self,
-        given: tuple[Tree, Tree],
-        again: Callable[[tuple[Tree, Tree]], Any],
-        other_weights: Callable[[], AbstractContextManager[object]],
+        self, given: Given, again: Again, other_weights: Callable[[], AbstractContextManager[object]]
     ) -> None:
         """Refuse what a cache of ``functools`` keeps, if it tells of examples or weights."""
-        if not self.before.caches:
-            return
         with other_weights():
             kept = _with_others(given, again)
             for cache in self.before.caches:
@@ -124,13 +120,9 @@ class Attributes:
                 f"compute it anew in each pass."
             )
 
-    def _repeated(
-        self, outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]
-    ) -> tuple[Any, list[Reach]]:
-        """The pass again: without gradients, which take memory, unless it then fails or returns others.
-
-        What is held is looked at after each.
-        """
+    def _repeated(self, outputs: Any, given: Given, again: Again) -> tuple[Any, list[Reach]]:
+        """The pass again, and what is held after each: without gradients, which take memory, unless it then
+        fails or returns others."""
         snapshots = []
         with suppress(Exception), torch.no_grad():
             repeated = again(given)
@@ -140,21 +132,8 @@ class Attributes:
         repeated = again(given)
         return repeated, [*snapshots, Reach(self._layers)]
 
-    def _moved(self, key: Place, value: Drawn | Advancing) -> NetworkError:
-        if isinstance(value, Advancing):
-            return self._refusal(key, "is an iterator,", "hold a list, and choose from it by what is given")
-        return self._refusal(
-            key, "draws from a generator of its own,", "draw with torch.rand or fedpart.uniform in forward()"
-        )
-
-    def _refused_kept(self, key: Place) -> NetworkError:
-        return self._refusal(
-            key,
-            "is changed in forward(),",
-            "compute it anew in each pass, or make it once in __init__; keep a number to look at as a tensor",
-        )
-
-    def _refusal(self, key: Place, does: str, way_out: str) -> NetworkError:
+    def _refused(self, key: Place, value: Any = None) -> NetworkError:
+        does, way_out = _REFUSED.get(type(value), _CHANGED)
         path = key[0].partition(".")[2]
         layer = f"{type(self._layers[key[0]]).__name__} at {path or 'the top level'!r}"
         return NetworkError(
@@ -170,12 +149,7 @@ def _counts(key: Place, before: Any, now: Any) -> bool:
 
 
 def _unread(
-    latest: Reach,
-    moving: list[Place],
-    number: int,
-    repeated: Any,
-    given: tuple[Tree, Tree],
-    again: Callable[[tuple[Tree, Tree]], Any],
+    latest: Reach, moving: list[Place], number: int, repeated: Any, given: Given, again: Again
 ) -> bool:
     """Whether a pass returns the same where what has moved holds another number than it ever would here."""
     with suppress(Exception), latest.disturbed(moving, number):
@@ -183,7 +157,7 @@ def _unread(
     return False
 
 
-def _alike_for_few(outputs: Any, given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]) -> bool:
+def _alike_for_few(outputs: Any, given: Given, again: Again) -> bool:
     """Whether a pass of a few of the examples alone returns what the pass of all has returned for them."""
     if len(first_leaf(given)) < 2 * FEW:
         return False
@@ -198,7 +172,6 @@ def _close(outputs: Any, repeated: Any, share: float) -> bool:
     """Whether two passes return the same, to a share of their largest number."""
     if share == 0.0:
         return same_numbers(outputs, repeated)
-    pairs = zip(tensors_in(outputs), tensors_in(repeated), strict=False)
     return all(
         same_numbers(first, second)
         or (
@@ -206,32 +179,15 @@ def _close(outputs: Any, repeated: Any, share: float) -> bool:
             and first.shape == second.shape
             and bool(((first - second).abs().max() <= share * first.abs().max()).item())
         )
-        for first, second in pairs
+        for first, second in zip(tensors_in(outputs), tensors_in(repeated), strict=False)
     )
 
 
-def _elsewhere() -> Unstable:
-    return Unstable(
-        "forward() returns other numbers when it computes again with the same weights, inputs and random "
-        "numbers, so that clients would depend on their order: it keeps or draws numbers outside of its "
-        "layers, in a global variable, a class attribute, a default argument or a generator; give them as "
-        "inputs, or draw with torch.rand or fedpart.uniform."
-    )
-
-
-def _with_others(given: tuple[Tree, Tree], again: Callable[[tuple[Tree, Tree]], Any]) -> Any:
+def _with_others(given: Given, again: Again) -> Any:
     try:
         return again(map_leaves(_others, given))
     except Exception:  # the network does not take such examples
         return again(given)
-
-
-def _cloned(value: Any) -> Any:
-    """A value that stays as it is."""
-    if not isinstance(value, Numbers):
-        return value
-    held = value.held
-    return value._replace(held=held.detach().clone() if isinstance(held, Tensor) else held.copy())
 
 
 def _others(leaf: Any) -> Any:
@@ -242,41 +198,47 @@ def _others(leaf: Any) -> Any:
     return same * 0.5 if leaf.is_floating_point() else same.clone()
 
 
+def _cloned(value: Any) -> Any:
+    """A value that stays as it is."""
+    if not isinstance(value, Numbers):
+        return value
+    held = value.held
+    return replace(value, held=held.detach().clone() if isinstance(held, Tensor) else held.copy())
+
+
 def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, Numbers) and isinstance(other, Numbers):
-        a, b = torch.as_tensor(one.held), torch.as_tensor(other.held)
-        return a.shape == b.shape and torch.equal(a, b)
+        return torch.equal(torch.as_tensor(one.held), torch.as_tensor(other.held))
     return bool(one == other)
 
 
 def check_memory(module: nn.Module) -> None:
-    """Refuse weights that overlap in memory, and arrays that do with a weight: training would part them; and
-    weights that have no memory of their own.
-
-    Raises:
-        ValueError: it names them.
-    """
+    """Refuse weights that overlap in memory, with each other or with an array: training would part them; and
+    weights that have no memory of their own."""
     for name, layer in module.named_modules():
         if isinstance(layer, torch.jit.ScriptModule):
             raise ValueError(
                 f"{repr(name) if name else 'The module'} is compiled by torch.jit, whose weights cannot be "
                 f"replaced; hand over the module as it was before."
             )
+    spans = []
     for name, weight in module.named_parameters():
+        hooked = weight._backward_hooks or weight._post_accumulate_grad_hooks
         if weight.is_meta:
-            raise ValueError(
-                f"The weight {name!r} has no values, being on the device meta; build the module on the CPU."
+            why = "has no values, being on the device meta; build the module on the CPU"
+        elif weight.layout != torch.strided:
+            why = "is sparse; hold it dense, and make it sparse in forward(), to_sparse()"
+        elif weight.requires_grad and hooked:
+            why = (
+                "has a hook on its gradient, which its copies lose; remove it, and compute in forward() what "
+                "it does: weight * mask + (weight * ~mask).detach()"
             )
-        if weight.layout != torch.strided:
-            raise ValueError(
-                f"The weight {name!r} is sparse; hold it dense, and make it sparse in forward(), to_sparse()."
-            )
-        if weight.requires_grad and (weight._backward_hooks or weight._post_accumulate_grad_hooks):
-            raise ValueError(
-                f"The weight {name!r} has a hook on its gradient, which its copies lose; remove it, and "
-                f"compute in forward() what it does: weight * mask + (weight * ~mask).detach()."
-            )
-    spans = sorted((*span_of(weight), name) for name, weight in module.named_parameters() if _spans(weight))
+        else:
+            if not is_lazy(weight) and weight.numel():
+                spans.append((*span_of(weight), name))
+            continue
+        raise ValueError(f"The weight {name!r} {why}.")
+    spans.sort()
     for (_, end, name), (start, _, other) in itertools.pairwise(spans):
         if start < end:
             raise ValueError(
@@ -286,13 +248,8 @@ def check_memory(module: nn.Module) -> None:
     for place, value in Reach(dict(module.named_modules())).values.items():
         if isinstance(value, Numbers) and isinstance(value.held, np.ndarray):
             start = value.held.__array_interface__["data"][0]
-            shared = [name for first, end, name in spans if first <= start < end]
-            if shared:
+            if shared := [name for first, end, name in spans if first <= start < end]:
                 raise ValueError(
                     f"The weight {shared[0]!r} and the array {place[1]!r} share their memory, which training "
                     f"would part; make the array in forward(), of self.NAME."
                 )
-
-
-def _spans(weight: Tensor) -> bool:
-    return not is_lazy(weight) and weight.numel() > 0

@@ -9,12 +9,10 @@ import weakref
 
 import numpy as np
 import pytest
-import refusals
-import test_looking as looking
 import torch
 from hooked import on_hidden
-from test_looking import Net, ours, plain
-from test_looking_backward import CHANGES, DRAWS, REFUSED, Counted
+from looked import CHANGES, DRAWS, Net, assert_as_in_pytorch, check, plainly
+from test_looking_backward import Counted
 from torch import nn
 
 QUEUE, NUMBER, OBJECTS = queue.Queue(), ctypes.c_int(0), np.array([0, None], dtype=object)
@@ -206,11 +204,7 @@ noisy.register_autograd(lambda ctx, gradient: gradient + 0.1 * torch.randn_like(
 def unpacks_noise(net, x):
     pack, unpack = (lambda tensor: tensor), (lambda tensor: tensor * torch.rand(()))
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        return net.b(torch.tanh(net.a(x)))
-
-
-def plainly(net, x):
-    return net.b(torch.tanh(net.a(x)))
+        return plainly(net, x)
 
 
 def turns(net, x):
@@ -249,24 +243,17 @@ ANOTHER = "forward\\(\\) reaches the weight '.*' by another way than as a parame
 HOOK = "puts a hook on the weight 'b.weight', which is lost after the pass"
 
 
-def test_what_few_would_look_for(monkeypatch):
-    monkeypatch.setattr(looking, "ROUNDS", 9)
+def test_what_few_would_look_for():
     rows = [
         (Large(counts, n=0), f"'n' .* {CHANGES}"),
         (Large(hidden, h=None), f"'h' .* {CHANGES}"),
-        (
-            Large(lambda s, x: s.b(x) * s.r.random(), r=lambda _: np.random.default_rng(0)),
-            "'r' .* draws from",
-        ),
+        (Large(lambda s, x: s.b(x) * s.r.random(), r=lambda _: np.random.default_rng(0)), "'r' .* draws"),
         (Transposed(), f"'transposed' .* {CHANGES}"),
         (Net(made_once(lambda s: s.a.weight * 2), c=None), f"'c' .* {CHANGES}"),
         (Net(made_once(lambda s: s.a.weight.abs().max().item()), c=None), f"'c' .* {CHANGES}"),
         (Net(held_once, c=lambda _: {}), f"'c' .* {CHANGES}"),
         (Net(near_the_start, c=None), f"'c' .* {CHANGES}"),
-        (
-            Net(lambda s, x: s.b(x) / norm_of(s.a)),
-            r"depends on weights or inputs in the cache of norm_of\(\)",
-        ),
+        (Net(lambda s, x: s.b(x) / norm_of(s.a)), r"depends on weights or inputs in the cache of norm_of"),
         (Buffered(adds("buffer")), "forward\\(\\) changes 'buffer'"),
         (Net(adds("t"), t=torch.ones(3)), "returns other numbers"),
         *((reaching(kind), ANOTHER) for kind in ("layer", "alias", "number", "reference")),
@@ -287,14 +274,11 @@ def test_what_few_would_look_for(monkeypatch):
         (Net(turns, n=0), f"'n' .* {CHANGES}"),
         (Net(swaps, q=lambda _: [1.0, 2.0]), f"'q' .* {CHANGES}"),
         (Net(orders, o=lambda _: collections.OrderedDict(a=1.0, b=2.0, c=3.0)), f"'o' .* {CHANGES}"),
-        (
-            layered(moves_on, nn.ModuleList([nn.Tanh(), nn.Sigmoid(), nn.Identity()])),
-            "'layers' of ModuleList",
-        ),
+        (layered(moves_on, nn.ModuleList([nn.Tanh(), nn.Sigmoid(), nn.Identity()])), "'layers' of ModuleL"),
         (layered(lambda s: s.layers.append(nn.Tanh()), nn.Sequential(nn.Tanh())), "'layers' of Sequential"),
         (late(freezes), "forward\\(\\) changes 'a.weight'"),
     ]
-    refusals.check((f"{i}", lambda net=net: ours(net), REFUSED, says) for i, (net, says) in enumerate(rows))
+    check(rows, rounds=9)
 
 
 class Ordered(collections.OrderedDict):
@@ -336,34 +320,24 @@ def doubles_its_inputs(net, x):
     ],
 )
 def test_what_is_right_is_computed_as_in_pytorch(make):
-    trained = ours(make())
-    for name, value in plain(make()).items():
-        torch.testing.assert_close(trained[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+    assert_as_in_pytorch(make)
+
+
+MIXED = "depends on the other examples of its batch"
 
 
 def test_what_fused_clients_would_compute_together():
-    mixed, hooks = (
-        "depends on the other examples of its batch",
-        "A hook on gradients, .*; use execution: loop",
-    )
+    gradients = on_hidden(lambda _, gradient: gradient.clamp(-0.01, 0.01))
     rows = [
-        ("number", lambda s, x: plainly(s, x) * len(x) / 6, mixed),
-        ("many", lambda s, x: plainly(s, x) * (1.0 if len(x) < 20 else 0.5), mixed),
-        ("median", lambda s, x: plainly(s, x * (x[:, :1] > x[:, 0].median())), mixed),
-        ("largest", lambda s, x: s.b(x / x.abs().max().clamp(min=1.5)), mixed),
-        ("gradients", on_hidden(lambda _, gradient: gradient.clamp(-0.01, 0.01)), hooks),
+        (Net(lambda s, x: plainly(s, x) * len(x) / 6), MIXED),
+        (Net(lambda s, x: plainly(s, x) * (1.0 if len(x) < 20 else 0.5)), MIXED),
+        (Net(lambda s, x: plainly(s, x * (x[:, :1] > x[:, 0].median()))), MIXED),
+        (Net(lambda s, x: s.b(x / x.abs().max().clamp(min=1.5))), MIXED),
+        (Net(gradients), "A hook on gradients, .*; use execution: loop"),
     ]
-    refusals.check(
-        (name, lambda forward=forward: ours(Net(forward), "fused"), REFUSED, says)
-        for name, forward, says in rows
-    )
-    net, alone = Net(plainly), Net(plainly)
-    for name, value in plain(alone).items():
-        torch.testing.assert_close(ours(net, "fused")[name].detach(), value.detach(), atol=1e-6, rtol=1e-6)
+    check(rows, "fused")
+    assert_as_in_pytorch(lambda: Net(plainly), "fused")
 
 
-def test_a_condition_that_mixes_rows_later_ends_a_fused_run(monkeypatch):
-    monkeypatch.setattr(looking, "ROUNDS", 9)
-    net = late(lambda s, x, y: s.b(x - x.mean(0)))
-    says = "depends on the other examples of its batch"
-    refusals.check([("late", lambda: ours(net, "fused"), REFUSED, says)])
+def test_a_condition_that_mixes_rows_later_ends_a_fused_run():
+    check([(late(lambda s, x, y: s.b(x - x.mean(0))), MIXED)], "fused", rounds=9)
