@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedpart.checks import require
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import GRACE, cause
-from fedpart.flower.workarounds.protocol import require
 from fedpart.updates.errors import brief
 
 log = getLogger("flwr").log

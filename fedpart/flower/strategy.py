@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedpart.checks import require
 from fedpart.federated.cohorts import CohortSum, expected_upload_ratio, sum_cohort
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
@@ -28,7 +29,6 @@ from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
 from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
 from fedpart.partition.partition import Partition
-from fedpart.training.settings import require
 from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.stages.privacy import refuse_seeded
 from fedpart.updates.update import Round, Update

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Union, get_args, 
 import torch
 
 from fedpart.checks import check_texts
+from fedpart.checks import require as require
 from fedpart.partition.assigned import Defaults
 from fedpart.partition.nodes import SCHEMES
 from fedpart.partition.proportions import check_proportions
@@ -63,12 +64,6 @@ def documented(kind: Kind) -> Kind:
         fields += ["", "Raises:", "    ValueError: a value out of range; one sentence that names it."]
     kind.__doc__ = "\n".join([text, "", "Attributes:", *fields])
     return kind
-
-
-def require(holds: Any, otherwise: str) -> None:
-    """Refuse settings unless something holds."""
-    if not holds:
-        raise ValueError(otherwise)
 
 
 def check_names(

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def guarded(grid: Grid, limit: int) -> Grid:
-    """The grid to use in place of ``grid``: a :class:`.GuardedGrid` if it leads to a SuperLink, else itself.
-
-    Args:
-        grid: Flower's, or any other.
-        limit: bytes that a reply may have.
-    """
+    """A :class:`.GuardedGrid` if the grid leads to a SuperLink, else itself; replies have ``limit`` bytes."""
     if not is_deployed(grid):
         return grid
     from fedpart.flower.workarounds.grid import GuardedGrid

@@ -24,31 +24,20 @@ UNHEARD = "No heartbeat received"
 
 @dataclass(frozen=True)
 class SubmittedRun:
-    """A run as the SuperLink knows it.
-
-    Attributes:
-        id: Flower's number of it.
-        status: ``pending``, ``starting``, ``running``, or ``finished:completed``, ``finished:failed``,
-            ``finished:stopped``.
-        details: why, where it failed.
-        out: the folder of its results, on the machine of the ServerApp.
-        config: the run config that it was started with.
-    """
+    """A run as the SuperLink knows it; its results are in the folder ``out``, at the ServerApp."""
 
     id: int
-    status: str
-    details: str
+    status: str  # pending, starting, running, or finished:completed, finished:failed, finished:stopped
+    details: str  # why, where it failed
     out: str
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended."""
         return self.status.startswith("finished")
 
     @property
     def completed(self) -> bool:
-        """Whether it has ended as it should."""
         return self.status == "finished:completed"
 
     @property
@@ -63,15 +52,7 @@ class SubmittedRun:
 
 
 class ControlCalls:
-    """The calls that an operator needs.
-
-    Args:
-        address: ``host:port``.
-        certificates: of the authority that the SuperLink's certificate is signed by, in PEM form.
-        token: the operator's.
-
-    Raises (all methods): as :class:`.ApiCalls`.
-    """
+    """The calls that an operator needs, see :class:`.ApiCalls`; ``token`` is his."""
 
     def __init__(self, address: str, certificates: bytes, token: str) -> None:
         self._call = ApiCalls("control", address, certificates, lambda: {"Authorization": f"Bearer {token}"})
@@ -81,11 +62,9 @@ class ControlCalls:
         return [node for node in self._call("ListNodes").nodes_info if node.status != "unregistered"]
 
     def register(self, public: bytes, name: str) -> None:
-        """Register a SuperNode's public key under a name."""
         self._call("RegisterNode", public_key=public, name=name)
 
     def unregister(self, node_id: int) -> None:
-        """Withdraw the key of a SuperNode."""
         self._call("UnregisterNode", node_id=node_id)
 
     def start(self, app: str, run_config: Mapping[str, Any]) -> int:

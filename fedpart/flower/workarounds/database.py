@@ -29,7 +29,8 @@ from flwr.supercore.inflatable.inflatable_object import (
 from sqlalchemy import column, delete, insert, select, table, update
 from sqlalchemy.orm import Session
 
-from fedpart.flower.workarounds.protocol import message, require, stand_in
+from fedpart.checks import require
+from fedpart.flower.workarounds.protocol import message, stand_in
 
 _UNCONFIRMED = """
     UPDATE {table} SET delivered_at = ''
@@ -116,5 +117,5 @@ def hide_from_database() -> None:
 
 
 def digest(token: str) -> str:
-    """What is kept of a token; of so many random bits, SHA-256 tells nothing."""
+    """Of so many random bits, SHA-256 tells nothing."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -30,10 +30,7 @@ _TIED = (
 
 
 def tied(number: int, command: Sequence[str]) -> list[str]:
-    """The command, whose process gets signal ``number`` when that which starts it dies, however it dies.
-
-    On Linux; elsewhere the plain command.
-    """
+    """The command, whose process gets a signal when the one that starts it dies; on Linux alone."""
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-c", _TIED, str(int(number)), str(os.getpid()), *command]
@@ -45,8 +42,7 @@ def tool(name: str) -> str:
 
 
 def main() -> None:
-    """Run an executor with the arguments of this command; the exit status is its own, 128 more than the
-    signal's number if a signal has ended it."""
+    """Run an executor with the arguments of this command, and end with its status."""
     stopping: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stopping.append(number))

@@ -31,9 +31,10 @@ from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
+from fedpart.checks import require
 from fedpart.flower.workarounds.database import check_children, correct
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE, identify, make_message
-from fedpart.flower.workarounds.protocol import message, require
+from fedpart.flower.workarounds.protocol import message
 from fedpart.updates.errors import brief
 
 KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)  # each alone, or with ".name"
@@ -54,13 +55,6 @@ class Asked(NamedTuple):
     group: str
     expires: float
 
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> Asked:
-        """From what the SuperLink's database has of it."""
-        run, node = (row[name] % 2**64 for name in ("run_id", "dst_node_id"))
-        kind, group, expires = row["message_type"], row["group_id"], row["created_at"] + row["ttl"]
-        return cls(row["message_id"], run, node, kind, group, expires)
-
 
 class Pushes:
     """What has been pushed to this SuperLink."""
@@ -71,7 +65,6 @@ class Pushes:
         self._answers: dict[str, tuple[str, int]] = {}  # by the message: its answer, how often it was pushed
 
     def instructed(self, run: int, tree: Any) -> None:
-        """The server of a run has sent a message with this tree."""
         most = OBJECTS + TIMES * sum(1 for _ in iterate_object_tree(tree))
         with self._lock:
             self._most[run] = max(most, self._most.get(run, 0))
@@ -204,7 +197,9 @@ def _asked(request: Any, state: Any) -> Asked | None:
     row = state.get_valid_message_ins(metadata.reply_to_message_id)
     if row is None:
         return None
-    asked = Asked.of(row)
+    run, node = (row[name] % 2**64 for name in ("run_id", "dst_node_id"))
+    kind, group, expires = row["message_type"], row["group_id"], row["created_at"] + row["ttl"]
+    asked = Asked(row["message_id"], run, node, kind, group, expires)
     require(asked.node == request.node.node_id, "A node answers messages to itself only.")
     require(asked.run == metadata.run_id, "The answer belongs to another run than the message.")
     return asked

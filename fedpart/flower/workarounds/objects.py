@@ -27,7 +27,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run as Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpart.flower.workarounds.protocol import require
+from fedpart.checks import require
 from fedpart.updates.errors import brief
 
 RUN_ID = 1
@@ -53,11 +53,7 @@ def make_message(
 
 
 def message_bytes(message: Message) -> int:
-    """Length of the message in Flower's protobuf form, to the byte.
-
-    Equal to ``len(message_to_proto(message).SerializeToString())``, but the arrays' data, all but a few
-    hundred bytes of it, are counted and not copied.
-    """
+    """Length of the message in Flower's protobuf form, to the byte; the arrays' data are not copied."""
     if message.has_error():
         return int(message_to_proto(message).ByteSize())
     size = _field(message_to_proto(make_message(message.metadata, RecordDict())).metadata.ByteSize())

@@ -22,7 +22,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,47 +90,53 @@ def main() -> None:
 
 
 class Arrivals:
-    """Messages and replies on their way, by whom they are for.
-
-    A message is whole when every object of it has come, in whatever order.
-    """
+    """Messages and replies on their way, by whom they are for; whole when all their objects have come."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._on_way = dict[str, _Coming]()
         self._new, self._waiting = set[Whose](), set[Whose]()
 
-    def announced(self, messages: Iterable[tuple[Any, Any]]) -> None:
-        """The objects of these are to come."""
-        now = time.monotonic()
-        with self._changed:
-            self._on_way = {id: one for id, one in self._on_way.items() if now - one.begun < PARTS_SECONDS}
-            for message, tree in messages:
-                parts = {part.object_id for part in iterate_object_tree(tree)}
-                self._on_way[message.metadata.message_id] = _Coming(whose(message), now, parts)
+    def announcing(self, push: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of pushed messages, after which it is known here which objects are to come.
 
-    def missing(self, messages: Iterable[Any], object_ids: Collection[str]) -> None:
-        """Of these messages, only these objects are to come; the others are there."""
-        with self._changed:
-            for message in messages:
-                if (one := self._on_way.get(message.metadata.message_id)) is not None:
-                    one.parts.intersection_update(object_ids)
-            self._note_whole()
+        No object comes meanwhile: one that two messages share would be missed.
+        """
 
-    def came(self, object_id: str) -> None:
-        """An object is there."""
-        with self._changed:
-            for one in self._on_way.values():
-                one.parts.discard(object_id)
-            self._note_whole()
+        def announced(request: Any, *given: Any, **more: Any) -> Any:
+            with self._changed:
+                answer, now = push(request, *given, **more), time.monotonic()
+                late = [id for id, one in self._on_way.items() if now - one.begun >= PARTS_SECONDS]
+                for id in late:
+                    del self._on_way[id]
+                missing = set(answer.objects_to_push)
+                for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
+                    parts = {part.object_id for part in iterate_object_tree(tree)}
+                    self._on_way[message.metadata.message_id] = _Coming(whose(message), now, parts & missing)
+                self._note_whole()
+                return answer
+
+        return announced
+
+    def noting(self, push_object: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of pushed objects, after which it is known here that an object has come."""
+
+        def noted(request: Any, *given: Any, **more: Any) -> Any:
+            answer = push_object(request, *given, **more)
+            if answer.stored:
+                with self._changed:
+                    for one in self._on_way.values():
+                        one.parts.discard(request.object_id)
+                    self._note_whole()
+            return answer
+
+        return noted
 
     def wait(self, who: Whose) -> bool:
         """Wait until something whole has come since the last call; two seconds at most.
 
-        Where many wait, nobody else does; and who asks twice at a time waits once.
-
-        Returns:
-            Whether it is a good moment to look: nothing is on its way of which a part would be found.
+        Where many wait, nobody else does; and who asks twice at a time waits once. It returns whether it is a
+        good moment to look: nothing is on its way of which a part would be found.
         """
         with self._changed:
             if who not in self._waiting and len(self._waiting) < MOST_HELD:
@@ -171,18 +177,13 @@ def whose(message: Any) -> Whose:
     return to, run if to == SUPERLINK_NODE_ID else 0
 
 
-def for_servers(message: Any) -> bool:
-    """What a node may send: what is for another node is refused, and keeps nobody from being answered."""
-    return bool(message.metadata.dst_node_id == SUPERLINK_NODE_ID)
-
-
 def hold_questions() -> None:
     """Let this process's SuperLink answer SuperNodes and ServerApps as :class:`Arrivals` does."""
     arrivals, modules = Arrivals(), list[Any]((fleet_handlers, runtime_handlers))
     fleet, runtime = modules
     for handlers in modules:
-        handlers.push_messages = announcing(handlers.push_messages, arrivals, nodes=handlers is fleet)
-        handlers.push_object = _noting(handlers.push_object, arrivals)
+        handlers.push_messages = arrivals.announcing(handlers.push_messages)
+        handlers.push_object = arrivals.noting(handlers.push_object)
     nodes, server = fleet.pull_messages, runtime.pull_messages
 
     def to_node(request: Any, **more: Any) -> Any:
@@ -199,34 +200,6 @@ def hold_questions() -> None:
         return server(request, state, task)
 
     fleet.pull_messages, runtime.pull_messages = to_node, to_server
-
-
-def announcing(handler: Callable[..., Any], arrivals: Arrivals, *, nodes: bool) -> Callable[..., Any]:
-    """A handler of pushed messages, of nodes or of servers, that says first what is to come."""
-
-    def announced(request: Any, *given: Any, **more: Any) -> Any:
-        pairs = zip(request.messages_list, request.message_object_trees, strict=False)
-        coming = [(message, tree) for message, tree in pairs if not nodes or for_servers(message)]
-        arrivals.announced(coming)
-        missing: Collection[str] = ()  # of what is refused, nothing comes
-        try:
-            answer = handler(request, *given, **more)
-            missing = set(answer.objects_to_push)
-        finally:
-            arrivals.missing((message for message, _ in coming), missing)
-        return answer
-
-    return announced
-
-
-def _noting(handler: Callable[..., Any], arrivals: Arrivals) -> Callable[..., Any]:
-    def noted(request: Any, *given: Any, **more: Any) -> Any:
-        answer = handler(request, *given, **more)
-        if answer.stored:
-            arrivals.came(request.object_id)
-        return answer
-
-    return noted
 
 
 if __name__ == "__main__":

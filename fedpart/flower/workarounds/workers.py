@@ -45,14 +45,10 @@ _fork = multiprocessing.get_context("fork")
 
 
 class Workers(SubprocessExecutor):
-    """The worker of the run under way.
-
-    Attributes:
-        run: of the next task, as far as that is known.
-    """
+    """The worker of the run under way."""
 
     def __init__(self) -> None:
-        self.run = 0
+        self.run = 0  # of the next task
         self._of = 0  # the run whose worker there is
         self._worker: Any = None
         self._tasks: Connection | None = None
@@ -75,7 +71,7 @@ class Workers(SubprocessExecutor):
         return LaunchResult.accepted()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for the next question; as long as Flower does while there is no worker."""
+        """As long as Flower does while there is no worker."""
         time.sleep(seconds if self._tasks is None else ASK_SECONDS)
 
     def reconcile(self) -> None:

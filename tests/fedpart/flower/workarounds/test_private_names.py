@@ -24,7 +24,7 @@ USED = """
 flwr.cli.build: build_fab_from_disk
     ; packs an app
 flwr.common.constant: ACCESS_TOKEN_KEY ErrorCode FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE SUPERLINK_NODE_ID
-    Status SubStatus SYSTEM_TIME_TOLERANCE TIMESTAMP_TOLERANCE
+    Status SubStatus SYSTEM_TIME_TOLERANCE TIMESTAMP_HEADER TIMESTAMP_TOLERANCE
     ; numbers and words that its processes exchange
 flwr.common.serde: array_to_proto message_from_proto message_to_proto recorddict_to_proto
     ; the size of a message, and the metadata of a reply
@@ -76,10 +76,6 @@ PATCHED = (  # that we call, replace, set or inherit, and that no import mention
     "flwr.superlink.cli.flower_superlink.flower_superlink",
     "flwr.superlink.cli.flower_superlink.uvicorn",
     "flwr.superlink.routers.fleet.node_auth.authenticate_node",
-    "flwr.superlink.routers.fleet.node_auth.bytes_to_public_key",
-    "flwr.superlink.routers.fleet.node_auth.verify_signature",
-    "flwr.superlink.routers.fleet.node_auth.FLEET_HTTP_SIGNATURE_HEADER",
-    "flwr.superlink.routers.fleet.node_auth.TIMESTAMP_HEADER",
     "flwr.superlink.servicer.fleet.fleet_handlers.check_abort",
     "flwr.superlink.servicer.fleet.fleet_handlers.push_messages",
     "flwr.superlink.servicer.runtime.runtime_handlers.push_messages",
