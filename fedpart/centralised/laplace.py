@@ -16,11 +16,8 @@ def laplace_evidence(training: Training) -> float:
     """Diagonal Laplace evidence of a plain network as it stands, in nats; for ``Training(evidence=...)``.
 
     Hyperparameters inside the network are constants. The prior is the one that the weight decay stands for;
-    the best one where there is none, or where it is decoupled (AdamW).
-
-    Raises:
-        ValueError: there is more than one partition, whose weights have a decay each; or the task transforms
-            its inputs at random; see also :func:`diagonal_laplace`.
+    the best one where there is none, or where it is decoupled (AdamW). A ValueError says why there is no such
+    evidence.
     """
     data, settings = training.examples(1, len(training.shares)), training.settings
     coupled = bool(settings.weight_decay) and not isinstance(settings.optimiser, AdamWSettings)

@@ -24,26 +24,18 @@ def learned_clusters(state: ModelState, dataset: Dataset, tau: float = 0.1, *, k
 
     Args:
         state: a trained ensemble, composed by :class:`.Bank`; ``clusters: depth`` and ``coupled: true`` are
-            what the authors begin with.
+            what the authors begin with. Another network is a TypeError.
         dataset: on whose sum of losses gradients are taken, e.g. that of the first chunk.
         tau: see :func:`.clusters_of`.
         k: the subnetwork that is asked: the first has seen the first chunk alone.
-
-    Raises:
-        TypeError: the members are not composed by a bank.
     """
     return clusters_of(weight_gradients(state, dataset, k), recipes_of(_members(state, k)), tau)
 
 
 def weight_gradients(state: ModelState, dataset: Dataset, k: int = 1) -> dict[Layer, Tensor]:
-    """Gradients of the composed weights, by member and layer: of the sum of cross-entropies, in inference.
+    """Gradients of composed weights, by member and layer: of the sum of cross-entropies, in inference.
 
     A temperature or label smoothing that the ensemble's likelihood may have is left out.
-
-    Args:
-        state: whose network is an :class:`.Ensemble` of :class:`.Composed` members.
-        dataset: at least one example.
-        k: subnetwork.
     """
     gradients: dict[Layer, Tensor] = {}
     for index, member in enumerate(_members(state, k)):
@@ -72,14 +64,9 @@ def gradients_of_weights(
     likelihood: str | Likelihood = "classification",
     precision: str = "fp32",
 ) -> dict[str, Tensor]:
-    """Of the sum of losses over the examples, by layer; neither transforms nor dropout draw anything.
+    """Of the sum of losses over the examples, of each layer's ``weight``; nothing is drawn.
 
-    Args:
-        network: plain; on the CPU, as the examples are brought there.
-        layers: whose ``weight`` is meant.
-        dataset: at least one example.
-        likelihood: of the network's outputs.
-        precision: see :class:`.Task`.
+    The network is plain, and on the CPU; for ``precision`` see :class:`.Task`.
     """
     task = Task(network, samples=1, likelihood=likelihood, precision=precision)
     space, psi = task.parameter_space(1), task.psi_space.initial()

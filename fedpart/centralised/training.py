@@ -206,16 +206,10 @@ class Training(ModelState):
         on_report: Callable[[TrainingReport], None],
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        """Train to the end, from wherever the state is.
+        """Train to the end, from wherever the state is; a TrainingError as in :meth:`step`.
 
-        Args:
-            every: iterations from one report to the next; stages' ends are reported besides.
-            on_report: called with each report.
-            on_step: called with the number of every completed iteration, after its report.
-
-        Raises:
-            ValueError: ``every`` is below 1.
-            TrainingError: see :meth:`step`.
+        ``on_report`` is called with a report ``every`` so many iterations and at the ends of stages;
+        ``on_step`` with the number of every completed iteration, after its report.
         """
         if every < 1:
             raise ValueError(f"Reports are at least one iteration apart, got {every}.")

@@ -20,11 +20,7 @@ Draws = Sequence[Draw]
 
 
 class ShapeRecorder(Noise):
-    """Noise that is no noise: it records the shapes that a loss asks for.
-
-    Args:
-        device, dtype: see :class:`.Noise`.
-    """
+    """Noise that is no noise: it records the shapes that a loss asks for."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(NoiseKey(0, "shapes"), device, dtype)
@@ -39,7 +35,5 @@ class ShapeRecorder(Noise):
         """There are none."""
 
     def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
-        self._recorded.setdefault(
-            self._draws, Draw(shape, coarse)
-        )  # a first pass is computed again for a few
+        self._recorded.setdefault(self._draws, Draw(shape, coarse))  # a first pass may be computed again
         return torch.full(shape, 0.3, device=self.device, dtype=self.dtype)

@@ -40,15 +40,12 @@ def setting(
     decides: Decides = "numbers",
     **bounds: float,
 ) -> Any:
-    """A field of a frozen dataclass of settings.
+    """A field of a frozen dataclass of settings; ``description`` is the one text about it, with its unit.
 
-    Args:
-        default: the value where none is given; a mapping is copied.
-        description: what it is, and its unit: the one text about it.
-        decides: ``numbers`` of the result; the ``course`` of a run: its seconds, last digits, and what
-            becomes of clients that fail; or ``nothing`` of either. What does not decide numbers may differ
-            between server and clients, and when a run is resumed.
-        **bounds: ``gt``, ``ge``, ``lt`` and ``le``, which pydantic reads from the metadata as well.
+    It decides ``numbers`` of the result; the ``course`` of a run: its seconds, last digits, and what becomes
+    of clients that fail; or ``nothing`` of either. What does not decide numbers may differ between server and
+    clients, and when a run is resumed. Bounds are ``gt``, ``ge``, ``lt`` and ``le``, which pydantic reads
+    from the metadata as well.
     """
     metadata = {"description": description, "decides": decides, **bounds}
     if isinstance(default, Mapping):

@@ -25,20 +25,10 @@ from fedpart.trees import Tree, first_leaf, map_leaves
 class ModelState:
     """What a federation (by rounds) and centralised training (by iterations) have in common.
 
-    Args:
-        task, partition: what is learned.
-        optimiser: of the weights, one state per cell, see :attr:`.Partition.cells`.
-        optimiser_psi: of the hyperparameters.
-        seed: of the noise in evaluations.
-        device: where the model is computed.
-        weight_decays: one per partition.
-        scalars: rate of stacked scales and biases, see :class:`.TrainingSettings`.
-        psi_slices: parts of psi that have an optimiser state each; None: one.
-
     Attributes:
         completed: rounds or iterations.
         w: ``[size]`` in partition order; psi: ``[P]``.
-        optimiser, optimiser_psi: see :class:`.SlicedOptimiser`.
+        optimiser, optimiser_psi: see :class:`.SlicedOptimiser`; of w, one state per cell.
         agreement: what a checkpoint must agree on, as plain data by name.
     """
 
@@ -184,14 +174,9 @@ class ModelState:
         return {"val_accuracy": found.get("accuracy"), "val_nll": found["nll"]}
 
     def check(self, dataset: Dataset, name: str = "", classes: int | None = None) -> None:
-        """Look at a data set before anything is computed with it.
+        """Look at a data set before anything is computed with it; a ValueError says what does not fit.
 
-        Args:
-            dataset: any; name: of it, for the message: ``"validation"``.
-            classes: see :meth:`.Likelihood.check`.
-
-        Raises:
-            ValueError: some do not fit the likelihood, or values are one in the task's precision.
+        ``name`` is of the data, for the message; for ``classes`` see :meth:`.Likelihood.check`.
         """
         check_examples(dataset, self.task.dtype)
         if classes is not None:
@@ -282,8 +267,5 @@ class ModelState:
 
 
 def rows_at_once(device: torch.device, samples: int) -> int:
-    """Examples that are evaluated together.
-
-    On a CPU their activations stay in its cache; on a GPU those of a ResNet-9 take 1 GiB a layer in fp32.
-    """
+    """Examples that are evaluated together: on a CPU, as many as stay in its cache."""
     return max(1, (256 if device.type == "cpu" else 2048) // samples)

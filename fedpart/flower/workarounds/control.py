@@ -34,10 +34,12 @@ class SubmittedRun:
 
     @property
     def finished(self) -> bool:
+        """Whether it has ended."""
         return self.status.startswith("finished")
 
     @property
     def completed(self) -> bool:
+        """Whether it has ended as it should."""
         return self.status == "finished:completed"
 
     @property
@@ -62,9 +64,11 @@ class ControlCalls:
         return [node for node in self._call("ListNodes").nodes_info if node.status != "unregistered"]
 
     def register(self, public: bytes, name: str) -> None:
+        """Register a SuperNode's public key under a name."""
         self._call("RegisterNode", public_key=public, name=name)
 
     def unregister(self, node_id: int) -> None:
+        """Withdraw the key of a SuperNode."""
         self._call("UnregisterNode", node_id=node_id)
 
     def start(self, app: str, run_config: Mapping[str, Any]) -> int:

@@ -65,6 +65,7 @@ class Pushes:
         self._answers: dict[str, tuple[str, int]] = {}  # by the message: its answer, how often it was pushed
 
     def instructed(self, run: int, tree: Any) -> None:
+        """The server of a run has sent a message with this tree."""
         most = OBJECTS + TIMES * sum(1 for _ in iterate_object_tree(tree))
         with self._lock:
             self._most[run] = max(most, self._most.get(run, 0))
