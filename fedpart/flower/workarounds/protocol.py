@@ -3,8 +3,6 @@
 The fault: Flower has no public client of its APIs but the command ``flwr``, which takes seconds for a call,
 keeps connections in a file of the user's, and takes no token of ours. Messages have the names of the .proto
 files, whatever module of Flower's has them; calls are plain HTTPS. gRPC is not used.
-
-The test: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api``.
 """
 
 import importlib

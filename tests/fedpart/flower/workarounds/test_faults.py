@@ -1,7 +1,6 @@
 """Faults of Flower, on its own code: where a test fails, Flower has mended one, and its workaround can go."""
 
 import asyncio
-import importlib
 import math
 import os
 import signal
@@ -34,7 +33,6 @@ from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 from flwr.supernode.servicer.runtime import runtime_handlers
 from hostile_node import broad
 from one_message import REQUEST, OneMessage, clientapp, receive_until_the_run_ends
-from private_names import PUBLIC
 from superlink_state import SuperLink
 from uvicorn.server import ServerState
 
@@ -179,18 +177,6 @@ def test_messages_need_an_identity_that_nobody_else_can_give(monkeypatch):
         Message(RecordDict(), 1, "train")
 
 
-def public():
-    """All names that Flower documents, and what they stand for."""
-    for place in PUBLIC:
-        module = importlib.import_module(f"flwr.{place}")
-        yield from ((name, getattr(module, name)) for name in module.__all__)
-
-
-def test_flower_has_no_public_client_of_the_control_api():
-    names = [name.lower() for name, _ in public()]
-    assert not [name for name in names if any(word in name for word in ("control", "submit", "start_run"))]
-
-
 def test_a_run_whose_serverapp_has_died_is_failed(superlink, monkeypatch):
     later = now() + timedelta(hours=1)
     monkeypatch.setattr(sql_corestate, "now", lambda: later)
@@ -198,10 +184,6 @@ def test_a_run_whose_serverapp_has_died_is_failed(superlink, monkeypatch):
     status = superlink.state.get_run_status({superlink.run})[superlink.run]
     assert (status.status, status.sub_status) == (Status.FINISHED, SubStatus.FAILED)
     assert SubmittedRun(1, "finished:failed", status.details, "").died
-
-
-def test_a_message_does_not_tell_its_size():
-    assert not [name for name in dir(Message) if name[0] != "_" and ("size" in name or "byte" in name)]
 
 
 def test_an_array_has_a_chunk_as_often_as_it_claims():
