@@ -3,17 +3,17 @@
 This follows the authors' text. The gradients are those of a whole data set, where their code takes one batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.nn.likelihoods import Likelihood
 from fedpart.nn.models.ensembles import Ensemble
 from fedpart.partition.sharing import Composed
 from fedpart.partition.sharing.learned import Layer, clusters_of, recipes_of
-from fedpart.randomness.noise import Noise
 from fedpart.task.gradients import Job, Point, gradients
 from fedpart.task.task import Batch, Task
 from fedpart.training.state import ModelState, rows_at_once
@@ -49,11 +49,9 @@ def _members(state: ModelState, k: int) -> list[Composed]:
     module = state.module(state.tensors(k))
     members = [*module.members] if isinstance(module, Ensemble) else []
     composed = [member for member in members if isinstance(member, Composed)]
-    if not members or len(composed) < len(members):
-        raise TypeError(
-            f"The network is a {type(module).__name__} whose members are not composed; build it with model: "
-            f"ensemble and kind: composed."
-        )
+    other = f"The network is a {type(module).__name__} whose members are not composed"
+    build = "build it with model: ensemble and kind: composed."
+    require(0 < len(members) == len(composed), f"{other}; {build}", TypeError)
     return composed
 
 
@@ -74,15 +72,12 @@ def gradients_of_weights(
     size = rows_at_once(total.device, 1)
     for start in range(0, len(dataset), size):
         batch = Batch(*dataset.batch(slice(start, start + size), total.device))
-        mean = gradients(task, _at_rest, Job(subnetwork=1, partition=1), point, psi, batch, None).theta
+        mean = gradients(
+            task,
+            lambda task, job, w, psi, batch, noise: task.loss(w, psi, batch, noise, dropout=False),
+            *(Job(subnetwork=1, partition=1), point, psi, batch, None),
+        ).theta
         assert mean is not None
         total += batch.examples * mean
     named = space.tensors(total)
     return {name: named[f"{name}.weight"] for name in layers}
-
-
-def _at_rest(
-    task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
-) -> Tensor:
-    """The loss in inference."""
-    return task.loss(w, psi, batch, noise, dropout=False)

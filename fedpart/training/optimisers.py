@@ -15,7 +15,7 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from fedpart.checks import is_list, is_number
+from fedpart.checks import is_list, is_number, require
 from fedpart.training.settings import Settings, documented, setting
 
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
@@ -149,10 +149,8 @@ class SlicedOptimiser:
         self._slices = [vector[s] for s in slices]
         self._slow, self._scalars = slow, scalars
         self._decays = weight_decays or [0.0] * len(self._slices)
-        if len(self._decays) != len(self._slices):
-            raise ValueError(
-                f"{len(self._slices)} slices need as many weight decays, got {len(self._decays)}."
-            )
+        count, decays = len(self._slices), len(self._decays)
+        require(count == decays, f"{count} slices need as many weight decays, got {decays}.")
         self._states: list[dict[str, Tensor]] = [{} for _ in self._slices]
         self._settings = settings
 

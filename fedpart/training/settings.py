@@ -212,11 +212,9 @@ class RunSettings(Settings):
         if self.parameters is not None:
             parameters = check_proportions(self.parameters, "parameter proportions")
             object.__setattr__(self, "parameters", parameters)
-            if len(parameters) != len(self.chunks):
-                raise ValueError(
-                    f"There are {len(self.chunks)} chunk proportions but {len(parameters)} parameter "
-                    f"proportions; give one of each per chunk."
-                )
+            counts = f"{len(self.chunks)} chunk proportions but {len(parameters)} parameter proportions"
+            alike = len(parameters) == len(self.chunks)
+            require(alike, f"There are {counts}; give one of each per chunk.")
 
 
 class RunOptions(TypedDict, total=False):

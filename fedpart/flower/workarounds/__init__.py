@@ -1,7 +1,7 @@
 """Workarounds: what reaches into Flower's private modules, each part with the fault of Flower 1.42 behind it.
 
-Every part names the tests, in ``tests/fedpart/flower/workarounds/``, that fail once Flower has mended the
-fault, so that the part can be deleted. ``test_private_names.py`` there looks for the private names in use.
+In ``tests/fedpart/flower/workarounds/``, ``test_faults.py`` and the tests ``test_flowers_own_...`` fail once
+Flower has mended a fault, so that the part can be deleted. ``test_private_names.py`` looks for private names.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The faults: a run whose ServerApp has died is failed, and stays so; who has submitted it can tell by its
 details. And Flower packs an app by a private function, or by a command that takes seconds.
-
-The test: ``test_faults.py::test_a_run_whose_serverapp_has_died_is_failed``.
 """
 
 import hashlib

@@ -5,10 +5,6 @@ a node that foresees a part of the server's next message, or of another node's a
 parts that nobody has, and the message itself is refused. Here the server is believed, and in the end the
 object's own head, of which its name is a hash. It sends a message once, whether it arrives or not. And it
 keeps the token of a task as it is.
-
-The tests: ``test_database.py::test_the_server_is_believed_about_objects_that_a_node_has_announced``,
-and, in ``test_faults.py``, ``test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again`` and
-``test_a_token_is_in_the_database``.
 """
 
 import hashlib

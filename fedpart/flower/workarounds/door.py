@@ -4,18 +4,11 @@ The faults: Flower reads a request, whatever its size and for as long as it take
 it. It works at as many requests of one node as it has threads, and lets a node ask, and be refused, for ever.
 
 Here a caller is known from the heads of its request: a node by its signature, a ServerApp by its token. How
-much it may send follows from that. Of a node's requests :data:`AT_A_TIME` are worked at, and :data:`WAITING`
-wait. It pays for each from an account that fills with time, and dearly for one that is refused. What goes
-beyond is answered with status 400 (too large, too slow) or 429 (too many). A node whose clock is off, whose
-signatures Flower refuses without a reason, is told so. Who asks as a node and is none is counted by the
+much it may send, at a time and in the long run, follows from that, which no proxy in front could know. What
+goes beyond is answered with status 400 (too large, too slow) or 429 (too many). A node whose clock is off,
+whose signatures Flower refuses without a reason, is told so. Who asks as a node and is none is counted by the
 address. The operator's calls need his token, which Flower asks for before it reads; but for those that would
 give him one, where everybody is a stranger.
-
-It is no proxy in front of the SuperLink, because limits follow from who asks: that takes the SuperLink's
-database. And they hold without Docker, too.
-
-The tests, in ``test_faults.py``: ``test_a_stranger_is_read_to_the_end``, ``test_a_node_may_have_all_threads``
-and ``test_heads_have_no_end``.
 """
 
 import asyncio

@@ -4,8 +4,6 @@ The fault: ``flower-superexec`` ends at once when it is asked to, and its Server
 SIGTERM on to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp
 has. ClientApps have a warm process (``workers.py``). When the process that has started it is gone (SIGHUP),
 it takes all of its session with it, and Flower's executor ends when this one is killed: nothing outlives it.
-
-The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
 """
 
 import os

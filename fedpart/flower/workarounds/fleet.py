@@ -7,11 +7,6 @@ nobody can read, or what belongs to no run.
 
 Here a node pushes the answer to a message that it was sent, of so many parts as follow from the run's own
 messages. If that is refused, the server gets an error in its place, so that the round need not wait.
-
-The tests, in ``test_faults.py``: ``test_a_node_may_answer_in_the_name_of_another``,
-``test_a_time_that_is_no_number_makes_every_later_look_fail``,
-``test_a_message_has_as_many_parts_as_it_claims``, ``test_what_answers_nothing_opens_a_session`` and
-``test_what_cannot_be_read_or_belongs_to_no_run_is_an_error``.
 """
 
 from __future__ import annotations

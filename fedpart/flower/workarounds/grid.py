@@ -1,9 +1,4 @@
-"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run.
-
-The faults of Flower's own are told at :class:`GuardedGrid` and :class:`_Calls`.
-
-The tests: in ``test_grid.py``, those whose names begin with ``test_flowers_own_grid``.
-"""
+"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run."""
 
 import itertools
 import math

@@ -3,12 +3,7 @@
 The faults: Flower raises whatever the reading of foreign bytes raises, which ends the run, puts arrays
 together from as many chunks as they claim, and makes objects of as many names as a record has: a million of
 them take 40 seconds and a gigabyte. A message takes its run and its sender from an identity that only
-Flower's runtimes give to a process, and only they can give it an id, or another time. And a message does not
-tell its size: Flower's own serialisation copies all of it.
-
-The tests: ``test_grid.py::test_flowers_own_grid_raises_on_them``, and, in ``test_faults.py``,
-``test_an_array_has_a_chunk_as_often_as_it_claims``, ``test_a_record_has_as_many_names_as_it_claims``,
-``test_messages_need_an_identity_that_nobody_else_can_give``.
+Flower's runtimes give to a process, and does not tell its size: Flower's own serialisation copies all of it.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Flower's protocol: its messages, by their names in ``flwr.proto``, and calls of its APIs.
+"""Flower's protocol: its messages, by their names in ``flwr.proto``, and calls of its APIs by plain HTTPS.
 
 The fault: Flower has no public client of its APIs but the command ``flwr``, which takes seconds for a call,
-keeps connections in a file of the user's, and takes no token of ours. Messages have the names of the .proto
-files, whatever module of Flower's has them; calls are plain HTTPS. gRPC is not used.
+keeps connections in a file of the user's, and takes no token of ours.
 """
 
 import importlib

@@ -1,18 +1,13 @@
 """The SuperLink, closed to all but the operator: ``python -m fedpart.flower.workarounds.superlink``.
 
-The faults: Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a
-run, which is code that ServerApp and clients execute. It answers at once that there is nothing, and is asked
-again and again. And it hands out a message before the parts that it consists of have come: who fetches it
-then waits a second for the first that is not there.
+The faults: Flower's SuperLink lets everybody who reaches it submit a run, which is code that ServerApp and
+clients execute. It answers at once that there is nothing, and is asked again and again. And it hands out a
+message before the parts that it consists of have come: who fetches it then waits a second for the first that
+is not there.
 
-Here a call of the Control API needs the operator's token. The Fleet API (for SuperNodes) and the Runtime API
-(for the executor) have keys and secrets of Flower's own; what nodes push is checked besides, see
+Here a call of the Control API needs the operator's token. What nodes push is checked besides, see
 :mod:`.fleet`, and how much everybody asks, see ``door.py``. Who asks for messages is answered when there are
 some. A SuperLink that is started again sends the messages once more that were on their way when it ended.
-
-The tests, in ``test_faults.py``: ``test_everybody_may_submit_a_run``,
-``test_a_superlink_hands_out_a_message_before_its_parts`` and
-``test_flower_waits_as_long_as_ever_between_two_looks``.
 """
 
 import argparse
@@ -106,9 +101,8 @@ class Arrivals:
         def announced(request: Any, *given: Any, **more: Any) -> Any:
             with self._changed:
                 answer, now = push(request, *given, **more), time.monotonic()
-                late = [id for id, one in self._on_way.items() if now - one.begun >= PARTS_SECONDS]
-                for id in late:
-                    del self._on_way[id]
+                known = self._on_way.items()
+                self._on_way = {id: one for id, one in known if now - one.begun < PARTS_SECONDS}
                 missing = set(answer.objects_to_push)
                 for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
                     parts = {part.object_id for part in iterate_object_tree(tree)}

@@ -7,13 +7,6 @@ message whose run ends while its parts come is left behind with its task; it is 
 had died. Replies are sent only after a message has come, one for each: so that of the next run waits for ever
 for one more message. Where the SuperLink refuses its signature, it says that it has ended gracefully. Its
 arguments are those of ``flower-supernode``.
-
-The tests: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``,
-``test_an_executor_is_told_at_once_that_there_is_no_work``,
-``test_a_clientapp_that_fails_without_a_reply_is_waited_for``,
-``test_a_reply_is_handed_on_before_its_parts``,
-``test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message`` and
-``test_a_message_whose_run_ends_while_it_comes_leaves_a_task_behind`` there.
 """
 
 import threading

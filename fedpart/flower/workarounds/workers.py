@@ -3,12 +3,9 @@
 The fault: ``flower-superexec`` starts a Python process for every message, which imports torch and Flower and
 builds the client anew: seconds, where the client's own work takes a tenth of one.
 
-This one imports them once, and forks a worker for each run. The worker takes the run's messages one after
-the other, with Flower's own code, and keeps in memory what the ClientApp does. One that dies is replaced, and
-the SuperNode told so. Arguments are those of ``flower-superexec``; what is no ClientApp is started as there.
-
-The tests: ``test_faults.py::test_an_executor_starts_a_process_for_every_message`` and, there,
-``test_a_token_is_on_the_command_line``.
+This one imports them once, and forks a worker for each run. The worker takes the run's messages one after the
+other, with Flower's own code, and keeps in memory what the ClientApp does. One that dies is replaced, and the
+SuperNode told so. Arguments are those of ``flower-superexec``; what is no ClientApp is started as there.
 """
 
 import gc
