@@ -12,7 +12,7 @@ from fedpart.centralised.training import Training
 from fedpart.checks import check_options, check_whole, require
 from fedpart.data.given import Examples
 from fedpart.data.splitting.parts import given_chunks
-from fedpart.loggers import logged
+from fedpart.loggers.logged import Printed, logged
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.task import Task
 from fedpart.training.result import Result, as_task, held_out
@@ -87,8 +87,8 @@ def fit(
             on_report(found)
 
     logs = None if path is None else path.with_suffix(".logs")
-    shown: dict[str, Any] = {"completed": training.completed, "total": training.total, "progress": progress}
-    with logged(loggers, logs, settings=training.settings, **shown) as log:
+    printed = Printed(training.total, evaluate_every) if progress else None
+    with logged(loggers, logs, training.settings, training.completed, printed) as log:
         training.run(evaluate_every, report)
         result = Result(training, metrics, tested)
         log.scores = result.scores

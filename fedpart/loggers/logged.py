@@ -67,20 +67,17 @@ class Printed:
 def logged(
     chosen: Sequence[Any],
     folder: Path | None,
-    *,
     settings: Any,
-    completed: int,
-    total: int,
-    every: int = 10,
-    progress: bool = False,
+    completed: int = 0,
+    printed: Printed | None = None,
 ) -> Iterator[Logged]:
     """Loggers around a run of ``settings``; what it gives is called with every report, as ``on_round`` is.
 
     Their files, and a ``metrics.jsonl``, from which they get what they had of ``completed`` rounds or
     iterations when the run is resumed, are in ``folder``; None: in a new one in ``runs/``, named by the time.
-    Errors are those of :class:`.Loggers`; the rest is for :class:`.Printed`.
+    Errors are those of :class:`.Loggers`.
     """
-    loggers, printed = Loggers(chosen), Printed(total, every) if progress else None
+    loggers = Loggers(chosen)
     place = _place(folder) if loggers.keep else None
     lines = [] if place is None else _kept(place, completed)
     config = flat(asdict(settings))
