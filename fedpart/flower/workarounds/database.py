@@ -26,7 +26,7 @@ from sqlalchemy import column, delete, insert, select, table, update
 from sqlalchemy.orm import Session
 
 from fedpart.checks import require
-from fedpart.flower.workarounds.protocol import message, stand_in
+from fedpart.flower.workarounds.protocol import message, patch, stand_in
 
 _UNCONFIRMED = """
     UPDATE {table} SET delivered_at = ''
@@ -109,7 +109,7 @@ def hide_from_database() -> None:
         return find(self, digest(token))
 
     stand_in(module, "secrets", token_hex=token_hex)
-    state.claim_task, state.get_task_by_token = claim_task, get_task_by_token
+    patch(state, claim_task=claim_task, get_task_by_token=get_task_by_token)
 
 
 def digest(token: str) -> str:

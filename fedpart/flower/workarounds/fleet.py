@@ -29,7 +29,7 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from fedpart.checks import require
 from fedpart.flower.workarounds.database import check_children, correct
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE, identify, make_message
-from fedpart.flower.workarounds.protocol import message
+from fedpart.flower.workarounds.protocol import message, patch
 from fedpart.updates.errors import brief
 
 KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)  # each alone, or with ".name"
@@ -113,7 +113,7 @@ def guard_pushes(pushes: Pushes) -> None:
         found: str | None = abort(run_id, statuses, state)
         return found
 
-    handlers.push_messages, handlers.push_object, handlers.check_abort = checked, checked_object, checked_run
+    patch(handlers, push_messages=checked, push_object=checked_object, check_abort=checked_run)
 
 
 def guard_instructions(pushes: Pushes) -> None:
@@ -131,7 +131,7 @@ def guard_instructions(pushes: Pushes) -> None:
         check_children(request, state.object_store, len(request.object_content))
         return push_object(request, state, task)
 
-    handlers.push_messages, handlers.push_object = corrected, checked_object
+    patch(handlers, push_messages=corrected, push_object=checked_object)
 
 
 def check_push(request: Any) -> None:

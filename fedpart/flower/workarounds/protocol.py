@@ -28,13 +28,20 @@ LENGTH = 4  # bytes in front of each part of a stream, the first of which counts
 SHARE, SHORTEST = 0.1, 0.02  # of the time that has passed; seconds
 
 
+def patch(of: Any, **functions: Any) -> None:
+    """Let a module or a class of Flower's have these functions in the place of those of the same names."""
+    for name, function in functions.items():
+        getattr(of, name)  # another version of Flower may have none: better no process than one unguarded
+        setattr(of, name, function)
+
+
 def stand_in(module: Any, name: str, **functions: Any) -> None:
     """Let a module of Flower's find these functions where it looks for those of a module ``name``.
 
     It calls them in the middle of functions of its own, around which nothing can be put. The stand-in has
     nothing else, so that a call which another version of Flower adds fails in the tests.
     """
-    setattr(module, name, SimpleNamespace(**functions))
+    patch(module, **{name: SimpleNamespace(**functions)})
 
 
 def pause(passed: float, longest: float) -> float:

@@ -30,7 +30,7 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from fedpart.flower.workarounds.database import hide_from_database, redeliver
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.fleet import Pushes, guard_instructions, guard_pushes
-from fedpart.flower.workarounds.protocol import message
+from fedpart.flower.workarounds.protocol import message, patch
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 HOLD_SECONDS = 2.0  # that a question may take; as long an end of the SuperLink may wait for its answer
@@ -49,7 +49,7 @@ def admit_operator(plugin: Any, token: str) -> Any:
         known: tuple[bool, Any] = admit([])
         return known if hmac.compare_digest(said, token.encode()) else (False, None)
 
-    plugin.validate_tokens_in_metadata = admit_by_token
+    patch(plugin, validate_tokens_in_metadata=admit_by_token)
     return plugin
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     # Its package hides it by a function.
     flower: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
     plugin = flower.load_control_authn_plugin
-    flower.load_control_authn_plugin = lambda: admit_operator(plugin(), token)
+    patch(flower, load_control_authn_plugin=lambda: admit_operator(plugin(), token))
     hide_from_database()
     hold_questions()  # first: what is refused has not come
     pushes = Pushes()
@@ -176,8 +176,11 @@ def hold_questions() -> None:
     arrivals, modules = Arrivals(), list[Any]((fleet_handlers, runtime_handlers))
     fleet, runtime = modules
     for handlers in modules:
-        handlers.push_messages = arrivals.announcing(handlers.push_messages)
-        handlers.push_object = arrivals.noting(handlers.push_object)
+        announcing, noting = (
+            arrivals.announcing(handlers.push_messages),
+            arrivals.noting(handlers.push_object),
+        )
+        patch(handlers, push_messages=announcing, push_object=noting)
     nodes, server = fleet.pull_messages, runtime.pull_messages
 
     def to_node(request: Any, **more: Any) -> Any:
@@ -193,7 +196,8 @@ def hold_questions() -> None:
         arrivals.wait((SUPERLINK_NODE_ID, task.run_id))
         return server(request, state, task)
 
-    fleet.pull_messages, runtime.pull_messages = to_node, to_server
+    patch(fleet, pull_messages=to_node)
+    patch(runtime, pull_messages=to_server)
 
 
 if __name__ == "__main__":

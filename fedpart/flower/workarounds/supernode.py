@@ -28,7 +28,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, pause, refusal, stand_in
+from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, patch, pause, refusal, stand_in
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
@@ -147,7 +147,7 @@ def look_more_often() -> None:
         now = time.monotonic()
         time.sleep(SHORTEST if seconds < 1.0 else max(SHORTEST, pause(now - last, seconds) - (now - asked)))
 
-    flower._pull_and_store_message = pulled
+    patch(flower, _pull_and_store_message=pulled)
     stand_in(flower, "time", sleep=sleep)
 
 
@@ -165,8 +165,7 @@ def _or_fail(call: Call) -> Call:
 
 def tell_refusal() -> None:
     """Let this process's SuperNode end with status 1 where its SuperLink refuses its key, and say why."""
-    http: Any = httpx.Client
-    send = http.send
+    send = httpx.Client.send
 
     def sent(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
         response: httpx.Response = send(client, request, **more)
@@ -177,14 +176,13 @@ def tell_refusal() -> None:
             leave(1)
         return response
 
-    http.send = sent
+    patch(httpx.Client, send=sent)
 
 
 def main() -> None:
     """Run Flower's SuperNode with the arguments of this command."""
-    factory: Any = nodestate_factory
-    handlers: Any = runtime_handlers
-    factory.InMemoryNodeState, handlers.acquire_task = State, acquire_task
+    patch(nodestate_factory, InMemoryNodeState=State)
+    patch(runtime_handlers, acquire_task=acquire_task)
     look_more_often()
     tell_refusal()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-supernode"))).value)()

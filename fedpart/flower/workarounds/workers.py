@@ -31,7 +31,7 @@ from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor, subprocess_executor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, stand_in
+from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, patch, stand_in
 
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
 WARM = (CLIENTAPP, "torch", "fedpart.flower.client")
@@ -161,7 +161,7 @@ def _end_with(parent: Any) -> None:
 def run_task(spec: Any) -> None:
     """What a process of Flower's for this task does, but its end."""
     clientapp: Any = importlib.import_module(CLIENTAPP)
-    clientapp.flwr_exit = lambda code, **more: None  # it would end this process
+    patch(clientapp, flwr_exit=lambda code, **more: None)  # it would end this process
     clientapp.run_clientapp(
         runtime_api_address=spec.runtime_api_address,
         token=spec.token,
@@ -190,10 +190,9 @@ class _Plugin(AutoExecPlugin):
 
 def main() -> None:
     """Run Flower's executor with the arguments of this command, with workers."""
-    flower: Any = run_superexec
     workers = Workers()
-    flower.get_executor, flower.AutoExecPlugin = lambda *given, **more: workers, _Plugin
-    stand_in(flower, "time", sleep=workers.sleep)
+    patch(run_superexec, get_executor=lambda *given, **more: workers, AutoExecPlugin=_Plugin)
+    stand_in(run_superexec, "time", sleep=workers.sleep)
     hide_from_commands()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-superexec"))).value)()
 

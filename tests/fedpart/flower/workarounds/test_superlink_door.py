@@ -106,7 +106,7 @@ def test_these_calls_of_an_operator_need_no_token():
 
 
 def test_a_superlink_is_served_behind_the_door(monkeypatch):
-    flower, given = SimpleNamespace(), {}
+    flower, given = SimpleNamespace(uvicorn=None), {}
     monkeypatch.setattr(door.uvicorn, "run", lambda app, **more: given.update(app=app, **more))
     open_door(flower)
     flower.uvicorn.run(app="Flower's", port=1)
