@@ -176,11 +176,8 @@ def hold_questions() -> None:
     arrivals, modules = Arrivals(), list[Any]((fleet_handlers, runtime_handlers))
     fleet, runtime = modules
     for handlers in modules:
-        announcing, noting = (
-            arrivals.announcing(handlers.push_messages),
-            arrivals.noting(handlers.push_object),
-        )
-        patch(handlers, push_messages=announcing, push_object=noting)
+        patch(handlers, push_messages=arrivals.announcing(handlers.push_messages))
+        patch(handlers, push_object=arrivals.noting(handlers.push_object))
     nodes, server = fleet.pull_messages, runtime.pull_messages
 
     def to_node(request: Any, **more: Any) -> Any:
