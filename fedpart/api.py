@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 from torch import Tensor, nn
 
-from fedpart.checks import check_options, check_whole
+from fedpart.checks import check_options, check_whole, require
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.engines.paced import local_engine
@@ -17,7 +17,7 @@ from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
-from fedpart.loggers import logged
+from fedpart.loggers.logged import Printed, logged
 from fedpart.task.task import Task
 from fedpart.training.result import Result, as_task, check_shards, held_out
 from fedpart.training.settings import check_names
@@ -100,11 +100,8 @@ def federate(
 
     def finish(report: RoundReport) -> None:
         last = report.round == rounds
-        if (
-            scored is not None
-            and chosen.evaluation != "none"
-            and (report.round % evaluate_every == 0 or last)
-        ):
+        due = chosen.evaluation != "none" and (last or report.round % evaluate_every == 0)
+        if scored is not None and due:
             for name, value in federation.validated(scored, chosen.evaluation_samples).items():
                 setattr(report, name, value)
         log(report)
@@ -115,16 +112,10 @@ def federate(
             on_round(report)
 
     logs = None if path is None else path.with_suffix(".logs")
-    shown: dict[str, Any] = {
-        "settings": chosen,
-        "completed": federation.round,
-        "total": rounds,
-        "every": evaluate_every,
-        "progress": progress,
-    }
+    printed = Printed(rounds, evaluate_every) if progress else None
     with (
         local_engine(federation, data, workers, execution, evaluate_every) as engine,
-        logged(loggers, logs, **shown) as log,
+        logged(loggers, logs, chosen, federation.round, printed) as log,
     ):
         engine.run(rounds, finish)
         looked_at = None if chosen.evaluation == "none" else tested
@@ -134,21 +125,16 @@ def federate(
 
 
 def _clients(shards: Any) -> Sequence[Dataset]:
-    """The data of each client.
-
-    Raises:
-        ValueError: they are those of one client, or cannot be read by a client's number.
-    """
+    """The data of each client, unless they are those of one, or cannot be read by a client's number."""
     several = isinstance(shards, (list, tuple))
     tensors = several and any(isinstance(shard, (Tensor, np.ndarray)) for shard in shards)
     alone = tensors or (not several and is_examples(shards))
     numbered = hasattr(shards, "__len__") and hasattr(shards, "__getitem__")
-    if alone or not numbered or isinstance(shards, Mapping):
-        raise ValueError(
-            f"The clients' data are a list with the examples of each client, got a {type(shards).__name__}"
-            f"{' of tensors' if tensors else ''}; write "
-            f"federate(task, [data_of_client_0, data_of_client_1, ...])."
-        )
+    kind = f"{type(shards).__name__}{' of tensors' if tensors else ''}"
+    wanted = "The clients' data are a list with the examples of each client"
+    write = "write federate(task, [data_of_client_0, data_of_client_1, ...])."
+    fits = numbered and not alone and not isinstance(shards, Mapping)
+    require(fits, f"{wanted}, got a {kind}; {write}")
     return [as_dataset(shard) for shard in shards] if several else _Lazy(shards)
 
 

@@ -21,6 +21,12 @@ class Misfit(ValueError):
         )
 
 
+def require(holds: Any, otherwise: str, kind: type[Exception] = ValueError) -> None:
+    """Raise an error, ``otherwise``, unless something holds."""
+    if not holds:
+        raise kind(otherwise)
+
+
 def check_whole(name: str, value: Any, least: int, what: str = "a whole number") -> None:
     """Refuse what is no whole number of ``least`` or more, True and False among it."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**64:

@@ -121,7 +121,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(known) or 'none'}."
 
 
-class Registry(Mapping[str, T], Generic[T]):
+class Registry(dict[str, T], Generic[T]):
     """A mapping from names to objects of one kind, open to ``package.module:attribute``.
 
     Example:
@@ -133,16 +133,15 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(
         self, kind: str, items: Mapping[str, T] | None = None, makes: tuple[type, ...] = (object,)
     ) -> None:
+        super().__init__(items or {})
         self.kind, self.makes = kind, makes  # of a user's own, the classes, and what functions return
-        self._items: dict[str, T] = dict(items or {})
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator: make the decorated object known as ``name``."""
 
         def add(item: T) -> T:
-            if name in self._items and self._items[name] is not item:
+            if self.setdefault(name, item) is not item:
                 raise ValueError(f"A {self.kind} named {name!r} is already registered; choose another name.")
-            self._items[name] = item
             return item
 
         return add
@@ -154,12 +153,12 @@ class Registry(Mapping[str, T], Generic[T]):
             ValueError: the name is unknown, or the import fails; the message says which and what is near.
         """
         if not isinstance(name, str):
-            raise ValueError(f"The {self.kind} is a name, got {name!r}: {nearest('', self._items)}")
-        if name in self._items:
-            return self._items[name]
+            raise ValueError(f"The {self.kind} is a name, got {name!r}: {nearest('', self)}")
+        if name in self:
+            return self[name]
         if ":" not in name:
             raise ValueError(
-                f"Unknown {self.kind} {name!r}: {nearest(name, self._items)} "
+                f"Unknown {self.kind} {name!r}: {nearest(name, self)} "
                 f"Your own is given as 'package.module:name'."
             )
         module, _, attribute = name.partition(":")
@@ -229,16 +228,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def names(self) -> list[str]:
         """Registered names, sorted."""
-        return sorted(self._items)
-
-    def __getitem__(self, name: str) -> T:
-        return self._items[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
+        return sorted(self)
 
 
 def _is_standard(home: Any) -> bool:

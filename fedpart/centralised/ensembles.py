@@ -22,21 +22,14 @@ Members = tuple[int, ...]
 def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
     """Scores of an ensemble, and of what a device with less time would compute of it (anytime inference).
 
-    Args:
-        state: whose task has the likelihood ``ensemble``.
-        dataset: at least one example.
-
-    Returns:
-        ``parameters``: trained numbers; ``accuracy``, ``nll`` (nats per example, of averaged probabilities)
-        and what :meth:`.EnsembleClassification.of_members` finds, ``calibration_error`` and ``diversity``.
-        ``alone``: each member's own accuracy.
-        ``subsets``: of every subset of up to eight members, or of each member and of the first 2, 3, .. of
-        more, its ``members`` (from 0), ``accuracy``, ``nll``, and ``multiply_adds`` of a further example in
-        one sample (of convolutions and matrix products alone); None for a network that is no
-        :class:`.Ensemble`.
+    ``parameters`` are trained numbers; ``accuracy`` and ``nll`` (nats per example) of averaged probabilities,
+    with what :meth:`.EnsembleClassification.of_members` tells; ``alone`` is each member's own accuracy.
+    ``subsets`` has every subset of up to eight members, or each member and the first 2, 3, .. of more: its
+    ``members`` (from 0), ``accuracy``, ``nll``, and ``multiply_adds`` of a further example in one sample (of
+    convolutions and matrix products alone; None for a network that is no :class:`.Ensemble`).
 
     Raises:
-        TypeError: the task has another likelihood.
+        TypeError: the task has another likelihood than ``ensemble``.
     """
     outputs = torch.cat([out.cpu() for out in state.predict(dataset.inputs)])
     chosen = list(_subsets(outputs.shape[1]))
@@ -69,16 +62,10 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
 
 
 def of_corrupted(state: ModelState, dataset: Dataset, seed: int = 0) -> dict[str, Any]:
-    """Scores on images that are corrupted here; see :func:`.corrupted`.
+    """Scores on images that are corrupted here, with noise from ``seed``; see :func:`.corrupted`.
 
-    Args:
-        state: of a network for images.
-        dataset: at least one example.
-        seed: of the noise.
-
-    Returns:
-        ``mean``: ``accuracy``, ``nll`` and ``calibration_error``, as far as the likelihood has them, each the
-        mean over five corruptions at five severities; ``by_corruption``: of each the scores by severity.
+    ``mean`` has ``accuracy``, ``nll`` and ``calibration_error``, as far as the likelihood has them, each the
+    mean over five corruptions at five severities; ``by_corruption`` of each the scores by severity.
     """
     found: dict[str, list[dict[str, float]]] = {}
     for name in CORRUPTIONS:

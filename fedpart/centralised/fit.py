@@ -9,10 +9,10 @@ from torch import nn
 
 from fedpart.centralised.settings import TrainingError, TrainingOptions, TrainingReport, TrainingSettings
 from fedpart.centralised.training import Training
-from fedpart.checks import check_options, check_whole
+from fedpart.checks import check_options, check_whole, require
 from fedpart.data.given import Examples
 from fedpart.data.splitting.parts import given_chunks
-from fedpart.loggers import logged
+from fedpart.loggers.logged import Printed, logged
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.task import Task
 from fedpart.training.result import Result, as_task, held_out
@@ -87,8 +87,8 @@ def fit(
             on_report(found)
 
     logs = None if path is None else path.with_suffix(".logs")
-    shown: dict[str, Any] = {"completed": training.completed, "total": training.total, "progress": progress}
-    with logged(loggers, logs, settings=training.settings, **shown) as log:
+    printed = Printed(training.total, evaluate_every) if progress else None
+    with logged(loggers, logs, training.settings, training.completed, printed) as log:
         training.run(evaluate_every, report)
         result = Result(training, metrics, tested)
         log.scores = result.scores
@@ -100,13 +100,9 @@ def check_psi(training: Training) -> None:
     settings = training.settings
     if not training.learns_psi:
         return
-    if isinstance(training.method, Partitioned) and len(training.shares) == 1:
-        raise ValueError(
-            f"The method {settings.method!r} learns hyperparameters on the second chunk and later ones, but "
-            f"there is one; give two chunks or more, or use method: none."
-        )
-    if settings.psi_every > settings.iterations:
-        raise ValueError(
-            f"psi_every is {settings.psi_every}, but there are {settings.iterations} iterations, so that psi "
-            f"would never be stepped; lower psi_every, or use method: none."
-        )
+    alone = isinstance(training.method, Partitioned) and len(training.shares) == 1
+    learns = f"The method {settings.method!r} learns hyperparameters on the second chunk and later ones"
+    require(not alone, f"{learns}, but there is one; give two chunks or more, or use method: none.")
+    every, iterations = settings.psi_every, settings.iterations
+    never = f"psi_every is {every}, but there are {iterations} iterations, so that psi would never be stepped"
+    require(every <= iterations, f"{never}; lower psi_every, or use method: none.")

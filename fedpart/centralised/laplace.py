@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 
 from fedpart.centralised.training import Training
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.methods.evidence.laplace import DiagonalLaplace, diagonal_laplace, is_random
 from fedpart.training.optimisers import AdamWSettings
@@ -16,11 +17,8 @@ def laplace_evidence(training: Training) -> float:
     """Diagonal Laplace evidence of a plain network as it stands, in nats; for ``Training(evidence=...)``.
 
     Hyperparameters inside the network are constants. The prior is the one that the weight decay stands for;
-    the best one where there is none, or where it is decoupled (AdamW).
-
-    Raises:
-        ValueError: there is more than one partition, whose weights have a decay each; or the task transforms
-            its inputs at random; see also :func:`diagonal_laplace`.
+    the best one where there is none, or where it is decoupled (AdamW). A ValueError says why there is no such
+    evidence.
     """
     data, settings = training.examples(1, len(training.shares)), training.settings
     coupled = bool(settings.weight_decay) and not isinstance(settings.optimiser, AdamWSettings)
@@ -37,17 +35,16 @@ def check_laplace(training: Training) -> None:
 def _of_training(
     training: Training, data: Dataset, precision: float | Literal["optimised"]
 ) -> DiagonalLaplace:
-    if training.partition.chunks > 1:
-        raise ValueError(
-            "The Laplace evidence is of a plain network; use it with the method 'none', and L_ML with "
-            "partitions."
-        )
+    plain = (
+        "The Laplace evidence is of a plain network; use it with the method 'none', and L_ML with partitions."
+    )
+    require(training.partition.chunks == 1, plain)
     task = training.task
-    if is_random(lambda: task.transformed(training.psi, data.inputs)):
-        raise ValueError(
-            "A Laplace approximation needs inputs that are the same each time, but they are transformed at "
-            "random; leave out learned masks and augmentations."
-        )
+    changing = is_random(lambda: task.transformed(training.psi, data.inputs))
+    same = (
+        "A Laplace approximation needs inputs that are the same each time, but they are transformed at random"
+    )
+    require(not changing, f"{same}; leave out learned masks and augmentations.")
     module = training.module()
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name not in task.psi_names)

@@ -3,17 +3,17 @@
 This follows the authors' text. The gradients are those of a whole data set, where their code takes one batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.nn.likelihoods import Likelihood
 from fedpart.nn.models.ensembles import Ensemble
 from fedpart.partition.sharing import Composed
 from fedpart.partition.sharing.learned import Layer, clusters_of, recipes_of
-from fedpart.randomness.noise import Noise
 from fedpart.task.gradients import Job, Point, gradients
 from fedpart.task.task import Batch, Task
 from fedpart.training.state import ModelState, rows_at_once
@@ -24,26 +24,18 @@ def learned_clusters(state: ModelState, dataset: Dataset, tau: float = 0.1, *, k
 
     Args:
         state: a trained ensemble, composed by :class:`.Bank`; ``clusters: depth`` and ``coupled: true`` are
-            what the authors begin with.
+            what the authors begin with. Another network is a TypeError.
         dataset: on whose sum of losses gradients are taken, e.g. that of the first chunk.
         tau: see :func:`.clusters_of`.
         k: the subnetwork that is asked: the first has seen the first chunk alone.
-
-    Raises:
-        TypeError: the members are not composed by a bank.
     """
     return clusters_of(weight_gradients(state, dataset, k), recipes_of(_members(state, k)), tau)
 
 
 def weight_gradients(state: ModelState, dataset: Dataset, k: int = 1) -> dict[Layer, Tensor]:
-    """Gradients of the composed weights, by member and layer: of the sum of cross-entropies, in inference.
+    """Gradients of composed weights, by member and layer: of the sum of cross-entropies, in inference.
 
     A temperature or label smoothing that the ensemble's likelihood may have is left out.
-
-    Args:
-        state: whose network is an :class:`.Ensemble` of :class:`.Composed` members.
-        dataset: at least one example.
-        k: subnetwork.
     """
     gradients: dict[Layer, Tensor] = {}
     for index, member in enumerate(_members(state, k)):
@@ -57,11 +49,9 @@ def _members(state: ModelState, k: int) -> list[Composed]:
     module = state.module(state.tensors(k))
     members = [*module.members] if isinstance(module, Ensemble) else []
     composed = [member for member in members if isinstance(member, Composed)]
-    if not members or len(composed) < len(members):
-        raise TypeError(
-            f"The network is a {type(module).__name__} whose members are not composed; build it with model: "
-            f"ensemble and kind: composed."
-        )
+    other = f"The network is a {type(module).__name__} whose members are not composed"
+    build = "build it with model: ensemble and kind: composed."
+    require(0 < len(members) == len(composed), f"{other}; {build}", TypeError)
     return composed
 
 
@@ -72,14 +62,9 @@ def gradients_of_weights(
     likelihood: str | Likelihood = "classification",
     precision: str = "fp32",
 ) -> dict[str, Tensor]:
-    """Of the sum of losses over the examples, by layer; neither transforms nor dropout draw anything.
+    """Of the sum of losses over the examples, of each layer's ``weight``; nothing is drawn.
 
-    Args:
-        network: plain; on the CPU, as the examples are brought there.
-        layers: whose ``weight`` is meant.
-        dataset: at least one example.
-        likelihood: of the network's outputs.
-        precision: see :class:`.Task`.
+    The network is plain, and on the CPU; for ``precision`` see :class:`.Task`.
     """
     task = Task(network, samples=1, likelihood=likelihood, precision=precision)
     space, psi = task.parameter_space(1), task.psi_space.initial()
@@ -87,15 +72,12 @@ def gradients_of_weights(
     size = rows_at_once(total.device, 1)
     for start in range(0, len(dataset), size):
         batch = Batch(*dataset.batch(slice(start, start + size), total.device))
-        mean = gradients(task, _at_rest, Job(subnetwork=1, partition=1), point, psi, batch, None).theta
+        mean = gradients(
+            task,
+            lambda task, job, w, psi, batch, noise: task.loss(w, psi, batch, noise, dropout=False),
+            *(Job(subnetwork=1, partition=1), point, psi, batch, None),
+        ).theta
         assert mean is not None
         total += batch.examples * mean
     named = space.tensors(total)
     return {name: named[f"{name}.weight"] for name in layers}
-
-
-def _at_rest(
-    task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
-) -> Tensor:
-    """The loss in inference."""
-    return task.loss(w, psi, batch, noise, dropout=False)

@@ -16,6 +16,7 @@ from fedpart.centralised.settings import (
     TrainingSettings,
     one_sentence,
 )
+from fedpart.checks import require
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
@@ -63,9 +64,8 @@ class Training(ModelState):
         self.settings = settings
         method = build_method(settings.method, settings.method_options)
         if not isinstance(method, CentralMethod):
-            raise ValueError(
-                f"The method {settings.method!r} is federated only; plain centralised training is 'none'."
-            )
+            federated = f"The method {settings.method!r} is federated only"
+            raise ValueError(f"{federated}; plain centralised training is 'none'.")
         self.method, task = method, method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         check_examples(chunks.data, task.dtype)
@@ -92,11 +92,9 @@ class Training(ModelState):
         self.best: Best | None = None
         own = self.method.estimates or self.scores_chunks
         self._evidence = evidence or (Training.log_marginal_likelihood if own else None)
-        if settings.keep_best and self._evidence is None:
-            raise ValueError(
-                f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks; "
-                f"set keep_best to false, give another evidence, or use partitioned networks on two chunks."
-            )
+        needs = f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks"
+        ways = "set keep_best to false, give another evidence, or use partitioned networks on two chunks."
+        require(not settings.keep_best or self._evidence is not None, f"{needs}; {ways}")
         self._losses = [0.0, 0.0]  # sum over the iterations since the last report, and their number
         self._index = 0  # steps within the iteration
         shared = settings.deciding()
@@ -159,8 +157,8 @@ class Training(ModelState):
             ValueError: there is no partition k, or no example.
             TrainingError: see :meth:`step`.
         """
-        if not 1 <= k <= self.partition.chunks:
-            raise ValueError(f"Partitions are numbered 1 to {self.partition.chunks}, got {k}.")
+        partitions = self.partition.chunks
+        require(1 <= k <= partitions, f"Partitions are numbered 1 to {partitions}, got {k}.")
         self._index = 0
         loss = self._run(Step(Job(subnetwork=k, partition=k), 1, k), self._given(batch), self.completed + 1)
         self._complete(self.completed + 1)
@@ -173,15 +171,11 @@ class Training(ModelState):
             ValueError: there is no chunk k, 2..C, that psi can be trained on, no psi to train, or no example.
             TrainingError: see :meth:`step`.
         """
-        if not self.learns_psi:
-            raise ValueError(f"The method {self.settings.method!r} trains no hyperparameter of this task.")
-        if len(self.shares) == 1:
-            raise ValueError(
-                f"psi_step() trains psi on a chunk that a network has not seen, but the method "
-                f"{self.settings.method!r} has one chunk here; call step() instead."
-            )
-        if not 2 <= k <= len(self.shares):
-            raise ValueError(f"psi is trained on the chunks 2 to {len(self.shares)}, got {k}.")
+        method, chunks = f"the method {self.settings.method!r}", len(self.shares)
+        require(self.learns_psi, f"T{method[1:]} trains no hyperparameter of this task.")
+        unseen_chunk = "psi_step() trains psi on a chunk that a network has not seen"
+        require(chunks > 1, f"{unseen_chunk}, but {method} has one chunk here; call step() instead.")
+        require(2 <= k <= chunks, f"psi is trained on the chunks 2 to {chunks}, got {k}.")
         unseen = min(k - 1, self.partition.chunks)
         return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._given(batch), self.completed)
 
@@ -206,19 +200,12 @@ class Training(ModelState):
         on_report: Callable[[TrainingReport], None],
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        """Train to the end, from wherever the state is.
+        """Train to the end, from wherever the state is; a TrainingError as in :meth:`step`.
 
-        Args:
-            every: iterations from one report to the next; stages' ends are reported besides.
-            on_report: called with each report.
-            on_step: called with the number of every completed iteration, after its report.
-
-        Raises:
-            ValueError: ``every`` is below 1.
-            TrainingError: see :meth:`step`.
+        ``on_report`` is called with a report ``every`` so many iterations and at the ends of stages;
+        ``on_step`` with the number of every completed iteration, after its report.
         """
-        if every < 1:
-            raise ValueError(f"Reports are at least one iteration apart, got {every}.")
+        require(every >= 1, f"Reports are at least one iteration apart, got {every}.")
         ends, start = {end: name for name, end in self.stages}, time.perf_counter()
         while self.completed < self.total:
             self.step()
@@ -264,8 +251,7 @@ class Training(ModelState):
         """A user's batch, where the model is."""
         if not isinstance(batch, Batch):
             batch = Batch(*as_dataset(batch).batch(slice(None)))
-        if not batch.examples:
-            raise ValueError("The batch is empty; a step needs at least one example.")
+        require(batch.examples, "The batch is empty; a step needs at least one example.")
         return batch.to(self.w.device)
 
     def _run(self, step: Step, batch: Batch, iteration: int) -> float:

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
-from fedpart.randomness.shapes import Draws, ShapeRecorder
+from fedpart.randomness.noise import Draws, ShapeRecorder
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.trees import leaves

@@ -9,6 +9,7 @@ from typing import Any, cast
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
@@ -23,7 +24,6 @@ from fedpart.federated.wire import (
     score_scalars,
     update_scalars,
 )
-from fedpart.training.settings import require
 from fedpart.updates.client_state import NONE, ClientState
 from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round

@@ -117,20 +117,15 @@ log = getLogger("flwr").log
 
 
 class Incoming:
-    """Reads replies no further than it must: of those that come in order, none is kept.
+    """Replies to ``sent`` messages, by client, in any order; read no further than it must be.
 
-    Args:
-        replies: in any order; a reply to anything else than ``sent`` is not ours.
-        sent: messages of the round, by client.
-
-    Attributes:
-        bytes: of the replies read so far, serialised.
-        late: how many of them answer something else, an earlier round for instance.
+    Of those that come in order none is kept.
     """
 
     def __init__(self, replies: Iterable[Message], sent: Mapping[int, Message]) -> None:
         self._replies, self._sent = iter(replies), sent
-        self.bytes = self.late = 0
+        self.bytes = 0  # of the replies read so far, serialised
+        self.late = 0  # how many of them answer something else, an earlier round for instance
         self._client_of: dict[str, int] = {}  # by the message's id
         self._early: dict[int, Message] = {}
         self._seen: set[int] = set()

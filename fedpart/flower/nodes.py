@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedpart.checks import require
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import GRACE, cause
-from fedpart.flower.workarounds.protocol import require
 from fedpart.updates.errors import brief
 
 log = getLogger("flwr").log
@@ -46,15 +46,9 @@ class Nodes:
 
     Where SuperNodes have registered keys, a key registered under :func:`node_name` is that client's and no
     other's: from the first such name on, a node that says otherwise is refused, and so is one without such a
-    name; the run goes on.
-
-    Args:
-        clients: N of the configuration.
-        wait: seconds to wait for clients that are missing.
-        lenient: go on without clients that are missing and nodes that do not belong to the run, instead of
-            ending the run.
-        late: take in clients that join late, with numbers of N or more, once one of the N is there: without
-            any, the nodes are those of another federation.
+    name; the run goes on. If ``lenient`` it goes on also without clients that are missing after ``wait``
+    seconds, and without nodes that do not belong to it. Clients that join ``late``, with numbers of N or
+    more, are taken in once one of the N is there: without any, the nodes are those of another federation.
     """
 
     def __init__(self, clients: int, wait: float, lenient: bool, late: bool = False) -> None:

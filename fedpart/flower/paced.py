@@ -21,12 +21,9 @@ def strategy_of(federation: Federation, shards: Sequence[Dataset] | None, **opti
 
 
 class PacedFedPart(FedPart):
-    """A :class:`FedPart` of a federation with a pace.
+    """A :class:`FedPart` of a federation with a pace; nobody may join later.
 
-    Args:
-        federation: with a pace.
-        options: of ``FedPart``; nobody may join later.
-        shards: ``shards[client]`` has as many examples as the client's data.
+    ``shards[client]`` has as many examples as the client's data.
     """
 
     def __init__(self, federation: Federation, shards: Sequence[Dataset], **options: Any) -> None:
@@ -34,7 +31,7 @@ class PacedFedPart(FedPart):
         self._turns, self._turn = Turns(federation, shards), Turn([], [], 0.0, [])
 
     def _check_pace(self) -> None:
-        """Time is simulated here."""
+        """Time may be simulated here."""
 
     def _draw(self, start: Round, available: Sequence[int] | None) -> list[tuple[Round, list[int]]]:
         self._turn = self._turns.next(start, available)

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedpart.checks import require
 from fedpart.federated.cohorts import CohortSum, expected_upload_ratio, sum_cohort
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
@@ -28,7 +29,6 @@ from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
 from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
 from fedpart.partition.partition import Partition
-from fedpart.training.settings import require
 from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.stages.privacy import refuse_seeded
 from fedpart.updates.update import Round, Update
@@ -132,9 +132,6 @@ class FedPart(Strategy):
         """w and psi of the federation, for :meth:`start`."""
         return self._state(self._values(), self.federation.partition)
 
-    def _state_of(self, client: int, values: Round) -> ArrayRecord:
-        return self._state(values, self.federation.protocol.partition_of(client))
-
     def _state(self, values: Round, partition: Partition) -> ArrayRecord:
         key = values.number, partition
         if key not in self._states:
@@ -164,8 +161,9 @@ class FedPart(Strategy):
         self._sent = {}
         for begun, clients in groups:
             for client in (one for one in clients if one in nodes):
-                more = self._state_of(client, begun), values.kept
-                self._sent[client] = instruction(protocol, begun.number, client, nodes[client], *more)
+                state = self._state(begun, protocol.partition_of(client))
+                more = nodes[client], state, values.kept
+                self._sent[client] = instruction(protocol, begun.number, client, *more)
         return list(self._sent.values())
 
     def aggregate_train(
@@ -188,11 +186,10 @@ class FedPart(Strategy):
             return sum_cohort(protocol, begun, clients, answer)
 
         found = self._sum(start, sum_of)
-        repeated = self._repeated(incoming, start.number)  # first answers are in the sum
+        more = self._refused(incoming, start.number)  # first answers are in the sum
         found.upload_bytes, download = incoming.bytes, self._download()
         federation.step(found)
         self._states.clear()
-        more = ["repeated"] * len(repeated) + ["late"] * incoming.late
         report = federation.report(found, time.perf_counter() - self._started, download, more)
         if not report.stepped:
             few = "Round %s has %s replies of the %s that it needs, and does not step."
@@ -216,11 +213,9 @@ class FedPart(Strategy):
         cohort = evaluation_cohort(protocol.settings, round)
         nodes = self._nodes.present(grid) if self._skip else self._nodes.wait_for(grid, cohort)
         self._started, values = time.perf_counter(), self._values()
-        self._sent = {
-            client: question(protocol, round, client, nodes[client], self._state_of(client, values))
-            for client in cohort
-            if client in nodes
-        }
+        for client in (client for client in cohort if client in nodes):
+            state = self._state(values, protocol.partition_of(client))
+            self._sent[client] = question(protocol, round, client, nodes[client], state)
         return list(self._sent.values())
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -231,8 +226,7 @@ class FedPart(Strategy):
         incoming = Incoming(replies, self._sent)
         scores = ClientScores(self.federation.protocol, list(self._sent))
         scores.gather(lambda client: self._read(read_score, report.round, client, incoming.take(client)))
-        repeated = self._repeated(incoming, report.round)
-        scores.write(report, ["repeated"] * len(repeated) + ["late"] * incoming.late)
+        scores.write(report, self._refused(incoming, report.round))
         sent = sum(message_bytes(message) for message in self._sent.values())
         report.evaluation_bytes = sent + incoming.bytes
         report.seconds += time.perf_counter() - self._started
@@ -251,14 +245,14 @@ class FedPart(Strategy):
             log(INFO, "\t├── Clip: %s", settings.clip)
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", expected_upload_ratio(protocol))
 
-    def _repeated(self, incoming: Incoming, round: int) -> list[int]:
-        """Clients that have answered more than once, or a ClientError."""
+    def _refused(self, incoming: Incoming, round: int) -> list[str]:
+        """A word for each reply that is in no sum, or a ClientError, where a client has answered twice."""
         repeated = incoming.repeated()
         for client in repeated:
             if not self._skip:
                 raise ClientError.refused(client, round, Refusal("repeated", "it came more than once"))
             log(WARNING, "Client %s has answered more than once; the first answer counts.", client)
-        return repeated
+        return ["repeated"] * len(repeated) + ["late"] * incoming.late
 
     def _values(self) -> Round:
         """What the clients that begin now begin with."""

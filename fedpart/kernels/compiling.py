@@ -24,8 +24,7 @@ def compiles() -> bool:
 def jit(function: Kernel, inline: str = "never") -> Kernel:
     """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
 
-    It is made anew when one of the modules of kernels beside the function's own has changed, since
-    instructions may come from there.
+    It is made anew when any kernel's module has changed, since instructions may come from there.
     """
     import numba
 

@@ -13,8 +13,7 @@ def keep_freed_memory() -> None:
     """Let this process keep up to a gigabyte that is free, for the next step, which asks for it again.
 
     Given back to the system, as glibc does by default, it returns page by page: a twentieth of the time of a
-    round of the MNIST CNN. Nothing happens with another C library, or where the environment sets glibc's own
-    variables (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``, ``GLIBC_TUNABLES``).
+    round of the MNIST CNN. Nothing happens with another C library, or where the environment sets glibc's own.
     """
     if {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys():
         return

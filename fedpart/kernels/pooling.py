@@ -1,9 +1,8 @@
 """Max-pooling by 2 x 2 and ReLU in one pass: plain loops, of which numba vectorises the inner ones.
 
-A row of the result is computed at a time, from four rows of as many numbers: the upper left of all four-fold
-pixels, the upper right, the lower left, the lower right. So the loops that compute are long, however few
-channels there are. Between these rows and the image, pixels are copied by words, and where their number is
-known when the loop is compiled, a copy takes a few instructions.
+A row of the result is computed at a time, from four rows of as many numbers, one for each place in a pixel
+of four. So the loops that compute are long, however few channels there are. Between these rows and the
+image, pixels are copied by words; where their number is known to the compiler, that is a few instructions.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ _FEW = 32  # words: pixels of up to so many get kernels of their own; others' lo
 
 
 class Pooling(NamedTuple):
-    """Pools images of one shape and type, which lie in memory as ``rows`` of the result.
-
-    Pixels are copied by words of a type, so many ``words`` a pixel.
-    """
+    """Pools images of one shape and type, ``rows`` of the result, by so many ``words`` of a type a pixel."""
 
     shape: torch.Size
     rows: int
@@ -44,9 +40,8 @@ class Pooling(NamedTuple):
     def pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``relu(max_pool2d(x, 2))`` of ``x`` of that shape, channels-last, and where the maxima were.
 
-        The first is ``[N, channels, height // 2, width // 2]``, channels-last. The other has for each of its
-        numbers, in the order of memory, the place of the first maximum among the four, row by row, or
-        ``NOWHERE`` if it is not positive: uint8, ``[N * (height // 2), width // 2 * channels]``.
+        That is, for each number in the order of memory, the place of the first maximum among the four, row by
+        row, or ``NOWHERE`` if it is not positive: uint8, ``[N * (height // 2), width // 2 * channels]``.
         """
         n, channels, height, width = self.shape
         out = torch.empty((n, height // 2, width // 2, channels), dtype=x.dtype)
@@ -57,9 +52,7 @@ class Pooling(NamedTuple):
         return out.permute(0, 3, 1, 2), where
 
     def send_back(self, gradient: Tensor, where: Tensor) -> Tensor:
-        """The derivative in the images, channels-last, given that of what ``pool`` has returned, and its
-        ``where``.
-        """
+        """The derivative in the images, channels-last, given that of what ``pool`` has returned."""
         bits = bits_of(gradient.permute(0, 2, 3, 1).contiguous()).reshape(where.shape)
         out = torch.empty(self.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
         _, kernel = self._kernels
@@ -113,13 +106,9 @@ def _kernels(words: int) -> tuple[Kernel, Kernel]:
     """``pool`` and ``send_back`` for pixels of so many words; 0: of any number, known when they run."""
 
     def pool(x: Any, any_words: int, out: Any, where: Any, unsigned: Any, infinity: Any, lowest: Any) -> None:
-        """Pool and rectify, for a result of ``[N, height, width, channels]``.
+        """Pool and rectify words of images ``x [N * height, 4 * width * words]`` into the bits ``out``.
 
-        Args:
-            x: words of the images, ``[N * height, 4 * width * words]``; any_words: of a pixel.
-            out: bits of the result, ``[N * height, width * channels]``; where: like ``out``; both are
-                written.
-            unsigned, infinity, lowest: all bits but the sign; bits of infinity, and of minus infinity.
+        ``out`` and ``where`` are ``[N * height, width * channels]``; the rest is as ``_bounds`` has it.
         """
         length = words if words else any_words
         zero = unsigned - unsigned

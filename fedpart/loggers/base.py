@@ -145,7 +145,6 @@ class _Function(Logger):
         self._function, self._options = function, options
 
     def log(self, line: Line) -> None:
-        """See :meth:`.Logger.log`."""
         self._function(line, **self._options)
 
 

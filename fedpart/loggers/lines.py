@@ -26,30 +26,10 @@ _OPTIONAL = (
 def metrics_line(report: Any) -> dict[str, Any]:
     """A report as a line of ``metrics.jsonl``; the same run gives the same line, seconds apart.
 
-    A report is a :class:`.RoundReport` or :class:`.TrainingReport`.
-
-    Of a round: ``round, seconds`` (wall-clock, with the evaluation on evaluation rounds), ``train_loss``
-    (nats), ``lml`` (L_ML per example, nats; null where no client of the cohort has scored a subnetwork that
-    has never seen it), ``upload_bytes, download_bytes`` (of the cohort), ``cohort`` (client numbers),
-    ``skipped`` ([{client, category, reason}]), ``refused`` ({category: how often}: of the skipped clients,
-    and of ``repeated`` and ``late`` messages, which are in no sum), ``replies`` (updates taken), ``stepped``
-    (whether they were enough), ``clipped`` (clients whose update was longer than its bound, with an adaptive
-    ``clip``), ``psi_alarms`` ([{chunk, times}], see :class:`.UsualNorms`, if there are any), with privacy
-    ``epsilon`` (spent so far), without it ``examples`` and
-    ``client_seconds`` (what clients have computed, see :class:`.RoundReport`), and with ``hypergradient``
-    ``server_rates`` (of w_1..w_C and psi). Of centralised training, where a
-    report stands for the iterations since the one before: ``iteration, seconds, train_loss`` (their mean) and
-    ``lml`` (L_ML, or the estimate that ``evidence`` names, nats summed over the examples; null without one).
-
-    With ``devices`` also ``simulated_seconds`` (from the run's beginning to the round's end), with buffered
-    aggregation ``staleness`` (mean steps since the cohort's clients started; ``download_bytes`` are then of
-    the clients that have started in the round).
-
-    Of both: ``psi`` ({raw: {name: [..]}, physical: {name: value}}) and, where there was an evaluation,
-    ``val_accuracy`` (a fraction; null without classes) and ``val_nll`` (nats per example). Where clients have
-    evaluated, ``client_accuracy`` and ``client_nll``, of both ``_worst_decile``, ``_chunks`` ([of chunk 1,
-    ..]) and, with ``caps``, ``_caps``, and ``evaluation_bytes``. With ``architectures`` all four scores have
-    ``_architectures`` too, see :class:`.RoundReport`.
+    A line has the attributes of a :class:`.RoundReport` or a :class:`.TrainingReport`, under their names and
+    in their units; ``psi`` is ``{raw: {name: [..]}, physical: {name: value}}``. Scores stand where there was
+    an evaluation, and what an option brings, such as ``epsilon``, ``staleness`` or ``server_rates``, with
+    that option alone. What is not finite is null.
     """
     line = asdict(report)
     line["seconds"] = round(report.seconds, 4)
@@ -104,7 +84,7 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
     """Settings by name, those of a section as ``server.learning_rate``; what is no number is text."""
-    values: dict[str, bool | int | float | str] = {}
+    values = dict[str, bool | int | float | str]()
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
             values |= flat(value, f"{prefix}{name}.")

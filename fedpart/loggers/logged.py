@@ -21,8 +21,8 @@ EACH = 10  # rounds that have a line of their own, before only those of evaluati
 def worth_a_line(clock: str, count: int, total: int, every: int) -> bool:
     """Whether a line is printed where nothing that stands there can be changed.
 
-    So are the first ten rounds, those that an evaluation is due in (whether or not there is one), the last
-    one, and all reports of centralised training.
+    So are the first rounds, those that an evaluation is due in (whether or not there is one), the last one,
+    and all reports of centralised training.
     """
     return clock != "round" or count <= EACH or count % every == 0 or count == total
 
@@ -57,9 +57,8 @@ class Printed:
         if line["train_loss"] is not None:
             parts.append(f"loss {line['train_loss']:.3f}")
         if line["lml"] is not None:
-            parts.append(
-                f"L_ML {line['lml']:.3f} per example" if "round" in line else f"L_ML {line['lml']:,.1f}"
-            )
+            lml = line["lml"]
+            parts.append(f"L_ML {lml:.3f} per example" if "round" in line else f"L_ML {lml:,.1f}")
         parts += [f"{name} {value:.3g}" for name, value in list(line["psi"]["physical"].items())[:3]]
         return ", ".join(parts)
 
@@ -67,32 +66,21 @@ class Printed:
 @contextmanager
 def logged(
     chosen: Sequence[Any],
-    folder: str | Path | None = None,
-    *,
-    settings: Any = None,
+    folder: Path | None,
+    settings: Any,
     completed: int = 0,
-    total: int = 0,
-    every: int = 10,
-    progress: bool = False,
+    printed: Printed | None = None,
 ) -> Iterator[Logged]:
-    """Loggers around a run; what it gives is called with every report, as ``on_round`` is.
+    """Loggers around a run of ``settings``; what it gives is called with every report, as ``on_round`` is.
 
-    Args:
-        chosen: see :class:`.Loggers`.
-        folder: for their files and a ``metrics.jsonl``, from which they get what they had when the run is
-            resumed; None: a new one in ``runs/``, named by the time.
-        settings: of the run, a dataclass, for tables of runs.
-        completed: rounds or iterations that are done: later ones that the folder knows are computed again.
-        total, every: how many there will be, and how many between evaluations, for ``progress``.
-        progress: whether lines are printed, see :class:`.Printed`.
-
-    Raises:
-        ValueError, ImportError: see :class:`.Loggers`.
+    Their files, and a ``metrics.jsonl``, from which they get what they had of ``completed`` rounds or
+    iterations when the run is resumed, are in ``folder``; None: in a new one in ``runs/``, named by the time.
+    Errors are those of :class:`.Loggers`.
     """
-    loggers, printed = Loggers(chosen), Printed(total, every) if progress else None
+    loggers = Loggers(chosen)
     place = _place(folder) if loggers.keep else None
     lines = [] if place is None else _kept(place, completed)
-    config = {} if settings is None else flat(asdict(settings))
+    config = flat(asdict(settings))
     log = Logged(loggers, place, printed, lines[-1] if lines else None)
     try:
         if place is not None:
@@ -107,17 +95,14 @@ def logged(
 
 
 class Logged:
-    """Takes the reports of a run.
-
-    ``last`` is the last line of ``metrics.jsonl``, of which loggers make the summary, and ``scores`` what the
-    summary has besides, by name, such as ``test_accuracy``.
-    """
+    """Takes the reports of a run."""
 
     def __init__(
         self, loggers: Loggers, place: Path | None, printed: Printed | None, last: Mapping[str, Any] | None
     ) -> None:
-        self._loggers, self._place, self._printed, self.last = loggers, place, printed, last
-        self.scores: dict[str, float | None] = {}
+        self._loggers, self._place, self._printed = loggers, place, printed
+        self.last = last  # line of metrics.jsonl, of which loggers make the summary
+        self.scores: dict[str, float | None] = {}  # what it has besides, such as test_accuracy
 
     def __call__(self, report: Any) -> None:
         """Write, log and print a report."""
@@ -130,16 +115,15 @@ class Logged:
             self._printed(self.last)
 
 
-def _place(folder: str | Path | None) -> Path:
+def _place(folder: Path | None) -> Path:
     if folder is None:
-        named, number = Path("runs") / time.strftime("%Y-%m-%d-%H%M%S"), 1
-        folder = named
+        folder = named = Path("runs") / time.strftime("%Y-%m-%d-%H%M%S")
+        number = 1
         while folder.exists():
             number += 1
             folder = named.with_name(f"{named.name}-{number}")
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    return place
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _kept(place: Path, completed: int) -> list[Mapping[str, Any]]:

@@ -82,7 +82,7 @@ class Mlflow(Logger):
         if self._run and not self._finished:
             self._client.set_terminated(self._run, "FAILED")
 
-    def _held(self) -> list[tuple[str, int]] | set[tuple[str, int]]:
+    def _held(self) -> Any:
         """The points that the run has, by name and step; a list if one is there twice."""
         names = self._client.get_run(self._run).data.metrics
         points = [

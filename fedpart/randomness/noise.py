@@ -26,10 +26,7 @@ class NoiseKey(NamedTuple):
 class Noise:
     """The random numbers of one evaluation of the loss: the same key gives the same numbers, every time.
 
-    Args:
-        key: the stream's name.
-        device: where the numbers are needed. They are drawn on the CPU, so devices agree on them.
-        dtype: floating type of the numbers; drawn as float32 whatever it is, so precisions agree on them.
+    They are drawn on the CPU, as float32, so that devices and precisions agree on them.
     """
 
     joined = False  # whether its rows are those of several batches
@@ -54,10 +51,7 @@ class Noise:
         return draw.repeat_interleave(self._repeat, 0) if shared else draw
 
     def bits(self, shape: tuple[int, ...] | torch.Size) -> Tensor | None:
-        """The next coarse numbers, before they are numbers: int16, see :func:`coarse_numbers`.
-
-        None: the numbers are not made from bits; they are there already.
-        """
+        """The next coarse numbers as int16, see :func:`coarse_numbers`; None: they are made from none."""
         images = self._channels_last and len(shape) == 4
         out = torch.empty((shape[0], *shape[2:], shape[1]) if images else tuple(shape), dtype=torch.int16)
         self._fill(out)
@@ -107,8 +101,7 @@ class Noise:
     def active(self, channels_last: bool = False) -> Iterator[None]:
         """Within this context, :func:`uniform` draws from the beginning of this stream.
 
-        Args:
-            channels_last: the memory format of draws that have the shape of images.
+        ``channels_last`` is the memory format of draws that have the shape of images.
         """
         self.rewind(channels_last)
         token = _ACTIVE.set(self)
@@ -131,13 +124,8 @@ def without_noise() -> Iterator[None]:
 class JoinedNoise(Noise):
     """The noise of several batches as that of one: each batch's rows draw from its own stream.
 
-    A draw that is not one set of numbers per row, so that each batch would have its own, is a ValueError.
-
-    Args:
-        parts: one stream per batch.
-        rows: examples of each batch, in the order in which they are joined.
-        samples: S, rows per example.
-        padding: examples that follow them and draw nothing.
+    ``rows`` are the examples of each batch, with ``samples`` rows each; ``padding`` examples follow and draw
+    nothing. A draw that is not one set of numbers per row is a ValueError.
     """
 
     joined = True
@@ -212,11 +200,7 @@ def uniform(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool = Fa
 
 
 def order(count: int, like: Tensor) -> Tensor:
-    """Uniform noise ``[count]`` whose order is a random permutation; see :func:`uniform`.
-
-    Raises:
-        ValueError: the noise is that of several batches, whose rows would be mixed.
-    """
+    """Uniform noise ``[count]`` whose order is a random permutation; a ValueError if rows would be mixed."""
     noise = _active()
     if noise is not None and noise.joined:
         raise common_noise((count,))
@@ -224,10 +208,7 @@ def order(count: int, like: Tensor) -> Tensor:
 
 
 def coarse_bits(shape: tuple[int, ...] | torch.Size) -> Tensor | None:
-    """The bits of the loss's own next coarse numbers; None: there are none, and :func:`uniform` has numbers.
-
-    For a layer that looks up what it makes of each of the 65,536 numbers.
-    """
+    """The bits of the loss's own next coarse numbers, to look up what they become; None: there are none."""
     noise = _active()
     return None if noise is None else noise.bits(shape)
 
@@ -244,12 +225,7 @@ def normal(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
 
 
 def _active() -> Noise | None:
-    """The loss's own stream, if there is one.
-
-    Raises:
-        ValueError: the draw is inside of ``torch.utils.checkpoint``, which runs its layers again in the
-            backward pass, where the stream has gone on: other numbers would give a wrong gradient.
-    """
+    """The loss's own stream, if there is one."""
     noise = _ACTIVE.get()
     if noise is not None and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         raise NetworkError(
@@ -271,3 +247,33 @@ def _draw(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool) -> Te
 def _inside(draw: Tensor) -> Tensor:
     """``draw``, in place, with what was rounded up to 1 lowered to the largest number below it."""
     return draw.clamp_(max=1 - torch.finfo(draw.dtype).eps / 2)
+
+
+class Draw(NamedTuple):
+    """What a loss asks for: see :func:`.uniform`."""
+
+    shape: tuple[int, ...]
+    coarse: bool
+
+
+Draws = Sequence[Draw]
+
+
+class ShapeRecorder(Noise):
+    """Noise that is no noise: it records the shapes that a loss asks for."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(NoiseKey(0, "shapes"), device, dtype)
+        self._recorded: dict[int, Draw] = {}
+
+    @property
+    def recorded(self) -> list[Draw]:
+        """Every draw, in their order; samples that share noise count once."""
+        return [self._recorded[draw] for draw in range(len(self._recorded))]
+
+    def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
+        """There are none."""
+
+    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
+        self._recorded.setdefault(self._draws, Draw(shape, coarse))  # a first pass may be computed again
+        return torch.full(shape, 0.3, device=self.device, dtype=self.dtype)

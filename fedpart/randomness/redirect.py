@@ -14,11 +14,8 @@ from fedpart.randomness.noise import order, uniform
 class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within this context torch's random functions draw from the active noise, see :func:`.uniform`.
 
-    It looks at operations below autograd, so that dropout is found wherever it is called: as a layer, as a
+    It looks at operations below autograd, so that dropout is seen wherever it is called: as a layer, as a
     function in somebody's forward, inside of attention, between recurrent layers, as stochastic depth.
-
-    Attributes:
-        drawn: whether anything was drawn.
     """
 
     @classmethod
@@ -28,16 +25,14 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.drawn = False
+        self.drawn = False  # whether anything was
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         if (handed := kwargs.get("generator")) is not None and handed._cdata not in _processes():
-            return func(
-                *args, **kwargs
-            )  # as in plain PyTorch; whether it moves from pass to pass is looked at
+            return func(*args, **kwargs)  # whether it moves from pass to pass is looked at
         draw = _DRAWS.get(func)
         kind = kwargs.get("dtype") or next((x.dtype for x in args if isinstance(x, Tensor)), None)
         if draw is None or (kind is not None and kind.is_complex):

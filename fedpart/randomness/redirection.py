@@ -25,13 +25,10 @@ whether draws come from torch's own generator; and of which tensors gradients ar
 
 
 class Redirection:
-    """Has a network draw reproducibly where it calls torch's random functions; what it does not is found.
+    """Has a network draw reproducibly where it calls torch's random functions; what it does not is refused.
 
     The first pass, of training and of inference, looks whether anything is drawn at all. If not, those that
     follow cost some ten microseconds more: they look whether torch's generators have moved.
-
-    Args:
-        model: what is computed.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -46,19 +43,11 @@ class Redirection:
         like: Tensor,
         due: bool = False,
     ) -> Found:
-        """What one pass through the network returns.
+        """What a pass returns; the first one of its kind is watched, and those that are ``due``.
 
-        Args:
-            kind: of the pass.
-            drawing: :meth:`.Noise.active`, with which a pass that is computed again draws from the beginning;
-                None: the pass draws from torch's own generator, and nobody looks.
-            compute: the pass.
-            like: a tensor that is where the pass computes.
-            due: whether it is looked at; the first one is in any case.
-
-        Raises:
-            ValueError: the first pass does what cannot be reproduced, see :func:`.watched`; or this one draws
-                where draws cannot be redirected.
+        ``drawing`` is :meth:`.Noise.active`, with which a pass that is computed again draws from the
+        beginning; None: the pass draws from torch's own generator, and nobody looks. ``like`` is a tensor
+        where the pass computes. A ValueError says what cannot be reproduced, see :func:`.watched`.
         """
         if drawing is None:
             return compute()

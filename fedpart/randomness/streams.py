@@ -1,8 +1,7 @@
 """Randomness as a function: every stream is named by (seed, purpose, counters), none is carried along.
 
 A stream is a Philox counter-based generator (Salmon et al. 2011) whose key is the seed and a hash of the
-purpose, and whose counter starts at the given numbers. Nothing has to be stored to resume, and the order in
-which clients answer changes nothing.
+purpose, and whose counter starts at the given numbers. Nothing has to be stored to resume.
 """
 
 import hashlib
@@ -16,25 +15,17 @@ _MASK = (1 << 64) - 1
 
 
 def generator(seed: int, purpose: str, *counter: int, section: int = 0) -> np.random.Generator:
-    """The random stream of ``(seed, purpose, *counter)``.
+    """The random stream of ``(seed, purpose, *counter)``; different purposes are independent.
 
-    Args:
-        seed: any integer (taken modulo 2**64).
-        purpose: what the numbers are for, e.g. ``"cohort"``; different purposes are independent.
-        *counter: up to three non-negative integers, e.g. round, client, step.
-        section: where in the stream to begin, in steps of 2**35 single-precision numbers.
+    There are up to three counters, e.g. round, client, step. ``section`` says where in the stream to begin,
+    in steps of 2**35 single-precision numbers.
     """
     key, start = _state(seed, purpose, counter, section)
     return np.random.Generator(np.random.Philox(key=key, counter=start))
 
 
 def sixteen_bits(out: Any, seed: int, purpose: str, *counter: int, section: int = 0) -> None:
-    """Fill ``out``, a flat array of int16, with bits of the stream: its words, least significant first.
-
-    Args:
-        out: contiguous.
-        seed, purpose, counter, section: see :func:`generator`.
-    """
+    """Fill ``out``, flat, contiguous int16, with bits of the stream: its words, least significant first."""
     kernel = random_bits_kernel()
     if kernel is not None:
         kernel(out, *_state(seed, purpose, counter, section))

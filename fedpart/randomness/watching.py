@@ -25,14 +25,10 @@ class Unstable(NetworkError):
 def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
     """Look at one pass; it costs more than others.
 
-    Args:
-        model: as a task wraps it: the first part of a layer's name is not the user's.
-        again: whether further passes return the same; asked where a generator has moved, which another thread
-            may have done.
-
-    Raises:
-        ValueError: a layer draws from a generator that is the process's own, changes one of its buffers, or
-            uses ``torch.utils.checkpoint``; it is named, the innermost one. Or see :class:`Unstable`.
+    A ValueError names the innermost layer that draws from a generator of the process's own, changes one of
+    its buffers, or uses ``torch.utils.checkpoint``. ``again`` computes further passes and says whether they
+    return the same; it is asked where a generator has moved, which another thread may have done. Of
+    ``model``, as a task wraps it, the first part of a layer's name is not the user's.
     """
 
     def called(frame: Any, event: str, function: Any) -> None:

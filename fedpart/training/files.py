@@ -18,11 +18,8 @@ SEAL = "seal"
 def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | None = None) -> None:
     """Write a file beside ``path``, and put it in its place once it is on the disk.
 
-    Args:
-        previous: where the file that is replaced is kept; None: it is not.
-
-    Raises:
-        OSError: it cannot be written; the old file is as it was, and nothing is left of the new one.
+    The file that is replaced is kept as ``previous``, if given. Where it cannot be written (OSError) the old
+    file is as it was, and nothing is left of the new one.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -91,8 +88,7 @@ def kept(path: Path) -> list[Path]:
 def read_tensors(path: Path) -> Any:
     """What ``torch.save`` has written, held against the checksums that torch writes and never reads.
 
-    Raises:
-        Exception: any, where the file is torn, changed, or no such file.
+    Where the file is torn, changed, or no such file, any exception is raised.
     """
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()

@@ -15,7 +15,7 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from fedpart.checks import is_list, is_number
+from fedpart.checks import is_list, is_number, require
 from fedpart.training.settings import Settings, documented, setting
 
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
@@ -34,11 +34,7 @@ class DecaySettings(Settings):
     )
 
     def decays(self, shares: Sequence[float]) -> tuple[float, ...]:
-        """Weight decay of each of C partitions: stronger for w_k, which sees chunks 1..k only (App. I.1).
-
-        Args:
-            shares: u_1..u_C of the data.
-        """
+        """Weight decay of w_1..w_C: stronger for w_k, which sees chunks 1..k only, of sizes u (App. I.1)."""
         power = DECAY_POWERS[self.decay_scaling]
         return tuple(self.weight_decay / sum(shares[:k]) ** power for k in range(1, len(shares) + 1))
 
@@ -96,10 +92,7 @@ class AdamSettings(Settings):
     def step(
         self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float
     ) -> None:
-        """One step of ``vector [n]``, in place, as ``state`` is, in one pass over its numbers.
-
-        The decay is part of the gradient.
-        """
+        """One step of ``vector [n]``, in place, as ``state`` is; the decay is part of the gradient."""
         if "step" not in state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=vector.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(vector), torch.zeros_like(vector)
@@ -138,15 +131,10 @@ OptimiserSettings = SGDSettings | AdamSettings
 
 
 class SlicedOptimiser:
-    """An optimiser of slices of one flat vector; a slice that is not stepped keeps its state and step count.
+    """An optimiser of slices of one flat vector ``[N]``, in place; each slice has a state and a step count.
 
-    Args:
-        vector: flat ``[N]``, updated in place.
-        slices: the parts with a state of their own.
-        settings: which optimiser.
-        weight_decays: one per slice; none if not given.
-        slow: per slice the places ``[m]`` of numbers that step at ``scalars`` times the rate, decay included.
-        scalars: see :class:`.TrainingSettings`.
+    There is a weight decay for each slice. ``slow`` has, per slice, the places ``[m]`` of numbers that step
+    at ``scalars`` times the rate, decay included.
     """
 
     def __init__(
@@ -161,10 +149,8 @@ class SlicedOptimiser:
         self._slices = [vector[s] for s in slices]
         self._slow, self._scalars = slow, scalars
         self._decays = weight_decays or [0.0] * len(self._slices)
-        if len(self._decays) != len(self._slices):
-            raise ValueError(
-                f"{len(self._slices)} slices need as many weight decays, got {len(self._decays)}."
-            )
+        count, decays = len(self._slices), len(self._decays)
+        require(count == decays, f"{count} slices need as many weight decays, got {decays}.")
         self._states: list[dict[str, Tensor]] = [{} for _ in self._slices]
         self._settings = settings
 
@@ -192,7 +178,7 @@ class SlicedOptimiser:
         return self._settings.learning_rate * (1.0 if learned is None else math.exp(learned))
 
     def state_dict(self) -> list[dict[str, Tensor]]:
-        """Per slice torch's state (``step``, ``exp_avg``, ...), not copied; empty if it was never stepped.
+        """Per slice torch's state, not copied; empty if it was never stepped.
 
         With a ``hypergradient`` it also has ``log_rate``: the logarithm of the rate over the settings'.
         """
@@ -235,17 +221,10 @@ def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tens
 
 
 class LocalSGD:
-    """SGD on a client: some steps from the server's values of a vector, anew in every round.
+    """SGD on a client: some steps from the server's values of a vector, ``origin()``, anew in every round.
 
     What is stepped is the change itself, which is small: a difference of final and first values would be
-    rounded as they are.
-
-    Args:
-        origin: gives the server's values, which are never changed; not called if nobody needs them.
-        settings: of SGD.
-        weight_decay: of this vector.
-        steps: how many will follow.
-        final: whether ``values`` are of interest after the last of them.
+    rounded as they are. ``final`` says whether ``values`` are of interest after the last of the ``steps``.
     """
 
     def __init__(

@@ -30,10 +30,7 @@ def _fill(module: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 
 def multiply_adds(compute: Callable[[int], object]) -> int:
-    """Of one more example, of convolutions and matrix products alone.
-
-    What a pass costs besides, such as composing weights from shared numbers, is left out.
-    """
+    """Of one more example, of convolutions and matrix products alone."""
     from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes half a second
 
     flops = []

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Union, get_args, 
 import torch
 
 from fedpart.checks import check_texts
+from fedpart.checks import require as require
 from fedpart.partition.assigned import Defaults
 from fedpart.partition.nodes import SCHEMES
 from fedpart.partition.proportions import check_proportions
@@ -39,15 +40,12 @@ def setting(
     decides: Decides = "numbers",
     **bounds: float,
 ) -> Any:
-    """A field of a frozen dataclass of settings.
+    """A field of a frozen dataclass of settings; ``description`` is the one text about it, with its unit.
 
-    Args:
-        default: the value where none is given; a mapping is copied.
-        description: what it is, and its unit: the one text about it.
-        decides: ``numbers`` of the result; the ``course`` of a run: its seconds, last digits, and what
-            becomes of clients that fail; or ``nothing`` of either. What does not decide numbers may differ
-            between server and clients, and when a run is resumed.
-        **bounds: ``gt``, ``ge``, ``lt`` and ``le``, which pydantic reads from the metadata as well.
+    It decides ``numbers`` of the result; the ``course`` of a run: its seconds, last digits, and what becomes
+    of clients that fail; or ``nothing`` of either. What does not decide numbers may differ between server and
+    clients, and when a run is resumed. Bounds are ``gt``, ``ge``, ``lt`` and ``le``, which pydantic reads
+    from the metadata as well.
     """
     metadata = {"description": description, "decides": decides, **bounds}
     if isinstance(default, Mapping):
@@ -63,12 +61,6 @@ def documented(kind: Kind) -> Kind:
         fields += ["", "Raises:", "    ValueError: a value out of range; one sentence that names it."]
     kind.__doc__ = "\n".join([text, "", "Attributes:", *fields])
     return kind
-
-
-def require(holds: Any, otherwise: str) -> None:
-    """Refuse settings unless something holds."""
-    if not holds:
-        raise ValueError(otherwise)
 
 
 def check_names(
@@ -105,29 +97,14 @@ class Settings:
             groups = tuple(one for one in kinds if isinstance(one, type) and issubclass(one, Settings))
             if groups and groups == tuple(kinds):
                 object.__setattr__(self, field.name, self._group(field, groups))
-            value, wanted = getattr(self, field.name), []
-            bounds = [(*_BOUNDS[key], field.metadata[key]) for key in _BOUNDS if key in field.metadata]
-            within = [f"{word} {bound}" for _, word, bound in bounds]
-            number, kind = _NUMBERS.get(kinds[0], (object, "")) if len(kinds) == 1 else (object, "")
-            whole = [each for each in kinds if each in _NUMBERS and isinstance(value, _NUMBERS[each][0])]
-            if whole and type(value) not in (bool, *_NUMBERS):
-                value = whole[0](value)  # NumPy's
+            value = getattr(self, field.name)
+            numbers = [kind for kind in kinds if kind in _NUMBERS and isinstance(value, _NUMBERS[kind][0])]
+            if numbers and type(value) not in (bool, *_NUMBERS):
+                value = numbers[0](value)  # NumPy's
                 object.__setattr__(self, field.name, value)
-            if get_origin(kinds[0]) is Literal and len(kinds) == 1 and not _is_word(value, hint):
-                words = [*get_args(kinds[0]), *(["null"] if several else [])]
-                wanted = [f"one of {', '.join(words[:-1])} or {words[-1]}"]
-            elif (value is not None or hint is kinds[0]) and (
-                not isinstance(value, number) or (kind and isinstance(value, bool))
-            ):
-                wanted = [kind, *within]
-            elif not _fits(value, kinds, value is None and hint is not kinds[0]):
-                wanted = [" or ".join(_OTHERS[_plain(kind)] for kind in kinds)]
-            elif isinstance(value, (int, float)) and not math.isfinite(value):
-                wanted = ["finite", *within]
-            elif isinstance(value, (int, float)) and not all(holds(value, n) for holds, _, n in bounds):
-                wanted = within
-            if wanted:
-                raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
+            optional = several and type(None) in get_args(hint)
+            wanted = [] if value is None and optional else _wanted(value, kinds, field.metadata, optional)
+            require(not wanted, f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
 
     def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
         """The group of a field; made of its default, and what differs, where a mapping is given."""
@@ -158,21 +135,25 @@ class Settings:
         return {key: value for key, value in dataclasses.asdict(self).items() if decides[key] == "numbers"}
 
 
-def _plain(kind: Any) -> Any:
-    """``Mapping`` of ``Mapping[str, Any]``."""
-    return get_origin(kind) or kind
-
-
-def _is_word(value: Any, hint: Any) -> bool:
-    """Whether a value is one of a ``Literal``, or None where that may be."""
-    words = [word for each in (hint, *get_args(hint)) for word in get_args(each)]
-    return value in words if isinstance(value, str) else value is None and type(None) in get_args(hint)
-
-
-def _fits(value: Any, kinds: Sequence[Any], empty: bool) -> bool:
-    """Whether a value is of one of the kinds, where all of these are texts, truths or mappings."""
-    plain = tuple(map(_plain, kinds))
-    return empty or not _OTHERS.keys() >= {*plain} or isinstance(value, plain)
+def _wanted(value: Any, kinds: Sequence[Any], bounds: Mapping[str, Any], optional: bool) -> list[str]:
+    """What a value of one of the kinds is, in words; nothing, if this one is."""
+    limits = [(*_BOUNDS[key], bounds[key]) for key in _BOUNDS if key in bounds]
+    within = [f"{word} {bound}" for _, word, bound in limits]
+    plain = tuple(get_origin(kind) or kind for kind in kinds)
+    if plain == (Literal,):
+        words = [*get_args(kinds[0]), *(["null"] if optional else [])]
+        known = isinstance(value, str) and value in get_args(kinds[0])
+        return [] if known else [f"one of {', '.join(words[:-1])} or {words[-1]}"]
+    if {*plain} <= _OTHERS.keys():
+        return [] if isinstance(value, plain) else [" or ".join(_OTHERS[kind] for kind in plain)]
+    if len(plain) == 1 and plain[0] in _NUMBERS:
+        number, name = _NUMBERS[plain[0]]
+        if not isinstance(value, number) or isinstance(value, bool):
+            return [name, *within]
+    if isinstance(value, (int, float)) and not math.isfinite(value):
+        return ["finite", *within]
+    fits = not isinstance(value, (int, float)) or all(holds(value, bound) for holds, _, bound in limits)
+    return [] if fits else within
 
 
 _hints: Callable[[type], dict[str, Any]] = functools.cache(get_type_hints)
@@ -220,11 +201,9 @@ class RunSettings(Settings):
         if self.parameters is not None:
             parameters = check_proportions(self.parameters, "parameter proportions")
             object.__setattr__(self, "parameters", parameters)
-            if len(parameters) != len(self.chunks):
-                raise ValueError(
-                    f"There are {len(self.chunks)} chunk proportions but {len(parameters)} parameter "
-                    f"proportions; give one of each per chunk."
-                )
+            counts = f"{len(self.chunks)} chunk proportions but {len(parameters)} parameter proportions"
+            alike = len(parameters) == len(self.chunks)
+            require(alike, f"There are {counts}; give one of each per chunk.")
 
 
 class RunOptions(TypedDict, total=False):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset, check_labels
 from fedpart.partition.partition import Partition
@@ -25,20 +26,10 @@ from fedpart.trees import Tree, first_leaf, map_leaves
 class ModelState:
     """What a federation (by rounds) and centralised training (by iterations) have in common.
 
-    Args:
-        task, partition: what is learned.
-        optimiser: of the weights, one state per cell, see :attr:`.Partition.cells`.
-        optimiser_psi: of the hyperparameters.
-        seed: of the noise in evaluations.
-        device: where the model is computed.
-        weight_decays: one per partition.
-        scalars: rate of stacked scales and biases, see :class:`.TrainingSettings`.
-        psi_slices: parts of psi that have an optimiser state each; None: one.
-
     Attributes:
         completed: rounds or iterations.
         w: ``[size]`` in partition order; psi: ``[P]``.
-        optimiser, optimiser_psi: see :class:`.SlicedOptimiser`.
+        optimiser, optimiser_psi: see :class:`.SlicedOptimiser`; of w, one state per cell.
         agreement: what a checkpoint must agree on, as plain data by name.
     """
 
@@ -142,10 +133,8 @@ class ModelState:
                 lies outside the classes, or the measures cannot be computed.
         """
         self.check(dataset)
-        if len(dataset) == 0:
-            raise ValueError(
-                "There are no examples to evaluate on; give at least one, or no validation data."
-            )
+        none = "There are no examples to evaluate on; give at least one, or no validation data."
+        require(len(dataset) > 0, none)
         nll, correct, classes, outputs = 0.0, 0.0, False, list[Tensor]()
         named, task = self.tensors(k), self.task.with_samples(samples)
         with torch.no_grad():
@@ -172,11 +161,9 @@ class ModelState:
             try:
                 return likelihood.measures(torch.cat(outputs), dataset.targets)
             except Exception as error:  # whatever torchmetrics, or a likelihood of one's own, makes of them
-                reason = " ".join(str(error).split()).rstrip(".")
-                raise ValueError(
-                    f"The measures of the {self.task.likelihood_name} likelihood cannot be computed "
-                    f"({reason}); leave measures out."
-                ) from error
+                measures = f"The measures of the {self.task.likelihood_name} likelihood"
+                why = " ".join(str(error).split()).rstrip(".")
+                raise ValueError(f"{measures} cannot be computed ({why}); leave measures out.") from error
 
     def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:
         """What a report says of held-out data: ``val_accuracy`` (None without classes) and ``val_nll``."""
@@ -184,14 +171,9 @@ class ModelState:
         return {"val_accuracy": found.get("accuracy"), "val_nll": found["nll"]}
 
     def check(self, dataset: Dataset, name: str = "", classes: int | None = None) -> None:
-        """Look at a data set before anything is computed with it.
+        """Look at a data set before anything is computed with it; a ValueError says what does not fit.
 
-        Args:
-            dataset: any; name: of it, for the message: ``"validation"``.
-            classes: see :meth:`.Likelihood.check`.
-
-        Raises:
-            ValueError: some do not fit the likelihood, or values are one in the task's precision.
+        ``name`` is of the data, for the message; for ``classes`` see :meth:`.Likelihood.check`.
         """
         check_examples(dataset, self.task.dtype)
         if classes is not None:
@@ -251,11 +233,8 @@ class ModelState:
             raise ValueError(f"{'; '.join(unreadable)}; start the run anew.")
         if unreadable:
             warnings.warn(f"{unreadable[0]}; going on from {file.name}.", RuntimeWarning, stacklevel=2)
-        if differs:
-            raise ValueError(
-                f"The checkpoint {path} belongs to another configuration: {differs}. Resume with the "
-                f"configuration it has, or start the run anew."
-            )
+        other = f"The checkpoint {path} belongs to another configuration: {differs}."
+        require(not differs, f"{other} Resume with the configuration it has, or start the run anew.")
 
     def resume(self, checkpoint: str | Path | None, resume: bool) -> Path | None:
         """The checkpoint's path, ready to be written; its state is taken over if ``resume`` and it exists.
@@ -264,17 +243,12 @@ class ModelState:
             ValueError: there is nothing to resume from, or a run to overwrite.
         """
         if checkpoint is None:
-            if resume:
-                raise ValueError(
-                    "There is nothing to resume from: give the checkpoint=... of the run as well."
-                )
+            nothing = "There is nothing to resume from: give the checkpoint=... of the run as well."
+            require(not resume, nothing)
             return None
         path = Path(checkpoint)
-        if kept(path) and not resume:
-            raise ValueError(
-                f"The checkpoint {path} exists already; pass resume=True to continue that run, or choose "
-                f"another file."
-            )
+        go_on = "pass resume=True to continue that run, or choose another file."
+        require(resume or not kept(path), f"The checkpoint {path} exists already; {go_on}")
         path.parent.mkdir(parents=True, exist_ok=True)
         if kept(path):
             self.load(path)
@@ -282,8 +256,5 @@ class ModelState:
 
 
 def rows_at_once(device: torch.device, samples: int) -> int:
-    """Examples that are evaluated together.
-
-    On a CPU their activations stay in its cache; on a GPU those of a ResNet-9 take 1 GiB a layer in fp32.
-    """
+    """Examples that are evaluated together: on a CPU, as many as stay in its cache."""
     return max(1, (256 if device.type == "cpu" else 2048) // samples)

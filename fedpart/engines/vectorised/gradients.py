@@ -12,8 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from fedpart.partition.space import ParameterSpace
-from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.randomness.shapes import Draws
+from fedpart.randomness.noise import Draws, Noise, NoiseKey
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 

@@ -13,8 +13,7 @@ from fedpart.engines.alike import loss_and_draws
 from fedpart.engines.batches import purpose_of
 from fedpart.engines.executor import Executor
 from fedpart.engines.vectorised.gradients import stacked_draws, stacked_gradients, upload
-from fedpart.randomness.noise import NoiseKey
-from fedpart.randomness.shapes import Draws
+from fedpart.randomness.noise import Draws, NoiseKey
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings

@@ -1,8 +1,7 @@
 """Workarounds: what reaches into Flower's private modules, each part with the fault of Flower 1.42 behind it.
 
-Every part names the tests, in ``tests/fedpart/flower/workarounds/``, that fail once Flower has mended the
-fault, so that the part can be deleted. ``test_private_names.py`` there lists the private names in use, with a
-reason for each module.
+In ``tests/fedpart/flower/workarounds/``, ``test_faults.py`` and the tests ``test_flowers_own_...`` fail once
+Flower has mended a fault, so that the part can be deleted. ``test_private_names.py`` looks for private names.
 """
 
 from __future__ import annotations
@@ -16,12 +15,7 @@ if TYPE_CHECKING:
 
 
 def guarded(grid: Grid, limit: int) -> Grid:
-    """The grid to use in place of ``grid``: a :class:`.GuardedGrid` if it leads to a SuperLink, else itself.
-
-    Args:
-        grid: Flower's, or any other.
-        limit: bytes that a reply may have.
-    """
+    """A :class:`.GuardedGrid` if the grid leads to a SuperLink, else itself; replies have ``limit`` bytes."""
     if not is_deployed(grid):
         return grid
     from fedpart.flower.workarounds.grid import GuardedGrid

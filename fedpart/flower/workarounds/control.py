@@ -2,8 +2,6 @@
 
 The faults: a run whose ServerApp has died is failed, and stays so; who has submitted it can tell by its
 details. And Flower packs an app by a private function, or by a command that takes seconds.
-
-The test: ``test_faults.py::test_a_run_whose_serverapp_has_died_is_failed``.
 """
 
 import hashlib
@@ -24,20 +22,11 @@ UNHEARD = "No heartbeat received"
 
 @dataclass(frozen=True)
 class SubmittedRun:
-    """A run as the SuperLink knows it.
-
-    Attributes:
-        id: Flower's number of it.
-        status: ``pending``, ``starting``, ``running``, or ``finished:completed``, ``finished:failed``,
-            ``finished:stopped``.
-        details: why, where it failed.
-        out: the folder of its results, on the machine of the ServerApp.
-        config: the run config that it was started with.
-    """
+    """A run as the SuperLink knows it; its results are in the folder ``out``, at the ServerApp."""
 
     id: int
-    status: str
-    details: str
+    status: str  # pending, starting, running, or finished:completed, finished:failed, finished:stopped
+    details: str  # why, where it failed
     out: str
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,15 +52,7 @@ class SubmittedRun:
 
 
 class ControlCalls:
-    """The calls that an operator needs.
-
-    Args:
-        address: ``host:port``.
-        certificates: of the authority that the SuperLink's certificate is signed by, in PEM form.
-        token: the operator's.
-
-    Raises (all methods): as :class:`.ApiCalls`.
-    """
+    """The calls that an operator needs, see :class:`.ApiCalls`; ``token`` is his."""
 
     def __init__(self, address: str, certificates: bytes, token: str) -> None:
         self._call = ApiCalls("control", address, certificates, lambda: {"Authorization": f"Bearer {token}"})

@@ -5,10 +5,6 @@ a node that foresees a part of the server's next message, or of another node's a
 parts that nobody has, and the message itself is refused. Here the server is believed, and in the end the
 object's own head, of which its name is a hash. It sends a message once, whether it arrives or not. And it
 keeps the token of a task as it is.
-
-The tests: ``test_database.py::test_the_server_is_believed_about_objects_that_a_node_has_announced``,
-and, in ``test_faults.py``, ``test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again`` and
-``test_a_token_is_in_the_database``.
 """
 
 import hashlib
@@ -29,7 +25,8 @@ from flwr.supercore.inflatable.inflatable_object import (
 from sqlalchemy import column, delete, insert, select, table, update
 from sqlalchemy.orm import Session
 
-from fedpart.flower.workarounds.protocol import message, require, stand_in
+from fedpart.checks import require
+from fedpart.flower.workarounds.protocol import message, patch, stand_in
 
 _UNCONFIRMED = """
     UPDATE {table} SET delivered_at = ''
@@ -112,9 +109,9 @@ def hide_from_database() -> None:
         return find(self, digest(token))
 
     stand_in(module, "secrets", token_hex=token_hex)
-    state.claim_task, state.get_task_by_token = claim_task, get_task_by_token
+    patch(state, claim_task=claim_task, get_task_by_token=get_task_by_token)
 
 
 def digest(token: str) -> str:
-    """What is kept of a token; of so many random bits, SHA-256 tells nothing."""
+    """Of so many random bits, SHA-256 tells nothing."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -4,18 +4,11 @@ The faults: Flower reads a request, whatever its size and for as long as it take
 it. It works at as many requests of one node as it has threads, and lets a node ask, and be refused, for ever.
 
 Here a caller is known from the heads of its request: a node by its signature, a ServerApp by its token. How
-much it may send follows from that. Of a node's requests :data:`AT_A_TIME` are worked at, and :data:`WAITING`
-wait. It pays for each from an account that fills with time, and dearly for one that is refused. What goes
-beyond is answered with status 400 (too large, too slow) or 429 (too many). A node whose clock is off, whose
-signatures Flower refuses without a reason, is told so. Who asks as a node and is none is
-counted by the address. The operator's calls need his token, which Flower asks for before it reads; but for
-those that would give him one, where everybody is a stranger.
-
-It is no proxy in front of the SuperLink, because limits follow from who asks: that takes the SuperLink's
-database. And they hold without Docker, too.
-
-The tests, in ``test_faults.py``: ``test_a_stranger_is_read_to_the_end``, ``test_a_node_may_have_all_threads``
-and ``test_heads_have_no_end``.
+much it may send, at a time and in the long run, follows from that, which no proxy in front could know. What
+goes beyond is answered with status 400 (too large, too slow) or 429 (too many). A node whose clock is off,
+whose signatures Flower refuses without a reason, is told so. Who asks as a node and is none is counted by the
+address. The operator's calls need his token, which Flower asks for before it reads; but for those that would
+give him one, where everybody is a stranger.
 """
 
 import asyncio
@@ -24,7 +17,7 @@ import math
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from logging import WARNING, getLogger
@@ -34,12 +27,17 @@ from typing import Any
 import uvicorn
 from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse
-from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+from flwr.common.constant import (
+    FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE,
+    SYSTEM_TIME_TOLERANCE,
+    TIMESTAMP_HEADER,
+    TIMESTAMP_TOLERANCE,
+)
 from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Message, Receive, Scope, Send
 
-from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, clock_fault, stand_in
+from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, stand_in
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
@@ -63,29 +61,19 @@ log = getLogger("flwr").log
 
 @dataclass
 class Caller:
-    """A node, or an address, and what it has asked.
+    """A node, or an address, and what it has asked."""
 
-    Attributes:
-        name: under which its key is registered, or its number; its address.
-        known: whether it is a node.
-        account: requests that it may make at once; less than none after many that were refused.
-    """
-
-    name: str
-    known: bool
+    name: str  # under which its key is registered, or its number; its address
+    known: bool  # whether it is a node
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
     here: int = 0  # requests, those that wait among them
-    account: float = BURST
+    account: float = BURST  # requests that it may make at once; below 0 after many that were refused
     seen: float = field(default_factory=lambda: time.monotonic())
     told: float = -TELL_SECONDS
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """A request of it is here, and is worked at when its turn comes.
-
-        Raises:
-            HTTPException: it has too many, now or in a while.
-        """
+        """A request of it is here, and is worked at when its turn comes; HTTPException: it has too many."""
         now = time.monotonic()
         self.account, self.seen = min(BURST, self.account + PER_SECOND * (now - self.seen)), now
         if self.account < 1 or self.here >= AT_A_TIME + WAITING:
@@ -144,7 +132,6 @@ class Door:
     async def _caller(self, request: Request) -> Caller:
         """The node that asks, or the address."""
         node = await run_in_threadpool(self._node, request)
-        request.state.proven = node
         key = node if node is not None else request.client.host if request.client else ""
         if key not in self._callers:
             if len(self._callers) >= CALLERS:
@@ -164,22 +151,12 @@ class Door:
                 node_auth.authenticate_node(proof)
             return node
         except HTTPException:
-            request.state.clock_fault = self._clock_fault(request, key)
-            return None
+            with suppress(KeyError, ValueError, TypeError):
+                said = datetime.fromisoformat(request.headers[TIMESTAMP_HEADER])
+                request.state.clock_fault = clock_fault((said - datetime.now(UTC)).total_seconds())
         except (KeyError, ValueError):
-            return None
-
-    def _clock_fault(self, request: Request, key: bytes) -> str:
-        """What is wrong with the clock of the node that has this key, if it is the node that has signed."""
-        flower: Any = node_auth
-        try:
-            said = request.headers[flower.TIMESTAMP_HEADER]
-            fault = clock_fault((datetime.fromisoformat(said) - datetime.now(UTC)).total_seconds())
-            proof = b64decode(request.headers[flower.FLEET_HTTP_SIGNATURE_HEADER], validate=True)
-            proven = fault and flower.verify_signature(flower.bytes_to_public_key(key), said.encode(), proof)
-        except (KeyError, ValueError, TypeError):
-            return ""
-        return fault if proven else ""
+            pass
+        return None
 
     def _name(self, node: int) -> str:
         known = self._state().get_node_info(node_ids=[node])
@@ -190,8 +167,17 @@ class Door:
         return bool(token) and self._state().get_task_by_token(token) is not None
 
     def _state(self) -> Any:
-        """Of the SuperLink."""
         return self._app.state.linkstate_factory.state()
+
+
+def clock_fault(ahead: float) -> str:
+    """What is wrong with a SuperNode's clock, so many seconds ahead of ours; nothing if it will do."""
+    early, late = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
+    if -late < ahead < early:
+        return ""
+    off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the SuperLink's"
+    bounds = f"may be {early} s ahead or {late} s behind"
+    return f"The SuperNode's clock is {off}, and {bounds}; set both by NTP and start the SuperNode again."
 
 
 class _Answer:
@@ -217,11 +203,7 @@ class _Answer:
 
 
 async def _read(request: Request, receive: Receive, limit: int) -> bytes:
-    """A request's body.
-
-    Raises:
-        HTTPException: it is too large, or is not here in time.
-    """
+    """A request's body; HTTPException: it is too large, or is not here in time."""
     too_large = HTTPException(400, f"A request of this caller may have {limit} bytes here.")
     if limit < _length(request) < math.inf:
         raise too_large
@@ -258,23 +240,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return first
 
 
-def trust_door(module: Any) -> None:
-    """Let a module of Flower's that authenticates nodes believe the door, where that knows the same node.
-
-    To verify a signature takes as long as all else that most requests do.
-    """
-    verify = module.authenticate_node
-
-    def verified(request: Request) -> None:
-        claim = request.state.protobuf_request
-        claimed = claim.node.node_id if hasattr(claim, "node") else getattr(claim, "node_id", None)
-        if claimed is None or claimed != getattr(request.state, "proven", None):
-            verify(request)
-
-    module.authenticate_node = verified
-
-
 def open_door(flower: Any) -> None:
     """Let every request to this process's SuperLink come through a :class:`Door`."""
-    trust_door(node_auth)
     stand_in(flower, "uvicorn", run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))

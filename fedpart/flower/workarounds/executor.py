@@ -4,8 +4,6 @@ The fault: ``flower-superexec`` ends at once when it is asked to, and its Server
 SIGTERM on to the ServerApp, which finishes its round and writes a checkpoint, and ends when the ServerApp
 has. ClientApps have a warm process (``workers.py``). When the process that has started it is gone (SIGHUP),
 it takes all of its session with it, and Flower's executor ends when this one is killed: nothing outlives it.
-
-The test: ``test_faults.py::test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it``.
 """
 
 import os
@@ -30,10 +28,7 @@ _TIED = (
 
 
 def tied(number: int, command: Sequence[str]) -> list[str]:
-    """The command, whose process gets signal ``number`` when that which starts it dies, however it dies.
-
-    On Linux; elsewhere the plain command.
-    """
+    """The command, whose process gets a signal when the one that starts it dies; on Linux alone."""
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-c", _TIED, str(int(number)), str(os.getpid()), *command]
@@ -45,8 +40,7 @@ def tool(name: str) -> str:
 
 
 def main() -> None:
-    """Run an executor with the arguments of this command; the exit status is its own, 128 more than the
-    signal's number if a signal has ended it."""
+    """Run an executor with the arguments of this command, and end with its status."""
     stopping: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stopping.append(number))

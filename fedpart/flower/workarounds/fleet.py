@@ -7,11 +7,6 @@ nobody can read, or what belongs to no run.
 
 Here a node pushes the answer to a message that it was sent, of so many parts as follow from the run's own
 messages. If that is refused, the server gets an error in its place, so that the round need not wait.
-
-The tests, in ``test_faults.py``: ``test_a_node_may_answer_in_the_name_of_another``,
-``test_a_time_that_is_no_number_makes_every_later_look_fail``,
-``test_a_message_has_as_many_parts_as_it_claims``, ``test_what_answers_nothing_opens_a_session`` and
-``test_what_cannot_be_read_or_belongs_to_no_run_is_an_error``.
 """
 
 from __future__ import annotations
@@ -31,9 +26,10 @@ from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
+from fedpart.checks import require
 from fedpart.flower.workarounds.database import check_children, correct
 from fedpart.flower.workarounds.objects import OBJECTS, UNREADABLE, identify, make_message
-from fedpart.flower.workarounds.protocol import message, require
+from fedpart.flower.workarounds.protocol import message, patch
 from fedpart.updates.errors import brief
 
 KINDS = (MessageType.TRAIN, MessageType.EVALUATE, MessageType.QUERY)  # each alone, or with ".name"
@@ -53,13 +49,6 @@ class Asked(NamedTuple):
     kind: str
     group: str
     expires: float
-
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> Asked:
-        """From what the SuperLink's database has of it."""
-        run, node = (row[name] % 2**64 for name in ("run_id", "dst_node_id"))
-        kind, group, expires = row["message_type"], row["group_id"], row["created_at"] + row["ttl"]
-        return cls(row["message_id"], run, node, kind, group, expires)
 
 
 class Pushes:
@@ -124,7 +113,7 @@ def guard_pushes(pushes: Pushes) -> None:
         found: str | None = abort(run_id, statuses, state)
         return found
 
-    handlers.push_messages, handlers.push_object, handlers.check_abort = checked, checked_object, checked_run
+    patch(handlers, push_messages=checked, push_object=checked_object, check_abort=checked_run)
 
 
 def guard_instructions(pushes: Pushes) -> None:
@@ -142,7 +131,7 @@ def guard_instructions(pushes: Pushes) -> None:
         check_children(request, state.object_store, len(request.object_content))
         return push_object(request, state, task)
 
-    handlers.push_messages, handlers.push_object = corrected, checked_object
+    patch(handlers, push_messages=corrected, push_object=checked_object)
 
 
 def check_push(request: Any) -> None:
@@ -204,7 +193,9 @@ def _asked(request: Any, state: Any) -> Asked | None:
     row = state.get_valid_message_ins(metadata.reply_to_message_id)
     if row is None:
         return None
-    asked = Asked.of(row)
+    run, node = (row[name] % 2**64 for name in ("run_id", "dst_node_id"))
+    kind, group, expires = row["message_type"], row["group_id"], row["created_at"] + row["ttl"]
+    asked = Asked(row["message_id"], run, node, kind, group, expires)
     require(asked.node == request.node.node_id, "A node answers messages to itself only.")
     require(asked.run == metadata.run_id, "The answer belongs to another run than the message.")
     return asked

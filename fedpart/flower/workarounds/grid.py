@@ -1,9 +1,4 @@
-"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run.
-
-The faults of Flower's own are told at :class:`GuardedGrid` and :class:`_Calls`.
-
-The tests: in ``test_grid.py``, those whose names begin with ``test_flowers_own_grid``.
-"""
+"""The grid to a SuperLink as FedPart uses it: no reply, whatever it is made of, ends or holds up the run."""
 
 import itertools
 import math
@@ -12,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from flwr.app import Error, Message, Metadata
+from flwr.app import Error, Message
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, ErrorCode
 from flwr.common.serde import message_from_proto
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
@@ -57,15 +52,6 @@ class _Calls:
         return of_protocol("PushObjectResponse")(stored=True)
 
 
-def be_as(guarded: object, grid: HttpGrid) -> None:
-    """Let one object have all that the other has, now and later.
-
-    Flower's grid opens its connection itself, when it is first needed, and keeps it, its run and its node in
-    private attributes; a second grid would open a second one.
-    """
-    guarded.__dict__ = grid.__dict__
-
-
 class GuardedGrid(HttpGrid):
     """Flower's grid to a SuperLink, with another way of pulling messages.
 
@@ -78,13 +64,13 @@ class GuardedGrid(HttpGrid):
     SuperNode gives a reply up when its SuperLink ends. Clients compute the same again; both expire at the
     same moment.
 
-    Args:
-        grid: Flower's, whose connection it shares.
-        limit: bytes that a reply may have.
+    It shares the connection of ``grid``; a reply may have ``limit`` bytes.
     """
 
     def __init__(self, grid: HttpGrid, limit: int) -> None:
-        be_as(self, grid)
+        # Flower's grid opens its connection itself, when it is first needed, and keeps it, its run and its
+        # node in private attributes; a second grid would open a second one.
+        self.__dict__ = grid.__dict__
         self._limit = limit
         self._unfinished: list[tuple[Any, Any]] = []
 
@@ -138,7 +124,8 @@ class GuardedGrid(HttpGrid):
         arrived = zip(new.messages_list, new.message_object_trees, strict=True)
         messages = []
         for reply, tree in itertools.chain(waiting, arrived):
-            metadata = _metadata(reply)
+            bare = of_protocol("Message")(metadata=reply.metadata, content=of_protocol("RecordDict")())
+            metadata = message_from_proto(bare).metadata
             try:
                 if metadata.reply_to_message_id not in asked:
                     raise Unreadable("it answers nothing that was asked")
@@ -177,9 +164,3 @@ class GuardedGrid(HttpGrid):
             return content
 
         return pull_objects(list(dict.fromkeys(reversed(ids))), pull_within_limit)
-
-
-def _metadata(reply: Any) -> Metadata:
-    """What is said of a reply, whatever else it has."""
-    bare = of_protocol("Message")(metadata=reply.metadata, content=of_protocol("RecordDict")())
-    return message_from_proto(bare).metadata

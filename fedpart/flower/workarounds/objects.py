@@ -3,12 +3,7 @@
 The faults: Flower raises whatever the reading of foreign bytes raises, which ends the run, puts arrays
 together from as many chunks as they claim, and makes objects of as many names as a record has: a million of
 them take 40 seconds and a gigabyte. A message takes its run and its sender from an identity that only
-Flower's runtimes give to a process, and only they can give it an id, or another time. And a message does not
-tell its size: to find it out by Flower's own serialisation copies all of it.
-
-The tests: ``test_grid.py::test_flowers_own_grid_raises_on_them``, and, in ``test_faults.py``,
-``test_an_array_has_a_chunk_as_often_as_it_claims``, ``test_a_record_has_as_many_names_as_it_claims``,
-``test_messages_need_an_identity_that_nobody_else_can_give`` and ``test_a_message_does_not_tell_its_size``.
+Flower's runtimes give to a process, and does not tell its size: Flower's own serialisation copies all of it.
 """
 
 import json
@@ -27,7 +22,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run as Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpart.flower.workarounds.protocol import require
+from fedpart.checks import require
 from fedpart.updates.errors import brief
 
 RUN_ID = 1
@@ -53,11 +48,7 @@ def make_message(
 
 
 def message_bytes(message: Message) -> int:
-    """Length of the message in Flower's protobuf form, to the byte.
-
-    Equal to ``len(message_to_proto(message).SerializeToString())``, but the arrays' data, all but a few
-    hundred bytes of it, are counted and not copied.
-    """
+    """Length of the message in Flower's protobuf form, to the byte; the arrays' data are not copied."""
     if message.has_error():
         return int(message_to_proto(message).ByteSize())
     size = _field(message_to_proto(make_message(message.metadata, RecordDict())).metadata.ByteSize())

@@ -1,10 +1,7 @@
-"""Flower's protocol: its messages, by their names in ``flwr.proto``, and calls of its APIs.
+"""Flower's protocol: its messages, by their names in ``flwr.proto``, and calls of its APIs by plain HTTPS.
 
 The fault: Flower has no public client of its APIs but the command ``flwr``, which takes seconds for a call,
-keeps connections in a file of the user's, and takes no token of ours. Messages have the names of the .proto
-files, whatever module of Flower's has them; calls are plain HTTPS. gRPC is not used.
-
-The test: ``test_faults.py::test_flower_has_no_public_client_of_the_control_api``.
+keeps connections in a file of the user's, and takes no token of ours.
 """
 
 import importlib
@@ -17,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]
 
 for _api in ("flwr.proto.control_pb2", "flwr.proto.fleet_pb2", "flwr.proto.runtime_pb2"):
@@ -29,15 +25,14 @@ STREAM = {"accept": "application/flower-protobuf-stream", "accept-encoding": "id
 NODE_KEY, TASK_TOKEN = "flwr-public-key", "flwr-task-token"  # heads of requests
 CLIENT_APP = "flwr-clientapp"  # a kind of task
 LENGTH = 4  # bytes in front of each part of a stream, the first of which counts most
-
-
 SHARE, SHORTEST = 0.1, 0.02  # of the time that has passed; seconds
 
 
-def require(holds: Any, otherwise: str, kind: type[Exception] = ValueError) -> None:
-    """Raise an error, ``otherwise``, unless something holds; torch is not loaded for it."""
-    if not holds:
-        raise kind(otherwise)
+def patch(of: Any, **functions: Any) -> None:
+    """Let a module or a class of Flower's have these functions in the place of those of the same names."""
+    for name, function in functions.items():
+        getattr(of, name)  # another version of Flower may have none: better no process than one unguarded
+        setattr(of, name, function)
 
 
 def stand_in(module: Any, name: str, **functions: Any) -> None:
@@ -46,20 +41,14 @@ def stand_in(module: Any, name: str, **functions: Any) -> None:
     It calls them in the middle of functions of its own, around which nothing can be put. The stand-in has
     nothing else, so that a call which another version of Flower adds fails in the tests.
     """
-    setattr(module, name, SimpleNamespace(**functions))
+    patch(module, **{name: SimpleNamespace(**functions)})
 
 
 def pause(passed: float, longest: float) -> float:
-    """Seconds until the next look for something that comes when it comes.
+    """Seconds until the next look for something, of at most those that Flower waits, ``longest``.
 
-    The fault: Flower looks for replies and messages every three seconds, and every half second, whatever a
-    round takes. The test: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``. Here what
-    takes long is looked for seldom, and found at most a tenth later than it came: a node that a large
+    What takes long is looked for seldom, and seen at most a tenth later than it came: a node that a large
     federation seldom asks costs its server as little as one that is asked often.
-
-    Args:
-        passed: seconds since the first look.
-        longest: seconds that Flower waits.
     """
     return min(max(SHARE * passed, SHORTEST), longest)
 
@@ -70,34 +59,11 @@ def message(name: str) -> Any:
     return message_factory.GetMessageClass(found)
 
 
-def clock_fault(ahead: float) -> str:
-    """What is wrong with a SuperNode's clock, whose signatures have the time; nothing if it will do.
-
-    Args:
-        ahead: seconds by which it is ahead of the SuperLink's; below 0: behind.
-    """
-    early, late = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
-    if -late < ahead < early:
-        return ""
-    off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the SuperLink's"
-    bounds = f"may be {early} s ahead or {late} s behind"
-    return f"The SuperNode's clock is {off}, and {bounds}; set both by NTP and start the SuperNode again."
-
-
 class ApiCalls:
-    """Calls of an API.
+    """Calls of an API: ``control``, ``fleet`` or ``runtime``; httpx.HTTPStatusError: see :func:`refusal`.
 
-    Args:
-        api: ``control``, ``fleet`` or ``runtime``.
-        address: ``host:port``.
-        certificates: of the authority that the server's certificate is signed by, in PEM form; None: as the
-            system has them.
-        heads: of each request, by which the caller proves who it is.
-        insecure: whether the server speaks without TLS.
-
-    Raises (all methods):
-        httpx.HTTPStatusError: the server refuses; see :func:`refusal`.
-        httpx.HTTPError: it cannot be reached.
+    ``certificates`` are of the authority, in PEM form, None: as the system has them; by the ``heads`` of each
+    request the caller proves who it is.
     """
 
     def __init__(

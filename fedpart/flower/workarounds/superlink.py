@@ -1,18 +1,13 @@
 """The SuperLink, closed to all but the operator: ``python -m fedpart.flower.workarounds.superlink``.
 
-The faults: Flower's SuperLink offers its three APIs on one port, and lets everybody who reaches it submit a
-run, which is code that ServerApp and clients execute. It answers at once that there is nothing, and is asked
-again and again. And it hands out a message before the parts that it consists of have come: who fetches it
-then waits a second for the first that is not there.
+The faults: Flower's SuperLink lets everybody who reaches it submit a run, which is code that ServerApp and
+clients execute. It answers at once that there is nothing, and is asked again and again. And it hands out a
+message before the parts that it consists of have come: who fetches it then waits a second for the first that
+is not there.
 
-Here a call of the Control API needs the operator's token. The Fleet API (for SuperNodes) and the Runtime API
-(for the executor) have keys and secrets of Flower's own; what nodes push is checked besides, see
+Here a call of the Control API needs the operator's token. What nodes push is checked besides, see
 :mod:`.fleet`, and how much everybody asks, see ``door.py``. Who asks for messages is answered when there are
 some. A SuperLink that is started again sends the messages once more that were on their way when it ended.
-
-The tests, in ``test_faults.py``: ``test_everybody_may_submit_a_run``,
-``test_a_superlink_hands_out_a_message_before_its_parts`` and
-``test_flower_waits_as_long_as_ever_between_two_looks``.
 """
 
 import argparse
@@ -22,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +30,7 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from fedpart.flower.workarounds.database import hide_from_database, redeliver
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.fleet import Pushes, guard_instructions, guard_pushes
-from fedpart.flower.workarounds.protocol import message
+from fedpart.flower.workarounds.protocol import message, patch
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 HOLD_SECONDS = 2.0  # that a question may take; as long an end of the SuperLink may wait for its answer
@@ -54,7 +49,7 @@ def admit_operator(plugin: Any, token: str) -> Any:
         known: tuple[bool, Any] = admit([])
         return known if hmac.compare_digest(said, token.encode()) else (False, None)
 
-    plugin.validate_tokens_in_metadata = admit_by_token
+    patch(plugin, validate_tokens_in_metadata=admit_by_token)
     return plugin
 
 
@@ -79,7 +74,7 @@ def main() -> None:
     # Its package hides it by a function.
     flower: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
     plugin = flower.load_control_authn_plugin
-    flower.load_control_authn_plugin = lambda: admit_operator(plugin(), token)
+    patch(flower, load_control_authn_plugin=lambda: admit_operator(plugin(), token))
     hide_from_database()
     hold_questions()  # first: what is refused has not come
     pushes = Pushes()
@@ -90,47 +85,52 @@ def main() -> None:
 
 
 class Arrivals:
-    """Messages and replies on their way, by whom they are for.
-
-    A message is whole when every object of it has come, in whatever order.
-    """
+    """Messages and replies on their way, by whom they are for; whole when all their objects have come."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._on_way = dict[str, _Coming]()
         self._new, self._waiting = set[Whose](), set[Whose]()
 
-    def announced(self, messages: Iterable[tuple[Any, Any]]) -> None:
-        """The objects of these are to come."""
-        now = time.monotonic()
-        with self._changed:
-            self._on_way = {id: one for id, one in self._on_way.items() if now - one.begun < PARTS_SECONDS}
-            for message, tree in messages:
-                parts = {part.object_id for part in iterate_object_tree(tree)}
-                self._on_way[message.metadata.message_id] = _Coming(whose(message), now, parts)
+    def announcing(self, push: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of pushed messages, after which it is known here which objects are to come.
 
-    def missing(self, messages: Iterable[Any], object_ids: Collection[str]) -> None:
-        """Of these messages, only these objects are to come; the others are there."""
-        with self._changed:
-            for message in messages:
-                if (one := self._on_way.get(message.metadata.message_id)) is not None:
-                    one.parts.intersection_update(object_ids)
-            self._note_whole()
+        No object comes meanwhile: one that two messages share would be missed.
+        """
 
-    def came(self, object_id: str) -> None:
-        """An object is there."""
-        with self._changed:
-            for one in self._on_way.values():
-                one.parts.discard(object_id)
-            self._note_whole()
+        def announced(request: Any, *given: Any, **more: Any) -> Any:
+            with self._changed:
+                answer, now = push(request, *given, **more), time.monotonic()
+                known = self._on_way.items()
+                self._on_way = {id: one for id, one in known if now - one.begun < PARTS_SECONDS}
+                missing = set(answer.objects_to_push)
+                for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
+                    parts = {part.object_id for part in iterate_object_tree(tree)}
+                    self._on_way[message.metadata.message_id] = _Coming(whose(message), now, parts & missing)
+                self._note_whole()
+                return answer
+
+        return announced
+
+    def noting(self, push_object: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of pushed objects, after which it is known here that an object has come."""
+
+        def noted(request: Any, *given: Any, **more: Any) -> Any:
+            answer = push_object(request, *given, **more)
+            if answer.stored:
+                with self._changed:
+                    for one in self._on_way.values():
+                        one.parts.discard(request.object_id)
+                    self._note_whole()
+            return answer
+
+        return noted
 
     def wait(self, who: Whose) -> bool:
         """Wait until something whole has come since the last call; two seconds at most.
 
-        Where many wait, nobody else does; and who asks twice at a time waits once.
-
-        Returns:
-            Whether it is a good moment to look: nothing is on its way of which a part would be found.
+        Where many wait, nobody else does; and who asks twice at a time waits once. It returns whether it is a
+        good moment to look: nothing is on its way of which a part would be found.
         """
         with self._changed:
             if who not in self._waiting and len(self._waiting) < MOST_HELD:
@@ -171,18 +171,13 @@ def whose(message: Any) -> Whose:
     return to, run if to == SUPERLINK_NODE_ID else 0
 
 
-def for_servers(message: Any) -> bool:
-    """What a node may send: what is for another node is refused, and keeps nobody from being answered."""
-    return bool(message.metadata.dst_node_id == SUPERLINK_NODE_ID)
-
-
 def hold_questions() -> None:
     """Let this process's SuperLink answer SuperNodes and ServerApps as :class:`Arrivals` does."""
     arrivals, modules = Arrivals(), list[Any]((fleet_handlers, runtime_handlers))
     fleet, runtime = modules
     for handlers in modules:
-        handlers.push_messages = announcing(handlers.push_messages, arrivals, nodes=handlers is fleet)
-        handlers.push_object = _noting(handlers.push_object, arrivals)
+        patch(handlers, push_messages=arrivals.announcing(handlers.push_messages))
+        patch(handlers, push_object=arrivals.noting(handlers.push_object))
     nodes, server = fleet.pull_messages, runtime.pull_messages
 
     def to_node(request: Any, **more: Any) -> Any:
@@ -198,35 +193,8 @@ def hold_questions() -> None:
         arrivals.wait((SUPERLINK_NODE_ID, task.run_id))
         return server(request, state, task)
 
-    fleet.pull_messages, runtime.pull_messages = to_node, to_server
-
-
-def announcing(handler: Callable[..., Any], arrivals: Arrivals, *, nodes: bool) -> Callable[..., Any]:
-    """A handler of pushed messages, of nodes or of servers, that says first what is to come."""
-
-    def announced(request: Any, *given: Any, **more: Any) -> Any:
-        pairs = zip(request.messages_list, request.message_object_trees, strict=False)
-        coming = [(message, tree) for message, tree in pairs if not nodes or for_servers(message)]
-        arrivals.announced(coming)
-        missing: Collection[str] = ()  # of what is refused, nothing comes
-        try:
-            answer = handler(request, *given, **more)
-            missing = set(answer.objects_to_push)
-        finally:
-            arrivals.missing((message for message, _ in coming), missing)
-        return answer
-
-    return announced
-
-
-def _noting(handler: Callable[..., Any], arrivals: Arrivals) -> Callable[..., Any]:
-    def noted(request: Any, *given: Any, **more: Any) -> Any:
-        answer = handler(request, *given, **more)
-        if answer.stored:
-            arrivals.came(request.object_id)
-        return answer
-
-    return noted
+    patch(fleet, pull_messages=to_node)
+    patch(runtime, pull_messages=to_server)
 
 
 if __name__ == "__main__":

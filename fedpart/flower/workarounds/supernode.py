@@ -7,21 +7,11 @@ message whose run ends while its parts come is left behind with its task; it is 
 had died. Replies are sent only after a message has come, one for each: so that of the next run waits for ever
 for one more message. Where the SuperLink refuses its signature, it says that it has ended gracefully. Its
 arguments are those of ``flower-supernode``.
-
-The tests: ``test_faults.py::test_flower_waits_as_long_as_ever_between_two_looks``,
-``test_an_executor_is_told_at_once_that_there_is_no_work`` and
-``test_a_clientapp_that_fails_without_a_reply_is_waited_for``,
-``test_a_reply_is_handed_on_before_its_parts``,
-``test_the_end_of_a_task_that_nobody_has_ended_answers_a_later_message`` and
-``test_a_message_whose_run_ends_while_it_comes_leaves_a_task_behind`` there.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from importlib.metadata import entry_points
 from logging import ERROR, getLogger
 from os import _exit as leave
@@ -38,7 +28,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, clock_fault, pause, refusal, stand_in
+from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, patch, pause, refusal, stand_in
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
@@ -48,16 +38,12 @@ log = getLogger("flwr").log
 
 
 class State(InMemoryNodeState):
-    """What a SuperNode knows of its messages and tasks.
-
-    Attributes:
-        receiving: held while a message is fetched, whose task is there before its parts are.
-        work: set when a message has come.
-    """
+    """What a SuperNode knows of its messages and tasks."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
-        self.receiving, self.work = threading.Lock(), threading.Event()
+        self.receiving = threading.Lock()  # held while a message, whose task is there before, is fetched
+        self.work = threading.Event()  # set when a message has come
 
     def get_messages_legacy(self, *, is_reply: bool | None = None, **which: Any) -> Sequence[Message]:
         """As Flower's own, but a reply only once all of it is here: its ClientApp may die before that."""
@@ -161,7 +147,7 @@ def look_more_often() -> None:
         now = time.monotonic()
         time.sleep(SHORTEST if seconds < 1.0 else max(SHORTEST, pause(now - last, seconds) - (now - asked)))
 
-    flower._pull_and_store_message = pulled
+    patch(flower, _pull_and_store_message=pulled)
     stand_in(flower, "time", sleep=sleep)
 
 
@@ -179,35 +165,24 @@ def _or_fail(call: Call) -> Call:
 
 def tell_refusal() -> None:
     """Let this process's SuperNode end with status 1 where its SuperLink refuses its key, and say why."""
-    http: Any = httpx.Client
-    send = http.send
+    send = httpx.Client.send
 
     def sent(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
         response: httpx.Response = send(client, request, **more)
         if response.status_code == httpx.codes.UNAUTHORIZED:
             response.read()
-            log(ERROR, "%s", why_refused(response))
+            needs = "whose key has to be registered there, and whose clock has to be right"
+            log(ERROR, "The SuperLink refuses this SuperNode, %s: %s", needs, refusal(response)[:300])
             leave(1)
         return response
 
-    http.send = sent
-
-
-def why_refused(response: httpx.Response) -> str:
-    """A sentence about an answer with status 401."""
-    fault = ""
-    with suppress(ValueError, TypeError, OverflowError):  # no date, or none with a zone
-        said = parsedate_to_datetime(response.headers.get("date", ""))
-        fault = clock_fault((datetime.now(UTC) - said).total_seconds())
-    why = f"The SuperLink refuses this SuperNode: {refusal(response)[:300].rstrip('.')}"
-    return fault or f"{why}; see that its key is registered there."
+    patch(httpx.Client, send=sent)
 
 
 def main() -> None:
     """Run Flower's SuperNode with the arguments of this command."""
-    factory: Any = nodestate_factory
-    handlers: Any = runtime_handlers
-    factory.InMemoryNodeState, handlers.acquire_task = State, acquire_task
+    patch(nodestate_factory, InMemoryNodeState=State)
+    patch(runtime_handlers, acquire_task=acquire_task)
     look_more_often()
     tell_refusal()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-supernode"))).value)()

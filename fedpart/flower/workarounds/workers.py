@@ -3,12 +3,9 @@
 The fault: ``flower-superexec`` starts a Python process for every message, which imports torch and Flower and
 builds the client anew: seconds, where the client's own work takes a tenth of one.
 
-This one imports them once, and forks a worker for each run. The worker takes the run's messages one after
-the other, with Flower's own code, and keeps in memory what the ClientApp does. One that dies is replaced, and
-the SuperNode told so. Arguments are those of ``flower-superexec``; what is no ClientApp is started as there.
-
-The tests: ``test_faults.py::test_an_executor_starts_a_process_for_every_message`` and, there,
-``test_a_token_is_on_the_command_line``.
+This one imports them once, and forks a worker for each run. The worker takes the run's messages one after the
+other, with Flower's own code, and keeps in memory what the ClientApp does. One that dies is replaced, and the
+SuperNode told so. Arguments are those of ``flower-superexec``; what is no ClientApp is started as there.
 """
 
 import gc
@@ -34,7 +31,7 @@ from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor, subprocess_executor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, stand_in
+from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, patch, stand_in
 
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
 WARM = (CLIENTAPP, "torch", "fedpart.flower.client")
@@ -45,14 +42,10 @@ _fork = multiprocessing.get_context("fork")
 
 
 class Workers(SubprocessExecutor):
-    """The worker of the run under way.
-
-    Attributes:
-        run: of the next task, as far as that is known.
-    """
+    """The worker of the run under way."""
 
     def __init__(self) -> None:
-        self.run = 0
+        self.run = 0  # of the next task
         self._of = 0  # the run whose worker there is
         self._worker: Any = None
         self._tasks: Connection | None = None
@@ -75,7 +68,7 @@ class Workers(SubprocessExecutor):
         return LaunchResult.accepted()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for the next question; as long as Flower does while there is no worker."""
+        """As long as Flower does while there is no worker."""
         time.sleep(seconds if self._tasks is None else ASK_SECONDS)
 
     def reconcile(self) -> None:
@@ -168,7 +161,7 @@ def _end_with(parent: Any) -> None:
 def run_task(spec: Any) -> None:
     """What a process of Flower's for this task does, but its end."""
     clientapp: Any = importlib.import_module(CLIENTAPP)
-    clientapp.flwr_exit = lambda code, **more: None  # it would end this process
+    patch(clientapp, flwr_exit=lambda code, **more: None)  # it would end this process
     clientapp.run_clientapp(
         runtime_api_address=spec.runtime_api_address,
         token=spec.token,
@@ -197,10 +190,9 @@ class _Plugin(AutoExecPlugin):
 
 def main() -> None:
     """Run Flower's executor with the arguments of this command, with workers."""
-    flower: Any = run_superexec
     workers = Workers()
-    flower.get_executor, flower.AutoExecPlugin = lambda *given, **more: workers, _Plugin
-    stand_in(flower, "time", sleep=workers.sleep)
+    patch(run_superexec, get_executor=lambda *given, **more: workers, AutoExecPlugin=_Plugin)
+    stand_in(run_superexec, "time", sleep=workers.sleep)
     hide_from_commands()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-superexec"))).value)()
 

@@ -1,6 +1,6 @@
 """How instructions are written that numba's own loops do not come down to: on sixteen lanes of a vector.
 
-Addresses and distances are in bytes, and may be any: nothing has to lie at a multiple of a vector's size.
+Addresses and distances are in bytes, and may be any.
 """
 
 from collections.abc import Callable
@@ -35,10 +35,10 @@ def features() -> frozenset[str]:
 
 
 def instruction(literals: int = 0) -> Callable[[Kernel], Any]:
-    """Decorator: what a function writes becomes one instruction, which kernels call like a function.
+    """Decorator: what a function writes to :class:`Code` becomes one instruction, called like a function.
 
-    The function takes the :class:`Code` to write to, then operands: first so many ``literals``, the numbers
-    that stand in the kernel, then what is known when it runs, of 64 bits: addresses, distances, counts.
+    Its operands are so many ``literals``, numbers that stand in the kernel, then what is known when it runs,
+    of 64 bits: addresses, distances, counts.
     """
 
     def decorate(write: Kernel) -> Any:
@@ -137,10 +137,9 @@ class Code:
         return rows
 
     def loop(self, count: Any, body: Any, *carried: Any, step: int = 1) -> list[Any]:
-        """Run ``body`` for 0, ``step``, 2 * ``step``, ... below ``count``, 64 bits; the values after the last
-        time.
+        """Run ``body`` for 0, ``step``, 2 * ``step``, ... below ``count``; the ``carried`` values after that.
 
-        It takes that number and the values that are ``carried``, and returns them for the next time.
+        It takes that number and the carried values, and returns these for the next time.
         """
         zero = ir.Constant(BITS64, 0)
         before, loop, end = self.block, self.append_basic_block("loop"), self.append_basic_block("end")

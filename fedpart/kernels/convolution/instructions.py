@@ -1,7 +1,4 @@
-"""Instructions on sixteen numbers at a time: copying, rounding, and lists of what pooling has kept.
-
-These lists are for ``add_products``.
-"""
+"""Instructions on sixteen numbers at a time: copying, rounding, lists for ``add_products``."""
 
 from typing import Any
 
@@ -102,16 +99,11 @@ def list_by_filter(
 ) -> None:
     """List the pixels that pooling has kept of sixteen cells, for each of sixteen filters.
 
-    Args:
-        halves: 1 for gradients and factors in bfloat16, 0 for float32.
-        gradient, where: of the first cell, the latter of :meth:`.Pooling.pool`; the next cell's are ``apart``
-            numbers away, not an address.
-        cells: int32, the place of each, or -1 behind the last one.
-        pixels: int32, what is to be added for each of the four, followed by any twelve.
-        places, factors: of ``add_products``, the lists of the first filter; the next are ``length`` entries
-            away. Sixteen entries are written to each, of which only kept ones count.
-        counts: int64, how many entries each list has, which changes.
-        totals: float32, sixteen for each filter, to which the factors are added.
+    ``gradient`` and ``where`` (of :meth:`.Pooling.pool`) are of the first cell, the next cell's ``apart``
+    numbers away; ``cells`` the place of each, int32, or -1 behind the last one; ``pixels`` what is to be
+    added for each of the four, int32, with twelve more behind. ``places`` and ``factors`` are lists as in
+    ``add_products``, ``length`` entries apart, to each of which sixteen are written; ``counts`` says how many
+    count, int64. The factors are added to ``totals``, sixteen float32 for each filter.
     """
 
     def by_filter(address: Any, kind: Any) -> list[Any]:

@@ -1,9 +1,8 @@
 """A pooled convolution on vectors, whose derivatives are computed where pooling has kept a pixel.
 
 Forward, sixteen images are computed abreast, one in each lane. Backward, three of four numbers of the
-convolution's gradient are zero, or more, since of four pixels pooling keeps one, in every channel another,
-and ReLU those that are positive. A product of matrices cannot make use of that. Where few channels lie side
-by side, each of the others is one row of numbers times one factor.
+convolution's gradient are zero, or more, since pooling keeps one of four pixels, and ReLU those that are
+positive: each of the others is one row of numbers times one factor, which no product of matrices can use.
 """
 
 from functools import cache
@@ -32,9 +31,8 @@ def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines
     """Write ``lanes`` images, from the ``first`` on, abreast where there are zeros around them.
 
     ``x`` are bits of images, ``[N * height, width * channels]``; ``inside`` are bytes of a row's padding at
-    the left; ``lines`` takes a row of sixteen images, ``[16, more than 4 * words]`` bytes. ``padded`` takes
-    words, ``[planes, height + padding, words, 16]``: the second plane, if there is one, begins with half of
-    the first word.
+    the left; ``lines`` takes a row of sixteen images. ``padded`` takes words, ``[planes, height + padding,
+    words, 16]``: the second plane, if there is one, begins with half of the first word.
     """
     length, down, reach = x.shape[1] * x.itemsize, 64 * padded.shape[2], (padded.shape[1] - height) // 2
     for y in range(height):
@@ -52,8 +50,8 @@ def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines
 def _store_abreast(size: int, abreast: Any, lines: Any, first: int, lanes: int, rows: int, out: Any) -> None:
     """Write a row of the result of ``lanes`` images, whose numbers take ``size`` bytes, a literal.
 
-    The lower parts of the words ``abreast [numbers, 16]`` go through ``lines [16, numbers]`` into ``out [N *
-    rows, fewer numbers]``: row ``first``, and from an image to the next ``rows`` on.
+    The lower parts of the words ``abreast [numbers, 16]`` go through ``lines [16, numbers]`` into ``out``:
+    row ``first``, and from an image to the next ``rows`` on.
     """
     wide, length = lines.shape[1] * lines.itemsize, out.shape[1] * out.itemsize
     for n in range(0, len(abreast), 16):
@@ -74,11 +72,8 @@ def convolve_and_pool(filters: int, halves: int) -> Kernel:
     ) -> None:
         """``relu(max_pool2d(conv2d(x), 2))`` of the bits of images, ``[N * height, width * channels]``, even.
 
-        Args:
-            weight: words, ``[blocks, rows, steps, filters]``: of what the kernel's rows cover, word by word.
-            begins: the first filter of each block; bias: float32, of all filters.
-            out: bits, ``[N * height / 2, width / 2 * all filters]``, written.
-            where: like ``out``: which of the four was the first maximum, row by row, or NOWHERE.
+        ``weight`` are words, ``[blocks, rows, steps, filters]``; ``begins`` the first filter of each block.
+        ``out`` and ``where``, see :meth:`.Pooling.pool`, are written.
         """
         channels, every = x.shape[1] // width, 2 * out.shape[1] // width
         blocks, rows, steps, _ = weight.shape
@@ -138,18 +133,11 @@ def computes(kind: torch.dtype, channels: int, size: int) -> bool:
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The result, rounded once, and where its numbers come from; sums are in float32.
+    """The result, rounded once, and where its numbers come from, both as :meth:`.Pooling.pool` has them.
 
     What is not finite makes the pixel to its left not a number, too, as far as a pair of bfloat16 reaches,
-    and an infinite weight those at the border.
-
-    Args:
-        x: ``[N, channels, height, width]``, channels-last.
-        weight: ``[filters, channels, k, k]``; bias: ``[filters]``.
-
-    Returns:
-        ``[N, filters, height / 2, width / 2]`` in the type of ``x``, channels-last; and uint8,
-        ``[N * height / 2, width / 2 * filters]``.
+    and an infinite weight those at the border. ``x`` is channels-last, ``weight`` ``[filters, channels, k,
+    k]``.
     """
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
@@ -174,10 +162,9 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
-    """The derivative in images of that ``shape``, channels-last.
+    """The derivative in images of that ``shape``, channels-last, ``where`` being of ``forward``.
 
-    ``gradient`` is of the result, ``[N, height / 2, width / 2, filters]``, contiguous; ``where`` is what
-    ``forward`` has returned.
+    ``gradient`` is of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
     """
     n, channels, height, width = shape
     layout = _layout(gradient.dtype, channels, weight.shape[-1], whole=True)

@@ -79,15 +79,11 @@ def pool_products(
 ) -> None:
     """Convolve four pixels of sixteen images with some filters, pool and rectify them.
 
-    Args:
-        filters: how many, at most :data:`MOST_FILTERS`.
-        halves: 1 for words that are pairs of bfloat16, 0 for float32.
-        start: words of sixteen images, from the first that the upper left pixel's kernel covers on; the other
-            pixels' are ``right`` and ``down`` bytes away.
-        rows, steps: numbers of the kernel's rows, ``down`` bytes apart in the images, and of words in one.
-        weight: words, by row, step and filter; its rows are ``apart``. bias: float32, of each filter.
-        out: words, of each filter and image, written: float32, or bfloat16 in the lower half.
-        where: like ``out``: which of the four was the first maximum, row by row, or NOWHERE.
+    The upper left pixel's kernel covers words of sixteen images from ``start`` on, its rows ``down`` bytes
+    apart; the other pixels' are ``right`` and ``down`` bytes away. Words are float32, or pairs of bfloat16 if
+    ``halves`` is 1; ``steps`` of them are in each of the kernel's ``rows``, which in ``weight``, by row, step
+    and filter, are ``apart``. ``out`` and ``where`` get a word of each filter and image: the number (bfloat16
+    in the lower half), and which of the four was the first maximum, row by row, or NOWHERE.
     """
 
     def step(_: Any, pixels: Any, kernel: Any, *sums: Any) -> list[Any]:
@@ -122,12 +118,10 @@ def add_products(
 ) -> None:
     """Add ``sum_i factors[i] * row_i`` to ``out``, with all sums in registers.
 
-    Args:
-        vectors: of 64 bytes in a row.
-        halves: 1 for factors and rows in bfloat16, 0 for float32.
-        places: int32, where row i begins, in bytes from ``rows`` on.
-        factors: in the rows' type, a multiple of :func:`products_at_once`; those after ``count`` are 0.
-        out: float32, as many as there are numbers in a row; of bfloat16 rows in the order of ``ORDER``.
+    A row has ``vectors`` of 64 bytes, in bfloat16 if ``halves`` is 1; row i begins ``places[i]`` bytes,
+    int32, behind ``rows``. There is a multiple of :func:`products_at_once` of factors; those after ``count``
+    are 0. ``out`` is float32, as many as there are numbers in a row; of bfloat16 rows in the order of
+    ``ORDER``.
     """
     steps, sums = products_at_once(vectors, halves) // (1 + halves), vectors * (1 + halves)
     nothing = [constant(FLOAT, 0.0)] * (steps * sums)
@@ -155,10 +149,9 @@ def slide_products(
 ) -> None:
     """Sums ``sum_i factors[i] * row_i`` of lists whose rows begin at a pixel, at the next one, and so on.
 
-    Each pixel of the result is the sum of what the rows have there, all in registers until it is complete. As
-    in ``add_products``, but ``vectors`` are of a pixel, of which a row has ``size``. Lists are ``length``
+    As in ``add_products``, but ``vectors`` are of a pixel, of which a row has ``size``. Lists are ``length``
     entries apart, ``number`` of them, with so many entries as ``counts`` has, int64. ``out`` is float32,
-    ``number + size - 1`` pixels, written.
+    ``number + size - 1`` pixels, written, each when its sum is complete.
     """
     sums = vectors * (1 + halves)
     zeros = [constant(FLOAT, 0.0)] * sums
@@ -183,10 +176,7 @@ def slide_products(
 def _products(
     code: Code, halves: int, vectors: int, sums: list[Any], entries: tuple[Any, Any, Any], rows: Any
 ) -> list[Any]:
-    """Code that adds products to vectors of ``sums``, in turn if there are more; the sums at its end.
-
-    ``vectors`` are of a row; ``entries`` are places, factors, and their count, as in ``add_products``.
-    """
+    """Code that adds products to vectors of ``sums``, in turn if there are more; the sums at its end."""
     places, factors, count = entries
     pairs = 1 + halves
     steps = len(sums) // (vectors * pairs)

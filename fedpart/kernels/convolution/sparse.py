@@ -1,8 +1,8 @@
 """The backward kernels of :mod:`.on_vectors`: sums over the pixels that pooling has kept.
 
 These are listed per image, and what belongs to a list is added up in registers. Rows of pixels may be
-stacked: they lie beside each other, as if they were channels of one. So little room is wasted where pixels
-begin with a vector, of 64 bytes. Elsewhere vectors run over into the next pixel, or into room at the end.
+stacked beside each other, as if they were channels of one: so little room is wasted where pixels begin with
+a vector, of 64 bytes. Elsewhere vectors run over into the next pixel, or into room at the end.
 """
 
 from functools import cache, partial
@@ -36,14 +36,11 @@ def _lay_out(
     reach: int,
     out: Any,
 ) -> None:
-    """Write an image where there are zeros around it.
+    """Write an image, from row ``top`` on, where there are ``reach`` zeros around it.
 
-    Args:
-        x: bits of images, ``[N * height, width * channels]``; top: the image's first row.
-        itemsize: bytes of a number, which the compiler has to know for short copies.
-        stacked, depth: rows of pixels beside each other, and numbers from such a pixel to the next.
-        reach: pixels of padding at the left and above.
-        out: ``[rows, (width + reach) * depth or more]``, written where pixels are.
+    ``x`` are bits of images, ``[N * height, width * channels]``, and ``out`` ``[rows, (width + reach) * depth
+    or more]``: ``stacked`` rows beside each other, ``depth`` numbers from such a pixel to the next. The
+    compiler has to know ``itemsize``, the bytes of a number, for short copies.
     """
     pixel, length = itemsize * channels, itemsize * width * channels
     for y in range(out.shape[0]):
@@ -67,9 +64,9 @@ def _copy_gradients(gradient: Any, where: Any, row: int, size: int, values: Any,
 
 @jit
 def _lists_for(gradient: Any, size: int, number: int, length: int) -> Any:
-    """Room for ``size`` gradients of an image and where they go, and for lists of what is kept of them.
+    """Zeros for ``size`` gradients of an image and their spots, and for lists of what is kept of them.
 
-    Zeros: gradients, spots, with room behind them; places, and factors, ``[number, length]``; counts.
+    Gradients and spots have room behind them; places and factors are ``[number, length]``; then counts.
     """
     values, spots = np.zeros(size, gradient.dtype), np.zeros(size, np.uint8)
     places, factors = np.zeros((number, length), np.int32), np.zeros((number, length), gradient.dtype)
@@ -78,13 +75,10 @@ def _lists_for(gradient: Any, size: int, number: int, length: int) -> Any:
 
 @cache
 def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halves: int) -> Kernel:
-    """The kernel for derivatives in weights and bias.
+    """The kernel for derivatives in weights and bias; ``size`` are rows of the convolution's kernel.
 
-    Args:
-        channels, size: of the convolution's kernel, which has as many rows as columns.
-        stacked: rows of pixels beside each other.
-        depth: numbers from such a pixel to the next.
-        halves: 1 for bfloat16, 0 for float32.
+    ``stacked`` rows of pixels lie beside each other, ``depth`` numbers from such a pixel to the next;
+    ``halves`` is 1 for bfloat16, 0 for float32.
     """
     itemsize, lanes = 4 >> halves, 16 << halves
     vectors, reach, groups = -(-size * depth // lanes), size // 2, -(-size // stacked)
@@ -95,11 +89,9 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
     ) -> None:
         """Derivatives of ``relu(max_pool2d(conv2d(x), 2))`` in weights and bias, added to them.
 
-        Args:
-            gradient: bits, ``[N * height / 2, width / 2 * filters]``; where: of :meth:`.Pooling.pool`.
-            x: bits of images, ``[N * height, width * channels]``, height and width even.
-            weight: float32, ``[groups, filters, numbers]``: of as many rows of the kernel as are stacked, of
-                ``size`` pixels; in the order of ``add_products``. bias: float32, ``[filters]``.
+        ``gradient`` are bits, ``[N * height / 2, width / 2 * filters]``, as is ``where``; ``x`` bits of
+        images, ``[N * height, width * channels]``. ``weight`` is float32, ``[groups, filters, numbers]``: of
+        as many rows of the kernel as are stacked, in the order of ``add_products``.
         """
         filters, cells = 2 * gradient.shape[1] // width, height // 2 * (width // 2)
         high, down = height + (groups - 1) * stacked, -(-((width - 1) * depth + numbers) // lanes) * lanes

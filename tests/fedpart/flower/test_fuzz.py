@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from inprocess_grid import InProcessGrid
 from malformed import EXECUTED, FIXED, MALFORMED, array, objects
-from problems import Gain, update_of
+from problems import Gain
 from problems import settings as federation_settings
 from tiny import tiny
 from torch import nn
@@ -29,8 +29,7 @@ from fedpart import Federation, Protocol, Task
 from fedpart.federated.cohorts import CohortSum, aggregate
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.update import clip
-from simulations.config.load import ConfigError
+from fedpart.updates.update import Update, clip
 from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
@@ -55,7 +54,7 @@ def valid(protocol, client, round):
     deltas = {j: torch.randn(protocol.partition.sizes[j - 1], generator=g) for j in trained}
     psi = torch.randn(protocol.task.psi_space.size, generator=g) if any(job.psi for job in jobs) else None
     more = {} if psi is None else {"unseen_loss": 0.7, "unseen_examples": 1 + client}
-    return update_of(deltas, psi, examples=1 + client, loss=0.5, **more)
+    return Update(deltas, psi, examples=1 + client, loss=0.5, **more)
 
 
 class Server:
@@ -166,7 +165,7 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
 
 
 ROOT = Path(fedpart.__file__).parent.parent
-WIRE = [ROOT / "fedpart" / "federated" / "wire.py", *(ROOT / "fedpart" / "codecs").glob("*.py")]
+WIRE = [ROOT / "fedpart" / "federated" / "wire.py", *(ROOT / "fedpart" / "updates" / "codecs").glob("*.py")]
 WIRE += (ROOT / "fedpart" / "flower").rglob("*.py")
 UNPICKLES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
@@ -208,23 +207,6 @@ def test_deployed_runs_skip_unless_they_are_told_otherwise(engine, expected):
     assert served.settings().on_client_error == expected
     for told in ("fail", "skip"):
         assert tiny(engine=engine, on_client_error=told).settings().on_client_error == told
-
-
-def test_safeguards_of_a_configuration_are_those_of_its_settings():
-    config = tiny(
-        max_examples=500,
-        round_timeout=30,
-        weighting="uniform",
-        clip={"weights": [1.0, 0.5, 0.25], "psi": 0.1},
-        privacy={"noise_multiplier": 1.1, "randomness": "seed"},
-    )
-    settings = config.settings()
-    assert settings.clip == fedpart.ClipSettings((1.0, 0.5, 0.25), 0.1)
-    assert settings.privacy == fedpart.PrivacySettings(1.1, 1e-5, "seed")
-    assert (settings.max_examples, settings.min_replies, settings.round_timeout) == (500, 1, 30)
-    assert tiny(trim=0.1, weighting="uniform", min_replies=2).settings().trim == 0.1
-    with pytest.raises(ConfigError, match=r"set weighting: uniform"):
-        tiny(trim=0.1)
 
 
 def test_a_run_tells_what_it_refused_and_spent(tmp_path):

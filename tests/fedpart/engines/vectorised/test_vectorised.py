@@ -42,8 +42,7 @@ from fedpart.engines.vectorised.gradients import stacked_draws
 from fedpart.engines.vectorised.stack import Stack
 from fedpart.federated.cohorts import CohortSum, aggregate
 from fedpart.methods.partitioned import Partitioned
-from fedpart.randomness.noise import Noise, NoiseKey
-from fedpart.randomness.shapes import Draw
+from fedpart.randomness.noise import Draw, Noise, NoiseKey
 
 SEVERAL_STEPS = LocalSettings(
     learning_rate=0.25, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01

@@ -1,7 +1,9 @@
-"""Faults of Flower, on its own code: where a test fails, Flower has mended one, and its workaround can go."""
+"""Faults of Flower, on its own code: where a test fails, Flower has mended one, and its workaround can go.
+
+A comment names the files of the workarounds for what follows.
+"""
 
 import asyncio
-import importlib
 import math
 import os
 import signal
@@ -34,7 +36,6 @@ from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 from flwr.supernode.servicer.runtime import runtime_handlers
 from hostile_node import broad
 from one_message import REQUEST, OneMessage, clientapp, receive_until_the_run_ends
-from private_names import PUBLIC
 from superlink_state import SuperLink
 from uvicorn.server import ServerState
 
@@ -52,6 +53,7 @@ def superlink(tmp_path):
     claim_identity()
 
 
+# fleet.py
 def test_a_node_may_answer_in_the_name_of_another(superlink):
     other = superlink.nodes[1]
     superlink.push(superlink.asked[1], src_node_id=other)
@@ -89,11 +91,13 @@ def test_what_cannot_be_read_or_belongs_to_no_run_is_an_error(superlink):
         superlink.push(superlink.asked[0], run_id=superlink.run + 1)
 
 
+# objects.py
 def test_a_record_has_as_many_names_as_it_claims():
     large = ConfigRecord({str(number): number for number in range(10_000)}).deflate()
     assert len(large) > RECORD_BYTES and len(ConfigRecord.inflate(large)) == 10_000
 
 
+# door.py
 def test_a_stranger_is_read_to_the_end(tmp_path, monkeypatch):
     parts = [bytes(2**16)] * 200
     asked = ask(Served(tmp_path, monkeypatch).app, "/v1/fleet/push-object", parts)
@@ -156,12 +160,14 @@ def test_heads_have_no_end():
     assert asyncio.run(answer(**SERVER)).startswith(b"HTTP/1.1 400")
 
 
+# database.py
 def test_a_message_whose_receipt_nobody_has_confirmed_is_not_sent_again(superlink):
     node = superlink.nodes[0]
     assert [one.metadata.message_id for one in superlink.state.get_message_ins(node, None)] == ["0" * 64]
     assert superlink.state.get_message_ins(node, None) == []
 
 
+# superlink.py
 def test_everybody_may_submit_a_run():
     assert NoOpControlAuthnPlugin().validate_tokens_in_metadata([])[0]
     ours = admit_operator(NoOpControlAuthnPlugin(), "token")
@@ -169,6 +175,7 @@ def test_everybody_may_submit_a_run():
     assert ours.validate_tokens_in_metadata([(ACCESS_TOKEN_KEY, "token")])[0]
 
 
+# objects.py
 def test_messages_need_an_identity_that_nobody_else_can_give(monkeypatch):
     claim_identity()
     message = Message(RecordDict(), 1, "train")
@@ -179,18 +186,7 @@ def test_messages_need_an_identity_that_nobody_else_can_give(monkeypatch):
         Message(RecordDict(), 1, "train")
 
 
-def public():
-    """All names that Flower documents, and what they stand for."""
-    for place in PUBLIC:
-        module = importlib.import_module(f"flwr.{place}")
-        yield from ((name, getattr(module, name)) for name in module.__all__)
-
-
-def test_flower_has_no_public_client_of_the_control_api():
-    names = [name.lower() for name, _ in public()]
-    assert not [name for name in names if any(word in name for word in ("control", "submit", "start_run"))]
-
-
+# control.py
 def test_a_run_whose_serverapp_has_died_is_failed(superlink, monkeypatch):
     later = now() + timedelta(hours=1)
     monkeypatch.setattr(sql_corestate, "now", lambda: later)
@@ -200,10 +196,7 @@ def test_a_run_whose_serverapp_has_died_is_failed(superlink, monkeypatch):
     assert SubmittedRun(1, "finished:failed", status.details, "").died
 
 
-def test_a_message_does_not_tell_its_size():
-    assert not [name for name in dir(Message) if name[0] != "_" and ("size" in name or "byte" in name)]
-
-
+# objects.py
 def test_an_array_has_a_chunk_as_often_as_it_claims():
     array = Array("uint8", (8,), "numpy.ndarray", bytes(8))
     claims = array.deflate().replace(b"[0]", b"[0, 0, 0]")
@@ -214,6 +207,7 @@ class Waited(Exception):
     pass
 
 
+# grid.py, supernode.py, superlink.py
 def test_flower_waits_as_long_as_ever_between_two_looks(monkeypatch):
     def wait(seconds):
         raise Waited(seconds)
@@ -230,6 +224,7 @@ def test_flower_waits_as_long_as_ever_between_two_looks(monkeypatch):
         grid.send_and_receive([], timeout=60.0)
 
 
+# superlink.py
 def test_a_superlink_hands_out_a_message_before_its_parts(superlink):
     store, node = superlink.state.object_store, superlink.nodes[0]
     assert store.preregister(superlink.run, ObjectTree(object_id=superlink.asked[0])) == [superlink.asked[0]]
@@ -237,6 +232,7 @@ def test_a_superlink_hands_out_a_message_before_its_parts(superlink):
     assert len(fleet_handlers.pull_messages(request, superlink.state, store).messages_list) == 1
 
 
+# supernode.py
 def test_an_executor_is_told_at_once_that_there_is_no_work(monkeypatch):
     node = OneMessage(InMemoryNodeState)
     look = node.state.get_tasks
@@ -282,6 +278,7 @@ def test_a_message_whose_run_ends_while_it_comes_leaves_a_task_behind():
     assert len(node.pending()) == 1 and "f" * 64 in node.state.msg_store
 
 
+# workers.py
 def test_a_token_is_on_the_command_line(monkeypatch):
     started = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command))
@@ -289,12 +286,14 @@ def test_a_token_is_on_the_command_line(monkeypatch):
     assert "token-1" in started[0]
 
 
+# database.py
 def test_a_token_is_in_the_database(superlink, tmp_path):
     task = superlink.state.create_task(TaskType.CLIENT_APP, superlink.run, "hash")
     token = superlink.state.claim_task(task)
     assert any(token.encode() in file.read_bytes() for file in tmp_path.glob("state.db*"))
 
 
+# workers.py
 def test_an_executor_starts_a_process_for_every_message(monkeypatch):
     started = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command[0]))
@@ -331,6 +330,7 @@ while os.getppid() == parent and not signal.sigpending():
 """
 
 
+# executor.py
 def test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it(tmp_path):
     def until(there):
         end = time.monotonic() + PATIENCE

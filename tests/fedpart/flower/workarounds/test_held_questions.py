@@ -7,7 +7,7 @@ import pytest
 from flwr.proto.message_pb2 import ObjectTree
 
 from fedpart.flower.workarounds import superlink
-from fedpart.flower.workarounds.superlink import Arrivals, announcing, for_servers, whose
+from fedpart.flower.workarounds.superlink import Arrivals, whose
 
 NODE, SERVER = (7, 0), (1, 99)
 
@@ -31,27 +31,35 @@ def test_a_message_is_for_a_node_and_a_reply_for_the_server_of_its_run():
     assert whose(message("b", 1)) == SERVER
 
 
-def test_what_a_node_announces_to_another_keeps_that_one_from_nothing(arrivals):
-    assert not for_servers(message("made up", 7)) and for_servers(message("reply", 1))
+def announced(arrivals, *pairs, known=()):
+    """Messages with their trees are pushed to a SuperLink that has the ``known`` objects."""
+    messages, trees = zip(*pairs, strict=True)
+    ids = {part.object_id for each in trees for part in (each, *each.children)} - {*known}
+    request = SimpleNamespace(messages_list=messages, message_object_trees=trees)
+    arrivals.announcing(lambda request: SimpleNamespace(objects_to_push=list(ids)))(request)
 
-    def refuses(request):
-        assert arrivals.wait(NODE) and not arrivals.wait(SERVER)
-        raise ValueError("No.")
 
-    messages, trees = [message("made up", 7), message("reply", 1)], [tree("made up"), tree("reply")]
-    both = SimpleNamespace(messages_list=messages, message_object_trees=trees)
-    with pytest.raises(ValueError, match=r"No\."):
-        announcing(refuses, arrivals, nodes=True)(both)
-    assert arrivals.wait(SERVER)
+def came(arrivals, id):
+    stored = arrivals.noting(lambda request: SimpleNamespace(stored=True))
+    stored(SimpleNamespace(object_id=id))
+
+
+def test_what_is_refused_is_not_waited_for(arrivals):
+    pushed = SimpleNamespace(messages_list=[message("made up", 7)], message_object_trees=[tree("made up")])
+    announced(arrivals, (message("b", 7), tree("b")), known={"b"})
+    with pytest.raises(ZeroDivisionError):
+        arrivals.announcing(lambda request: 1 / 0)(pushed)
+    arrivals.announcing(lambda request: SimpleNamespace(objects_to_push=[]))(pushed)  # another way to refuse
+    assert arrivals.wait(NODE)
 
 
 def test_a_node_is_not_answered_while_a_part_of_its_message_is_on_its_way(arrivals, monkeypatch):
     arrivals.more(NODE)
-    arrivals.announced([(message("a", 7), tree("a", "part", "known")), (message("b", 8), tree("b"))])
-    arrivals.missing([message("a", 7)], {"a", "part"})
-    arrivals.came("a")  # objects come in any order
+    pairs = (message("a", 7), tree("a", "part", "known")), (message("b", 8), tree("b"))
+    announced(arrivals, *pairs, known={"known"})
+    came(arrivals, "a")  # objects come in any order
     assert not arrivals.wait(NODE)
-    arrivals.came("part")
+    came(arrivals, "part")
     assert arrivals.wait(NODE)
     assert not arrivals.wait((8, 0))
     monkeypatch.setattr(superlink, "PARTS_SECONDS", 0.0)  # its sender has gone
@@ -59,23 +67,23 @@ def test_a_node_is_not_answered_while_a_part_of_its_message_is_on_its_way(arriva
 
 
 def test_a_part_of_two_messages_comes_once(arrivals):
-    arrivals.announced([(message(id, to), tree(id, "part")) for id, to in (("a", 7), ("b", 8))])
+    announced(arrivals, *((message(id, to), tree(id, "part")) for id, to in (("a", 7), ("b", 8))))
     for id in ("a", "b", "part"):
-        arrivals.came(id)
+        came(arrivals, id)
     assert arrivals.wait(NODE) and arrivals.wait((8, 0))
 
 
 def test_what_comes_ends_the_waiting(arrivals, monkeypatch):
     monkeypatch.setattr(superlink, "HOLD_SECONDS", 600.0)
     found = []
-    arrivals.announced([(message("a", 7), tree("a")), (message("b", 1), tree("b"))])
+    announced(arrivals, (message("a", 7), tree("a")), (message("b", 1), tree("b")))
     for who in (NODE, SERVER):
         asks = threading.Thread(target=lambda who=who: found.append(arrivals.wait(who)), daemon=True)
         asks.start()
-        arrivals.came("a" if who == NODE else "b")
+        came(arrivals, "a" if who == NODE else "b")
         asks.join(60.0)
     assert found == [True, True]
-    arrivals.came("a")  # it has been handed out: nothing new
+    came(arrivals, "a")  # it has been handed out: nothing new
     arrivals.more(SERVER)
     assert arrivals.wait(SERVER)
 

@@ -1,8 +1,7 @@
-"""Flower's private names: which of them we use, where, and that they are still there."""
+"""Flower's private names: how many of them we use, where, and that they are still there."""
 
 import ast
 import re
-from importlib.util import find_spec
 
 import httpx
 import pytest
@@ -13,138 +12,43 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supercore.state.schema.linkstate_models import LinkStateBase
 from flwr.supercore.state.schema.objectstore_models import ObjectStoreBase
+from flwr.superlink.servicer.fleet import fleet_handlers
 from places import ROOT
 from private_names import exists, private_names
 
 from fedpart.flower.workarounds.database import CHILDREN, STORED
-from fedpart.flower.workarounds.protocol import CLIENT_APP, NODE_KEY, TASK_TOKEN, ApiCalls, message, refusal
-
-MOST = 27  # modules
-USED = """
-flwr.cli.build: build_fab_from_disk
-    ; packs an app
-flwr.common.constant: ACCESS_TOKEN_KEY ErrorCode FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE SUPERLINK_NODE_ID
-    Status SubStatus SYSTEM_TIME_TOLERANCE TIMESTAMP_TOLERANCE
-    ; numbers and words that its processes exchange
-flwr.common.serde: array_to_proto message_from_proto message_to_proto recorddict_to_proto
-    ; the size of a message, and the metadata of a reply
-flwr.proto: control_pb2 fleet_pb2 runtime_pb2
-    ; the protocol
-flwr.supercore.corestate: sql_corestate
-    ; keeps tokens
-flwr.supercore.exit.exit_handler: trigger_exit_handlers
-    ; the end of a task in a worker
-flwr.supercore.inflatable.inflatable_object: get_object_body get_object_head_values_from_object_content
-    get_object_id get_object_tree get_object_type_from_object_content iterate_object_tree
-    ; heads of objects, and trees of them
-flwr.supercore.inflatable.inflatable_utils: ObjectPullError inflate_object_from_contents pull_objects
-    ; the parts of a reply, and the reply that they make
-flwr.supercore.object_store: NoObjectInStoreError
-    ; what a store raises
-flwr.supercore.run: Run RunNotRunningException
-    ; what a Grid is given, and what a SuperLink answers after a run
-flwr.supercore.superexec: run_superexec
-    ; the executor's loop
-flwr.supercore.superexec.executor: LaunchResult SubprocessExecutor subprocess_executor
-    ; starts processes
-flwr.supercore.superexec.plugin: AutoExecPlugin
-    ; knows the run of a task
-flwr.supercore.task_identity: TaskIdentity
-    ; without it there are no messages
-flwr.superlink.cli: flower_superlink
-    ; starts the server
-flwr.superlink.grid: http_grid
-    ; pulls replies
-flwr.superlink.grid.http_grid: HttpGrid
-flwr.superlink.routers.fleet: node_auth
-    ; verifies signatures
-flwr.superlink.servicer.fleet: fleet_handlers
-    ; what nodes push and pull
-flwr.superlink.servicer.runtime: runtime_handlers
-    ; what servers push and pull
-flwr.supernode: start_client_internal
-    ; the SuperNode's loop
-flwr.supernode.nodestate: InMemoryNodeState nodestate_factory
-    ; its messages and tasks
-flwr.supernode.runtime: run_clientapp
-    ; what a worker runs
-flwr.supernode.servicer.runtime: runtime_handlers
-    ; hands tasks out
-"""  # a module, names in it, and what they are for
-PATCHED = (  # that we call, replace, set or inherit, and that no import mentions
-    "flwr.superlink.cli.flower_superlink.load_control_authn_plugin",
-    "flwr.superlink.cli.flower_superlink.flower_superlink",
-    "flwr.superlink.cli.flower_superlink.uvicorn",
-    "flwr.superlink.routers.fleet.node_auth.authenticate_node",
-    "flwr.superlink.routers.fleet.node_auth.bytes_to_public_key",
-    "flwr.superlink.routers.fleet.node_auth.verify_signature",
-    "flwr.superlink.routers.fleet.node_auth.FLEET_HTTP_SIGNATURE_HEADER",
-    "flwr.superlink.routers.fleet.node_auth.TIMESTAMP_HEADER",
-    "flwr.superlink.servicer.fleet.fleet_handlers.check_abort",
-    "flwr.superlink.servicer.fleet.fleet_handlers.push_messages",
-    "flwr.superlink.servicer.runtime.runtime_handlers.push_messages",
-    "flwr.supercore.object_store.sql_object_store.SqlObjectStore._mutation_session",
-    "flwr.superlink.grid.http_grid.HttpGrid._runtime_client",
-    "flwr.superlink.servicer.fleet.fleet_handlers.push_object",
-    "flwr.superlink.servicer.fleet.fleet_handlers.pull_messages",
-    "flwr.superlink.servicer.runtime.runtime_handlers.push_object",
-    "flwr.superlink.servicer.runtime.runtime_handlers.pull_messages",
-    "flwr.supernode.servicer.runtime.runtime_handlers.acquire_task",
-    "flwr.supernode.nodestate.nodestate_factory.InMemoryNodeState",
-    "flwr.supernode.nodestate.InMemoryNodeState._on_task_tokens_expired",
-    "flwr.supernode.start_client_internal._pull_and_store_message",
-    "flwr.supernode.start_client_internal.time",
-    "flwr.supercore.superexec.run_superexec.get_executor",
-    "flwr.supercore.superexec.run_superexec.AutoExecPlugin",
-    "flwr.supercore.superexec.run_superexec.time",
-    "flwr.supercore.superexec.executor.subprocess_executor.subprocess",
-    "flwr.supercore.corestate.sql_corestate.secrets",
-    "flwr.supercore.corestate.sql_corestate.SqlCoreState.claim_task",
-    "flwr.supercore.corestate.sql_corestate.SqlCoreState.get_task_by_token",
-    "flwr.supernode.runtime.run_clientapp.run_clientapp",
-    "flwr.supernode.runtime.run_clientapp.flwr_exit",
+from fedpart.flower.workarounds.protocol import (
+    CLIENT_APP,
+    NODE_KEY,
+    TASK_TOKEN,
+    ApiCalls,
+    message,
+    patch,
+    refusal,
 )
+
+MOST = 48  # names
 METADATA = {"_message_id", "_reply_to_message_id"}  # of a message
+ATTRIBUTES = {  # of modules and classes, which raise where there are none
+    *("_mutation_session", "_on_task_tokens_expired", "_pull_and_store_message", "_runtime_client")
+}
 TABLES = {"message_ins", "message_res", "object_children", "objects"}  # of a SuperLink's database
 WORKAROUNDS = ROOT / "fedpart" / "flower" / "workarounds"
 ROOMS = ("fedpart", "server", "client", "simulations", "benchmarks")
 
 
-def expected():
-    """What ``USED`` lists, each with its module."""
-    module = ""
-    for word in re.sub(r"; .*", "", USED).split():
-        if word.endswith(":"):
-            module = word[:-1]
-        else:
-            yield f"{module}.{word}"
-
-
-def module_of(name):
-    """The module that a name is in, or is."""
-    while find_spec(name.partition(".")[0]) is not None:
-        try:
-            if find_spec(name) is not None:
-                return name
-        except ModuleNotFoundError:  # its parent is no package
-            pass
-        name = name.rpartition(".")[0]
-    return None
-
-
-def test_workarounds_use_these_modules_and_names_and_nobody_else_any():
+def test_workarounds_alone_use_private_names_a_bounded_number_that_are_still_there():
     used = {file: private_names(file) for room in ROOMS for file in (ROOT / room).rglob("*.py")}
     assert {file for file, names in used.items() if names and WORKAROUNDS not in file.parents} == set()
-    assert set().union(*used.values()) == set(expected())
-    modules = {module_of(name) for name in expected()}
-    assert len(modules) == MOST, sorted(modules)
-    assert USED.count("; ") == len(re.findall(r":", USED)) - 1, "each has a reason; http_grid is there twice"
+    names = set().union(*used.values())
+    assert len(names) <= MOST
+    assert [name for name in names if not exists(name)] == []
 
 
 def test_workarounds_reach_for_these_attributes_and_tables_which_are_still_there():
     code = "".join(file.read_text() for file in WORKAROUNDS.glob("*.py"))
     attributes = set(re.findall(r'(?:(?<!self)\.|")(_[a-z]\w*)', code))
-    assert attributes == METADATA | {name.rpartition(".")[2] for name in PATCHED if "._" in name}
+    assert attributes == METADATA | ATTRIBUTES
     assert set(re.findall(r'(?:FROM |table="|table\(")(\w+)', code)) == TABLES
     assert vars(Metadata(1, "", 1, 1, "", "", 0.0, 1.0, "train")).keys() >= METADATA
     assert {*LinkStateBase.metadata.tables, *ObjectStoreBase.metadata.tables} >= TABLES
@@ -152,8 +56,9 @@ def test_workarounds_reach_for_these_attributes_and_tables_which_are_still_there
         assert ours.c.keys() == ObjectStoreBase.metadata.tables[ours.name].c.keys()
 
 
-def test_all_of_them_are_still_there():
-    assert [name for name in (*expected(), *PATCHED) if not exists(name)] == []
+def test_nothing_is_put_in_the_place_of_what_is_not_there():
+    with pytest.raises(AttributeError, match="push_everything"):
+        patch(fleet_handlers, push_everything=print)
 
 
 def test_the_messages_that_are_named_are_those_of_the_protocol():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from asgi import Asked, Served, ask
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PushMessagesRequest
+from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     Message,
@@ -18,14 +18,12 @@ from flwr.proto.message_pb2 import (
     PullObjectRequest,
     PushObjectRequest,
 )
-from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
-from flwr.supercore.constant import FLEET_HTTP_SIGNATURE_HEADER, TASK_TOKEN_HEADER, TaskType
+from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from flwr.superlink.dependencies.account import AccountAccessDependency
 from flwr.superlink.federation.noop_federation_manager import NOOP_FEDERATION_ID
 from flwr.superlink.routers.control.middlewares import CONTROL_AUTH_ROUTE_KEYS
-from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 
 from fedpart.flower.workarounds import door
@@ -38,7 +36,6 @@ from fedpart.flower.workarounds.door import (
     WAITING,
     Door,
     open_door,
-    trust_door,
 )
 from fedpart.flower.workarounds.fleet import Pushes, guard_pushes
 from fedpart.flower.workarounds.superlink import admit_operator
@@ -59,9 +56,6 @@ def served(plain, monkeypatch):
     """With the door, and the guard of pushes."""
     for name in ("push_messages", "push_object", "check_abort", "get_run"):
         monkeypatch.setattr(fleet_handlers, name, getattr(fleet_handlers, name))
-    monkeypatch.setattr(node_auth, "authenticate_node", node_auth.authenticate_node)
-
-    trust_door(node_auth)
     guard_pushes(Pushes())
     plain.state.activate_node(plain.id, 30)  # a test may have ended it
     served = copy.copy(plain)
@@ -112,8 +106,7 @@ def test_these_calls_of_an_operator_need_no_token():
 
 
 def test_a_superlink_is_served_behind_the_door(monkeypatch):
-    monkeypatch.setattr(node_auth, "authenticate_node", node_auth.authenticate_node)
-    flower, given = SimpleNamespace(), {}
+    flower, given = SimpleNamespace(uvicorn=None), {}
     monkeypatch.setattr(door.uvicorn, "run", lambda app, **more: given.update(app=app, **more))
     open_door(flower)
     flower.uvicorn.run(app="Flower's", port=1)
@@ -135,26 +128,6 @@ def test_a_node_may_send_what_a_message_needs(served, path):
     parts = [bytes(2**14)] * (limit // 2**14 + 10)
     asked = ask(served.app, path, parts, served.signed())
     assert asked.status == 400 and asked.parts == limit // 2**14 + 1
-
-
-def test_a_node_that_the_door_knows_is_still_no_other(served):
-    other = served.state.create_node("me", "me", b"another", 30)
-    for name, request, status in (
-        ("get-run", GetRunRequest(node=Node(node_id=other), run_id=1), 401),
-        ("deactivate-node", DeactivateNodeRequest(node_id=other), 401),
-        ("activate-node", ActivateNodeRequest(public_key=b"another", heartbeat_interval=30), 401),
-        ("deactivate-node", DeactivateNodeRequest(node_id=served.id), 200),
-    ):
-        asked = ask(served.app, f"/v1/fleet/{name}", request.SerializeToString(), served.signed())
-        assert asked.status == status, name
-
-
-def test_a_signature_is_verified_once(served, monkeypatch):
-    seen = []
-    verify = node_auth.verify_signature
-    monkeypatch.setattr(node_auth, "verify_signature", lambda *given: seen.append(given) or verify(*given))
-    monkeypatch.setattr(fleet_handlers, "get_run", lambda request, state: GetRunResponse())
-    assert ask(served.app, GET, get_run(served), served.signed()).status == 200 and len(seen) == 1
 
 
 def test_a_serverapp_may_send_more(served):
@@ -264,9 +237,3 @@ def test_a_node_whose_clock_is_off_is_told_so_and_the_log_too(served, said, ahea
     sentence = f"The SuperNode's clock is 600 s {where} the SuperLink's, .*; set both by NTP"
     assert asked.status == 401 and re.match(sentence, json.loads(asked.body)["detail"])
     assert len(said) == 1 and re.search(sentence, said[0])
-
-
-def test_nobody_learns_of_a_clock_without_the_nodes_signature(served, said):
-    heads = {**dict(served.signed(600)), FLEET_HTTP_SIGNATURE_HEADER: "AAAA"}
-    asked = ask(served.app, GET, get_run(served), heads.items())
-    assert asked.status == 401 and "clock" not in asked.body.decode()

@@ -2,8 +2,6 @@
 
 import re
 import threading
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import httpx
 import pytest
@@ -141,31 +139,16 @@ def test_a_pause_is_a_share_of_what_has_passed_within_bounds():
     assert pause(1e6, 3.0) == 3.0
 
 
-@pytest.mark.parametrize(
-    ("ahead", "detail", "says"),
-    [
-        (600, "Invalid", "The SuperNode's clock is (599|60[01]) s ahead of the SuperLink's, .* by NTP"),
-        (-600, "Invalid", "The SuperNode's clock is (599|60[01]) s behind the SuperLink's, .* by NTP"),
-        (0, "Unknown.", "The SuperLink refuses this SuperNode: Unknown; see that its key is registered"),
-        (None, None, "The SuperLink refuses this SuperNode: status 401; see that its key"),
-        ("noon", None, "The SuperLink refuses this SuperNode: status 401; see that its key"),
-        ("Fri, 99 Nov 99999 25:00:00 GMT", None, "The SuperLink refuses this SuperNode: status 401"),
-        ("Fri, 27 Nov 2026 16:00:00 -0000", None, "The SuperLink refuses this SuperNode: status 401"),
-    ],
-)
-def test_a_supernode_that_is_refused_says_why_and_fails(monkeypatch, ahead, detail, says):
+@pytest.mark.parametrize(("detail", "why"), [("Unknown.", r"Unknown\."), (None, "status 401")])
+def test_a_supernode_that_is_refused_says_why_and_fails(monkeypatch, detail, why):
     said, left = [], []
     monkeypatch.setattr(httpx.Client, "send", httpx.Client.send)
     monkeypatch.setattr(supernode, "log", lambda level, text, *values: said.append(text % values))
     monkeypatch.setattr(supernode, "leave", left.append)
     tell_refusal()
-    date = ahead
-    if isinstance(ahead, int):
-        date = format_datetime(datetime.now(UTC) - timedelta(seconds=ahead))
-    heads = {} if date is None else {"date": date}
-    refuse = httpx.MockTransport(lambda _: httpx.Response(401, headers=heads, json={"detail": detail}))
+    refuse = httpx.MockTransport(lambda _: httpx.Response(401, json={"detail": detail}))
     httpx.Client(transport=refuse).post("https://superlink")
-    assert left == [1] and len(said) == 1 and re.match(says, said[0])
+    assert left == [1] and len(said) == 1 and re.search(f"key has .* clock has .*: {why}$", said[0])
     accept = httpx.MockTransport(lambda _: httpx.Response(500))
     httpx.Client(transport=accept).post("https://superlink")
     assert left == [1]

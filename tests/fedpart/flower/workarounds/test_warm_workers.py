@@ -19,7 +19,7 @@ APP = """
 import os, threading, time
 from pathlib import Path
 
-calls, folder = [], Path(__file__).parent
+calls, folder, flwr_exit = [], Path(__file__).parent, None
 
 def run_clientapp(token, **more):
     calls.append(token)
