@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards
+from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards, update_of
 from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
@@ -16,7 +16,6 @@ from fedpart.nn.hyperparameters.inputs import ConcreteMask, InputNoise
 from fedpart.nn.hyperparameters.lora import LoraGate
 from fedpart.nn.hyperparameters.signals import TimeMask, TimeShift
 from fedpart.nn.likelihoods import Classification, Gaussian, Ordinal
-from fedpart.updates.update import Update
 
 IMAGES, SIGNALS = (4, 3, 9, 9), (4, 2, 9)
 KINDS = [
@@ -71,7 +70,7 @@ def test_a_server_holds_a_likelihoods_hyperparameters_where_it_computes(likeliho
     start = federation.psi.clone()
     for sign in (1.0, -1.0):
         federation.psi.copy_(start)
-        total = Update(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
+        total = update_of(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
         with pytest.warns(RuntimeWarning, match="held at the bound"):
             federation.step(CohortSum(total=total))
         assert task.likelihood(outputs, targets, federation.psi).isfinite().all()
@@ -98,12 +97,12 @@ def test_a_server_holds_psi_whatever_gradients_ask_for():
     state = Federation(Protocol(task(), settings(4, server_psi=SGDSettings(1.0))))
     low, high = state.task.psi_bounds
     for size, held in ((-1e15, high), (1e15, low)):
-        total = Update(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
+        total = update_of(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
         with pytest.warns(RuntimeWarning, match=r"affine.range, .*logit: held at the bound"):
             state.step(CohortSum(total=total))
         assert torch.equal(state.psi, held)
         assert state.held() == list(state.psi_tensors())
-    state.step(CohortSum(total=Update(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1)))
+    state.step(CohortSum(total=update_of(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1)))
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from malformed import array, declared
-from problems import Gain, nothing, settings
+from problems import Gain, nothing, settings, update_of
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -20,7 +20,7 @@ from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scal
 from fedpart.flower.messages import read_reply
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
-from fedpart.updates.update import LARGEST, PSI, Update
+from fedpart.updates.update import LARGEST, PSI
 
 COUNT = 750 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 6,000, or FUZZ times it
 CLIENTS = 12
@@ -67,7 +67,7 @@ class Server:
         sizes = protocol.upload_sizes(client, protocol.plan(client, 1))
         parts = {part: torch.randn(size, generator=g) for part, size in sizes.items()}
         more = {"unseen_loss": 0.3, "unseen_examples": 5} if PSI in parts else {}
-        return protocol.send(Update(parts, examples=5, loss=0.5, **more), client, nothing())
+        return protocol.send(update_of(parts, examples=5, loss=0.5, **more), client, nothing())
 
     def read(self, client, arrays):
         """The update in a reply, as the strategy reads it."""

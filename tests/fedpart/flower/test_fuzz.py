@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from inprocess_grid import InProcessGrid
 from malformed import EXECUTED, FIXED, MALFORMED, array, objects
-from problems import Gain
+from problems import Gain, update_of
 from problems import settings as federation_settings
 from tiny import tiny
 from torch import nn
@@ -29,7 +29,7 @@ from fedpart import Federation, Protocol, Task
 from fedpart.federated.cohorts import CohortSum, aggregate
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
-from fedpart.updates.update import Update, clip
+from fedpart.updates.update import clip
 from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
@@ -54,7 +54,7 @@ def valid(protocol, client, round):
     deltas = {j: torch.randn(protocol.partition.sizes[j - 1], generator=g) for j in trained}
     psi = torch.randn(protocol.task.psi_space.size, generator=g) if any(job.psi for job in jobs) else None
     more = {} if psi is None else {"unseen_loss": 0.7, "unseen_examples": 1 + client}
-    return Update(deltas, psi, examples=1 + client, loss=0.5, **more)
+    return update_of(deltas, psi, examples=1 + client, loss=0.5, **more)
 
 
 class Server:
