@@ -168,6 +168,27 @@ class Recorder(Federation):
         super().step(found)
 
 
+def assert_same(one, other):
+    """Two results, or two federations, have the bits of weights and psi in common."""
+    one, other = (getattr(of, "state", of) for of in (one, other))
+    assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
+
+
+def assert_near(one, other, rtol=1e-9, atol=1e-12):
+    """The same to rounding."""
+    one, other = (getattr(of, "state", of) for of in (one, other))
+    torch.testing.assert_close(one.w, other.w, rtol=rtol, atol=atol)
+    torch.testing.assert_close(one.psi, other.psi, rtol=rtol, atol=atol)
+
+
+def again(federation, path, protocol=None):
+    """Another federation that goes on from its checkpoint."""
+    federation.save(path)
+    other = Federation(protocol or federation.protocol)
+    other.load(path)
+    return other
+
+
 def nothing(number=1, residuals=None):
     """A round of which only the number counts, and what clients have kept."""
     return Round(number, torch.zeros(1), torch.zeros(1), residuals)
