@@ -3,6 +3,7 @@
 import math
 from typing import ClassVar
 
+import reference_partitioned
 import torch
 from torch import nn
 
@@ -187,6 +188,21 @@ def again(federation, path, protocol=None):
     other = Federation(protocol or federation.protocol)
     other.load(path)
     return other
+
+
+def reference_rounds(federation, loss, weights, folds, shards, rounds):
+    """What the reference of partitioned rounds makes of the same federation; see its arguments."""
+    protocol, settings = federation.protocol, federation.protocol.settings
+    clients = range(len(shards))
+    return reference_partitioned.partitioned(
+        loss, weights, folds, federation.psi.clone(), protocol.partition.assignment, shards,
+        [protocol.chunk(client) for client in clients],
+        [protocol.cap(client) for client in clients],
+        [protocol.cohort(round) for round in range(1, rounds + 1)],
+        lr=settings.local.learning_rate,
+        server_lr=settings.server.learning_rate,
+        psi_lr=settings.server_psi.learning_rate,
+    )  # fmt: skip
 
 
 def nothing(number=1, residuals=None):
