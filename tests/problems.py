@@ -169,6 +169,14 @@ class Recorder(Federation):
         super().step(found)
 
 
+def perturbed(protocol):
+    """A federation some way from where it starts."""
+    federation, g = Federation(protocol), torch.Generator().manual_seed(1)
+    for vector in (federation.w, federation.psi):
+        vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
+    return federation
+
+
 def assert_same(one, other):
     """Two results, or two federations, have the bits of weights and psi in common."""
     one, other = (getattr(of, "state", of) for of in (one, other))
