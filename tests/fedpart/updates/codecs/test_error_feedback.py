@@ -11,7 +11,6 @@ from interruptions import kill
 from problems import augmentation, chain_net, shards
 
 from fedpart import Federation, Task, federate
-from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.stages import Feedback
 
@@ -44,18 +43,6 @@ def test_it_changes_what_a_client_sends_from_its_second_answer_on(in_process):
     sent = 0.1 * len(alone.w) * len(cohorts[again - 1] & set().union(*cohorts[: again - 1]))
     assert sent / 10 < places <= 2 * sent  # those sent in one run and not in the other, or of another value
     assert [r.upload_bytes for r in reports] == [r.upload_bytes for r in in_process[1][:again]]
-
-
-def test_worker_processes_give_the_same_bits(in_process):
-    experiment = build(FED_BACK)
-    federation, reports = Federation(experiment.protocol), []
-    with LocalEngine(federation, experiment.shards, 2) as engine:
-        engine.run(4, reports.append)
-    assert_equal_runs((federation, reports), in_process)
-
-
-def test_messages_give_the_same_bits(in_process, tmp_path):
-    assert_equal_runs(deployed(tmp_path), in_process)
 
 
 def test_clients_that_are_computed_together_agree_to_rounding():
