@@ -88,7 +88,7 @@ def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path):
     for mine, theirs in zip(in_workers[1], expected[1], strict=True):
         for key in ("upload_bytes", "download_bytes", "evaluation_bytes", "clipped"):
             assert getattr(mine, key) == getattr(theirs, key)
-    if "error_feedback" not in config:  # it needs a folder: see test_error_feedback.py
+    if "error_feedback" not in config:  # it needs a folder: see test_codec_runs.py
         assert str([stage.state_dict() for stage in in_workers[0].stages]) == str(stages)
         resumed = again(local(2, **config)[0], tmp_path / "run.pt")
         assert_same(after(ROUNDS, resumed, build(config).shards)[0], expected[0])
