@@ -15,24 +15,12 @@ from fedpart.updates.update import Update, validate
 ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
 
 
-def update(ks=(2, 3), psi=True, **changes):
+def update(ks=(2, 3), w2=None, w3=None, **changes):
     """A good update, but for the changes."""
-    deltas = {k: torch.ones(5 - k) for k in ks}
-    more = {"unseen_loss": 3.0, "unseen_examples": 5} if psi else {}
-    more |= {"examples": 5, "loss": 1.5, "visited": 15, "seconds": 1.25}
-    answer = Update(deltas, torch.ones(2) if psi else None, **more)
-    for name, value in changes.items():
-        if name in ("w2", "w3"):
-            answer.deltas[int(name[1:])] = value
-        else:
-            setattr(answer, name, value)
-    return answer
-
-
-def gradient(values):
-    answer = update()
-    answer.psi = torch.tensor(values)
-    return answer
+    deltas = {k: torch.ones(5 - k) for k in ks} | {k: w for k, w in ((2, w2), (3, w3)) if w is not None}
+    known = {"unseen_loss": 3.0, "unseen_examples": 5, "psi": torch.ones(2)}
+    known |= {"examples": 5, "loss": 1.5, "visited": 15, "seconds": 1.25}
+    return Update(deltas, **known | changes)
 
 
 def check(answer, psi=2, dtype=torch.float32):
@@ -41,21 +29,22 @@ def check(answer, psi=2, dtype=torch.float32):
 
 def test_updates():
     check(update())
+    check(update(w2=torch.full((3,), 1e15)))
     short, halves, whole = torch.zeros(4), torch.zeros(3).half(), torch.zeros(2).long()
     no_number, both, large = ([0.0, math.nan, 0.0], [math.inf, -math.inf, 0.0], [0.0, -1e38, 0.0])
     rows = [
         (update(ks=(3,)), r"partitions \[3\] where \[2, 3\]"),
         (update(ks=(1, 2, 3)), r"partitions \[1, 2, 3\] where \[2, 3\]"),
-        (update(psi=False), "a psi gradient was asked for"),
+        (update(psi=None), "a psi gradient was asked for"),
         (update(w2=short), r"w_2 has shape \(4,\) where \(3,\)"),
         (update(w3=torch.zeros(1, 2)), r"w_3 has shape \(1, 2\) where \(2,\)"),
-        (gradient([0.0] * 3), r"psi gradient has shape \(3,\) where \(2,\)"),
+        (update(psi=torch.zeros(3)), r"psi gradient has shape \(3,\) where \(2,\)"),
         (update(w2=halves), "w_2 has dtype torch.float16"),
         (update(w3=whole), "w_3 has dtype torch.int64"),
         (update(w2=torch.tensor(no_number)), "w_2 has values that are not finite"),
         (update(w2=torch.tensor(both)), "w_2 has values that are not finite"),
         (update(w2=torch.tensor(large)), r"w_2 has values beyond 1e\+15, the most"),
-        (gradient([0.0, math.inf]), "psi gradient has values that are not finite"),
+        (update(psi=torch.tensor([0.0, math.inf])), "psi gradient has values that are not finite"),
         (update(examples=0), "claims 0 examples"),
         (update(examples=-3), "claims -3 examples"),
         (update(examples=math.nan), "claims nan examples"),
@@ -96,7 +85,7 @@ def test_what_a_refusal_quotes_of_an_upload_is_cut():
         assert len(str(error)) < LONGEST + 100 and "\n" not in str(error)
 
 
-BAD = [
+DEFENDED = [
     ("trim", {"share": 0.0}, "above 0 and below 0.5, got 0.0"),
     ("krum", {"share": 0.5}, "above 0 and below 0.5, got 0.5"),
     ("geometric", {"smoothing": 0.0}, "smoothing of the defence 'geometric' is above 0"),
@@ -108,5 +97,5 @@ BAD = [
 
 def test_options_that_make_no_sense():
     refusals.check(
-        (f"{name} {options}", partial(DEFENCES.make, name, options), says) for name, options, says in BAD
+        (f"{name} {options}", partial(DEFENCES.make, name, options), says) for name, options, says in DEFENDED
     )
