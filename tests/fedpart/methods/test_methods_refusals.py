@@ -136,16 +136,13 @@ def test_training_by_evidence():
 def test_augerino_and_a_validation_set():
     prepare, both = partial(Augerino().prepare, Task(nn.Linear(2, 2))), partial(Augerino, psi_gradient="both")
     endless = partial(ValidationSet, finetune_epochs=math.inf)
-    positive = "finetune_learning_rate is positive, got "
+    rates, positive = (0, -0.1, math.inf, math.nan), "finetune_learning_rate is positive, got "
     refusals.check(
         [
             ("no transform", prepare, "No transform of the task has widths"),
             ("both places", both, "psi_gradient is training or server, got 'both'"),
             ("endless", endless, "finetune_epochs is a number >= 0, got inf"),
-            *(
-                (f"{r}", partial(ValidationSet, 1.0, r), f"{positive}{r}")
-                for r in (0, -0.1, math.inf, math.nan)
-            ),
+            *((f"{rate}", partial(ValidationSet, 1.0, rate), f"{positive}{rate}") for rate in rates),
         ]
     )
 

@@ -13,8 +13,9 @@ from parity import ROUND, SIZES, assert_close, assert_parity, cohort, started
 from problems import (
     CLASSES,
     SIZE,
-    AtRound,
     Lazy,
+    after,
+    assert_near,
     augmentation,
     chain_net,
     norm_net,
@@ -36,11 +37,8 @@ from fedpart import (
     Task,
     normal,
 )
-from fedpart.engines import LocalEngine
-from fedpart.engines.vectorised.executor import VectorisedRunner
 from fedpart.engines.vectorised.gradients import stacked_draws
 from fedpart.engines.vectorised.stack import Stack
-from fedpart.federated.cohorts import CohortSum, aggregate
 from fedpart.methods.partitioned import Partitioned
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.shapes import Draw
@@ -79,14 +77,17 @@ def test_any_sizes_in_any_number_of_rows(sizes, batch_size, epochs, psi_batch, r
     assert_parity(images(precision="fp64"), 1e-11, sizes=sizes, local=local, rows=rows)
 
 
+NODE = {"scheme": "node", "defaults": "zeros"}
+
+
 @pytest.mark.parametrize(
-    "scheme, defaults", [("random", "initial"), ("node", "initial"), ("node", "zeros")], ids=str
+    "changes", [{}, {"scheme": "node"}, NODE, NODE | {"caps": {1: 2 / 3, 3: 1 / 3}}], ids=str
 )
 @pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
 @pytest.mark.parametrize("share", [False, True])
-def test_every_kind_of_task(scheme, defaults, average, share):
+def test_every_kind_of_task(changes, average, share):
     task = images(precision="fp64", average=average, share_dropout_mask=share)
-    assert_parity(task, 1e-12, scheme=scheme, defaults=defaults, local=SEVERAL_STEPS)
+    assert_parity(task, 1e-12, local=SEVERAL_STEPS, **changes)
 
 
 @pytest.mark.parametrize("family", AffineAugmentation.components)
@@ -192,29 +193,27 @@ def test_weights_after_eight_rounds(method):
     task = Task(norm_net(), transforms=[augmentation()], samples=2, precision="fp64")
     sizes = (7, 12, 3, 9, 10, 1, 5, 16)
     changes = {"method": method, "chunks": (0.5, 0.3, 0.2), "cohort": 4, "local": local}
-    loop, together = (Federation(Protocol(task, settings(len(sizes), **changes))) for _ in range(2))
-    data = shards(sizes)
-    LocalEngine(loop, data).run(8)
-    protocol, executor = together.protocol, AtRound(VectorisedRunner(together.protocol, data))
-    for round in range(1, 9):
-        clients = protocol.cohort(round)
-        executor.begin(round, together.w, together.psi)
-        updates = executor.run_cohort(clients, data)
-        terms = {c: update.weigh(float(len(data[c]))) for c, update in zip(clients, updates, strict=True)}
-        together.step(CohortSum(total=aggregate(clients, terms.get)))
-    torch.testing.assert_close(together.w, loop.w, rtol=0, atol=1e-9)
-    torch.testing.assert_close(together.psi, loop.psi, rtol=0, atol=1e-9)
+    protocol = Protocol(task, settings(len(sizes), **changes))
+    kinds = ("loop", "vectorised")
+    loop, together = (after(8, Federation(protocol), shards(sizes), execution=kind)[0] for kind in kinds)
+    assert_near(loop, together, rtol=0, atol=1e-9)
     assert (loop.w - protocol.partition.initial()).abs().max() > 1e-3
 
 
-def test_rows_bound_what_is_computed_at_once(monkeypatch):
-    stacks, run = [], Stack.run
+@pytest.fixture
+def stacks(monkeypatch):
+    """Of every stack its jobs, the rows of its largest batch in two samples, and the examples that are read."""
+    seen, run = [], Stack.run
 
     def spy(self, round, jobs, inputs, targets):
-        stacks.append((len(jobs), max(len(of.batches[0]) for of in jobs) * 2, len(inputs)))
+        seen.append((len(jobs), max(len(of.batches[0]) for of in jobs) * 2, len(inputs)))
         return run(self, round, jobs, inputs, targets)
 
     monkeypatch.setattr(Stack, "run", spy)
+    return seen
+
+
+def test_rows_bound_what_is_computed_at_once(stacks):
     for rows in (1, 40, 100):
         stacks.clear()
         _, vectorised, protocol = started(images(), rows=rows)
@@ -225,25 +224,16 @@ def test_rows_bound_what_is_computed_at_once(monkeypatch):
     assert any(jobs > 1 for jobs, _, _ in stacks)
 
 
-def test_numbers_of_networks_are_bounded_too(monkeypatch):
+def test_numbers_of_networks_are_bounded_too(stacks, monkeypatch):
     """Many small shards of a large network have few rows and many numbers."""
-    counts, together, run = [], [], Stack.run
-
-    def spy(self, round, jobs, inputs, targets):
-        counts.append(len(jobs))
-        together.append(len(inputs))
-        return run(self, round, jobs, inputs, targets)
-
-    monkeypatch.setattr(Stack, "run", spy)
     task = images(precision="fp64")
     size = task.parameter_space(3).size
-    monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", 4 * size + 1)
-    assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
-    assert 1 < max(counts) <= 4 and max(together) <= 4
-    counts.clear()
-    monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", size - 1)
-    assert_parity(task, 1e-12, sizes=[1] * 5, rows=10_000)
-    assert max(counts) == 1
+    for numbers, most in ((4 * size + 1, 4), (size - 1, 1)):
+        stacks.clear()
+        monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", numbers)
+        assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
+        assert most // 2 <= max(jobs for jobs, *_ in stacks) <= most
+        assert max(examples for *_, examples in stacks) <= most
 
 
 def test_noise_of_a_stack_is_that_of_each_job():
@@ -276,9 +266,8 @@ def test_no_number_is_waited_for_per_client():
 
     def waits(clients):
         _, vectorised, protocol = started(images(), rows=10_000, sizes=[6] * clients, local=SEVERAL_STEPS)
-        data = shards([6] * clients)
         with Waits() as waits:
-            cohort(vectorised, protocol, data)
+            cohort(vectorised, protocol, shards([6] * clients))
         return waits.count
 
     assert waits(20) == waits(10)
