@@ -55,6 +55,12 @@ def test_bounds_hold_what_a_kind_starts_from_and_it_computes_there(kind, shape):
             value.copy_(start)
 
 
+def step(federation, size):
+    """As far as a gradient of one size in all places takes psi."""
+    total = Update(psi=torch.full_like(federation.psi, size), psi_weight=1.0, examples=1, clients=1)
+    federation.step(CohortSum(total=total))
+
+
 @pytest.mark.parametrize(
     ("likelihood", "targets"),
     [
@@ -72,9 +78,8 @@ def test_a_server_holds_a_likelihoods_hyperparameters_where_it_computes(likeliho
     start = federation.psi.clone()
     for sign in (1.0, -1.0):
         federation.psi.copy_(start)
-        total = Update(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
         with pytest.warns(RuntimeWarning, match="held at the bound"):
-            federation.step(CohortSum(total=total))
+            step(federation, sign * 1e12)
         assert task.likelihood(outputs, targets, federation.psi).isfinite().all()
         assert all(math.isfinite(one) for one in task.physical(federation.psi).values())
         assert len(federation.held()) == len(task.psi_names)
@@ -99,12 +104,11 @@ def test_a_server_holds_psi_whatever_gradients_ask_for():
     state = Federation(Protocol(task(), settings(4, server_psi=SGDSettings(1.0))))
     low, high = psi_bounds(state.task)
     for size, held in ((-1e15, high), (1e15, low)):
-        total = Update(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
         with pytest.warns(RuntimeWarning, match=r"affine.range, .*logit: held at the bound"):
-            state.step(CohortSum(total=total))
+            step(state, size)
         assert torch.equal(state.psi, held)
         assert state.held() == list(state.psi_tensors())
-    state.step(CohortSum(total=Update(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1)))
+    step(state, -0.5)
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from flower_experiment import CLIENTS, assert_equal_runs, build, deployed, local
+from flower_experiment import assert_equal_runs, build, deployed, local
 from flwr.app import Array
-from problems import after, augmentation, chain_net, settings
+from problems import after, chain_net, settings
 from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
@@ -20,10 +20,9 @@ from simulations.config.yaml_files import shipped
 ROUNDS = 4
 
 
-def usual(clip="adaptive", **changes):
-    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+def usual(clip="adaptive"):
     kind = UsualNorms if clip is None else UsualBounds
-    return kind(Protocol(task, settings(20, clip=clip, chunks=(0.5, 0.3, 0.2), **changes)))
+    return kind(Protocol(Task(chain_net(), samples=1), settings(20, clip=clip, chunks=(0.5, 0.3, 0.2))))
 
 
 def of(part, *norms):
@@ -65,6 +64,11 @@ def of_chunks(chunks, round):
     return [client for client in protocol.cohort(round) if protocol.chunk(client) in chunks]
 
 
+def squares(federation):
+    states = federation.optimiser.state_dict() + federation.optimiser_psi.state_dict()
+    return [state["exp_avg_sq"].sum() for state in states]
+
+
 @pytest.mark.parametrize("round", [1, 2])
 def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     """In the first round, too, and also where it is the only one that has a gradient of psi."""
@@ -74,12 +78,9 @@ def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     attacked, reports = deployed(ROUNDS, config, tamper=loud(victim, 1e30, (round,), REACH))
     assert not any(report.skipped for report in reports), "it is legal"
     unclipped, _ = deployed(ROUNDS, {**config, "clip": None}, tamper=loud(victim, 1e30, (round,)))
-    state = attacked.optimiser.state_dict() + attacked.optimiser_psi.state_dict()
-    usual = honest.optimiser.state_dict() + honest.optimiser_psi.state_dict()
-    for mine, theirs in zip(state, usual, strict=True):
-        assert mine["exp_avg_sq"].sum() < 20 * theirs["exp_avg_sq"].sum(), "Adam remembers no giant"
-    ruined = unclipped.optimiser.state_dict()
-    assert any(one["exp_avg_sq"].sum() > 1e15 for one in ruined)
+    for mine, theirs in zip(squares(attacked), squares(honest), strict=True):
+        assert mine < 20 * theirs, "Adam remembers no giant"
+    assert max(squares(unclipped)) > 1e15
 
 
 @pytest.mark.parametrize("pace", [{}, {"pace": "buffered"}], ids=["rounds", "buffered"])
@@ -171,8 +172,7 @@ def test_an_alarm_names_the_chunk_whose_psi_gradients_are_of_another_size():
 
 
 def test_an_alarm_is_a_warning_and_in_the_report():
-    liars = [client for client in range(CLIENTS) if build({}).protocol.chunk(client) == 3]
-    victim = next(client for client in of_chunks((3,), 4) if client in liars)
+    victim = of_chunks((3,), 4)[0]
     with pytest.warns(RuntimeWarning, match=r"Round 4: the psi gradients of chunk 3 are \d"):
         _, reports = deployed(ROUNDS, {}, tamper=loud(victim, 1e4, (4,)))
     assert [[alarm["chunk"] for alarm in one.psi_alarms or ()] for one in reports] == [[], [], [], [3]]
