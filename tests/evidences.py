@@ -1,11 +1,23 @@
 """Estimates of the log marginal likelihood: weights, batches with noise, finite differences."""
 
 import torch
+from problems import augmentation, chain_net, shard
 from torch import nn
 
-from fedpart import Batch
+from fedpart import AdamSettings, Batch, Task, Training, TrainingSettings
 from fedpart.data import input_selection
 from fedpart.randomness.noise import NoiseKey
+
+PSI_RATE = 0.05
+
+
+def training(kind="kfac", task=None, data=None, options=None, **changes):
+    """By an estimate, in epochs of four iterations; two of them are burnt in."""
+    task = task or Task(chain_net(), transforms=[augmentation()], samples=2)
+    method = {"evidence": kind, "burn_in": 2, "batch": 10, **(options or {})}
+    known = {"method": "laplace", "method_options": method, "optimiser_psi": AdamSettings(PSI_RATE)}
+    known |= {"iterations": 20, "batch_size": 10, "seed": 3, **changes}
+    return Training(task, data or shard(40), TrainingSettings(**known))
 
 
 def five_inputs():

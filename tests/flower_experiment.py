@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from flwr.serverapp import Grid
 from inprocess_grid import InProcessGrid
-from problems import after
+from problems import after, assert_same
 from torch import nn
 from torch.nn import functional as F
 
@@ -203,8 +203,7 @@ def deployed(
 def assert_equal_runs(one: Run, other: Run) -> None:
     """Bit-identical states, equal reports but for time and bytes."""
     assert one[0].round == other[0].round
-    assert torch.equal(one[0].w, other[0].w)
-    assert torch.equal(one[0].psi, other[0].psi)
+    assert_same(one[0], other[0])
     for mine, theirs in zip(one[1], other[1], strict=True):
         for name in SAME:
             assert getattr(mine, name) == getattr(theirs, name), name

@@ -1,10 +1,9 @@
 """What the vectorised executor computes, beside what the loop does."""
 
 import pytest
-import torch
-from problems import AtRound, settings, shards
+from problems import AtRound, perturbed, settings, shards
 
-from fedpart import ClientError, Federation, Protocol
+from fedpart import ClientError, Protocol
 from fedpart.engines.executor import Executor
 from fedpart.engines.vectorised.executor import VectorisedRunner
 
@@ -19,18 +18,13 @@ def started(task, watched=None, rows=None, sizes=SIZES, **changes):
     protocol = Protocol(task, settings(len(sizes), **{"chunks": (0.5, 0.3, 0.2), **changes}))
     if watched is not None:
         protocol.method = watched
-    federation, g = Federation(protocol), torch.Generator().manual_seed(1)
-    for vector in (federation.w, federation.psi):
-        vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
-    both = AtRound(Executor(protocol)), AtRound(VectorisedRunner(protocol, (), rows))
-    for executor in both:
-        executor.begin(ROUND, federation.w, federation.psi)
-    return *both, protocol
+    federation = perturbed(protocol)
+    both = Executor(protocol), VectorisedRunner(protocol, (), rows)
+    return *(AtRound(executor, ROUND, federation.w, federation.psi) for executor in both), protocol
 
 
 def cohort(executor, protocol, data):
-    clients = list(range(protocol.settings.clients))
-    return list(executor.run_cohort(clients, data))
+    return list(executor.run_cohort(list(range(protocol.settings.clients)), data))
 
 
 def assert_close(found, expected, tolerance, what):

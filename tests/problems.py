@@ -3,6 +3,7 @@
 import math
 from typing import ClassVar
 
+import reference_partitioned
 import torch
 from torch import nn
 
@@ -166,6 +167,50 @@ class Recorder(Federation):
             }
         )
         super().step(found)
+
+
+def perturbed(protocol):
+    """A federation some way from where it starts."""
+    federation, g = Federation(protocol), torch.Generator().manual_seed(1)
+    for vector in (federation.w, federation.psi):
+        vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
+    return federation
+
+
+def assert_same(one, other):
+    """Two results, or two federations, have the bits of weights and psi in common."""
+    one, other = (getattr(of, "state", of) for of in (one, other))
+    assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
+
+
+def assert_near(one, other, rtol=1e-9, atol=1e-12):
+    """The same to rounding."""
+    one, other = (getattr(of, "state", of) for of in (one, other))
+    torch.testing.assert_close(one.w, other.w, rtol=rtol, atol=atol)
+    torch.testing.assert_close(one.psi, other.psi, rtol=rtol, atol=atol)
+
+
+def again(federation, path, protocol=None):
+    """Another federation that goes on from its checkpoint."""
+    federation.save(path)
+    other = Federation(protocol or federation.protocol)
+    other.load(path)
+    return other
+
+
+def reference_rounds(federation, loss, weights, folds, shards, rounds):
+    """What the reference of partitioned rounds makes of the same federation; see its arguments."""
+    protocol, settings = federation.protocol, federation.protocol.settings
+    clients = range(len(shards))
+    return reference_partitioned.partitioned(
+        loss, weights, folds, federation.psi.clone(), protocol.partition.assignment, shards,
+        [protocol.chunk(client) for client in clients],
+        [protocol.cap(client) for client in clients],
+        [protocol.cohort(round) for round in range(1, rounds + 1)],
+        lr=settings.local.learning_rate,
+        server_lr=settings.server.learning_rate,
+        psi_lr=settings.server_psi.learning_rate,
+    )  # fmt: skip
 
 
 def nothing(number=1, residuals=None):

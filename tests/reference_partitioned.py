@@ -23,11 +23,10 @@ def named(weights, folds, chunks, flat):
 
 
 def partitioned(loss, weights, folds, psi, owner, shards, chunk, cap, rounds, *, lr, server_lr, psi_lr):
-    """Yields the weights and hyperparameters after every round; each of ``rounds`` is a list of clients.
+    """Yields weights, hyperparameters and L_ML of every round; each of ``rounds`` is a list of clients.
 
-    ``loss(named weights, psi, inputs, targets)`` is a mean over examples. ``owner`` says of every number to
-    which partition 1..C it belongs, ``chunk`` of every client to which chunk, ``cap`` up to which subnetwork
-    it computes. Each client takes one step along the gradient of its whole shard.
+    ``loss(named weights, psi, inputs, targets)`` is a mean over examples. ``owner`` is each number's
+    partition 1..C, ``chunk`` each client's chunk, ``cap`` its last subnetwork. A client takes one step.
     """
     chunks = int(owner.max())
     w = flattened(weights, folds, chunks)
@@ -36,7 +35,7 @@ def partitioned(loss, weights, folds, psi, owner, shards, chunk, cap, rounds, *,
     adam_psi = torch.optim.Adam([psi], lr=psi_lr)
     for cohort in rounds:
         change, weight = [torch.zeros_like(w) for _ in range(chunks)], [0] * chunks
-        psi_sum, psi_weight = torch.zeros_like(psi), 0
+        psi_sum, psi_weight, lml = torch.zeros_like(psi), 0, 0.0
         for client in cohort:
             (inputs, targets), k = shards[client], chunk[client]
             for j in range(k, cap[client] + 1):  # Eq. 25: train w_j through the subnetwork of w_1..w_j
@@ -50,6 +49,7 @@ def partitioned(loss, weights, folds, psi, owner, shards, chunk, cap, rounds, *,
                 value = loss(named(weights, folds, chunks, subnetwork), unseen, inputs, targets)
                 psi_sum += torch.autograd.grad(value, unseen)[0] * len(targets)
                 psi_weight += len(targets)
+                lml -= value.item() * len(targets)
         for j in range(1, chunks + 1):  # the server's Adam, along the mean change of those that trained w_j
             if weight[j - 1]:
                 w.grad = -change[j - 1] / weight[j - 1]  # 0 elsewhere, where this Adam changes nothing
@@ -57,4 +57,4 @@ def partitioned(loss, weights, folds, psi, owner, shards, chunk, cap, rounds, *,
         if psi_weight:
             psi.grad = psi_sum / psi_weight
             adam_psi.step()
-        yield w.clone(), psi.clone()
+        yield w.clone(), psi.clone(), lml / max(psi_weight, 1)

@@ -4,9 +4,8 @@ Dropout is off, as their authors switch it off: its rate is 0. So both sides see
 """
 
 import pytest
-import reference_partitioned
 import torch
-from problems import settings
+from problems import reference_rounds, settings
 from torch import nn
 from torch.func import functional_call
 
@@ -48,20 +47,8 @@ def reference(stock, federation, shards):
             lambda *args, **kwargs: functional_call(module, tensors, args, kwargs), psi, inputs, targets
         )
 
-    return reference_partitioned.partitioned(
-        loss,
-        weights,
-        folds,
-        federation.psi.clone(),
-        protocol.partition.assignment,
-        [map_leaves(double, shard) for shard in shards],
-        [protocol.chunk(client) for client in range(len(SIZES))],
-        [protocol.cap(client) for client in range(len(SIZES))],
-        [protocol.cohort(round) for round in range(1, ROUNDS + 1)],
-        lr=protocol.settings.local.learning_rate,
-        server_lr=protocol.settings.server.learning_rate,
-        psi_lr=protocol.settings.server_psi.learning_rate,
-    )
+    doubles = [map_leaves(double, shard) for shard in shards]
+    return reference_rounds(federation, loss, weights, folds, doubles, ROUNDS)
 
 
 @pytest.mark.parametrize("name", STOCK)
@@ -72,7 +59,7 @@ def test_two_rounds_are_those_of_plain_torch(name):
     partition = federation.partition
     engine = LocalEngine(federation, [Dataset(*shard) for shard in shards])
     first = federation.w.clone(), federation.psi.clone()
-    for w, psi in reference(stock, federation, shards):
+    for w, psi, _ in reference(stock, federation, shards):
         engine.run_round()
         torch.testing.assert_close(partition.to_own_order(federation.w), w, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(federation.psi, psi, rtol=1e-10, atol=1e-10)

@@ -1,13 +1,24 @@
 """Clients with networks of different sizes train one set of numbers, each uploading its part."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import partial
+from itertools import pairwise
 
 import pytest
-import sizes
+import refusals
 import torch
-from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shard, shards
-from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, SHARES, WIDTHS, assert_same, assert_workers_have_the_bits
+from problems import (
+    CLASSES,
+    SIZE,
+    after,
+    assert_same,
+    augmentation,
+    chain_net,
+    settings,
+    shard,
+    shards,
+)
+from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, SHARES, WIDTHS, NestedMean, net, run, task
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -30,26 +41,16 @@ from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.updates.stages import Privacy
 from fedpart.updates.update import PSI, Round
 
-net = partial(sizes.net, hidden=1)
-
-
-def task():
-    return sizes.task(net)
-
-
-def run(rounds=3, the_task=None, *more, **changes):
-    return sizes.run(rounds, the_task or task(), *more, **changes)
-
 
 def test_a_mean_over_the_clients_that_have_a_number_written_out():
     """FedAvg with the server's plain mean, two rounds in float64: HeteroFL's rule, written out."""
-    data = [one.to("cpu") for one in shards(EXAMPLES)]
+    data = shards(EXAMPLES)
     plain = Task(net(dropout=False), samples=1, precision="fp64", sizes=lambda width: net(width, False))
     local = LocalSettings(0.3, batch_size=99)
     found = run(2, plain, data, method="fedavg", server=SGDSettings(1.0), local=local)
     protocol, module = found.state.protocol, net(dropout=False).double()
     for round in (1, 2):
-        mean = sizes.NestedMean(module)
+        mean = NestedMean(module)
         for client in protocol.cohort(round):
             small = net(WIDTHS[protocol.architectures[client]], False).double()
             names = [name for name, _ in small.named_parameters()]
@@ -70,58 +71,36 @@ def test_one_architecture_is_none_to_the_bit(method):
     assert_same(run(method=method, architectures=only), run(method=method, architectures=None))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"method": "fedavg"},
-        {"upload": "int8"},
-        {"weighting": "uniform", "trim": 0.2},
-        {"clip": ClipSettings(0.05, psi=0.1)},
-        {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True, "download": "bf16"},
-    ],
-    ids=["partitioned", "fedavg", "codec", "trim", "clip", "error feedback"],
-)
-def test_workers_have_the_bits_of_one_process(changes):
-    assert_workers_have_the_bits(run, **changes)
-
-
-def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
-    run(2, checkpoint=tmp_path / "run.pt")
-    assert_same(run(4, checkpoint=tmp_path / "run.pt", resume=True), run(4))
-    with pytest.raises(ValueError, match="belongs to another configuration: architectures was"):
-        run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=ARCHITECTURES[::-1])
-    with pytest.raises(ValueError, match=r"belongs to another configuration: .*architectures"):
-        run(4, checkpoint=tmp_path / "run.pt", resume=True, architectures=None)
+def test_checkpoints_of_other_sizes_are_refused(tmp_path):
+    run(1, checkpoint=tmp_path / "run.pt")
+    changes = {"architectures": ARCHITECTURES[::-1]}, {"architectures": None}, {"sharing": {"kind": "bank"}}
+    refusals.check_keywords(
+        partial(run, 2, checkpoint=tmp_path / "run.pt", resume=True),
+        [(change, f"belongs to another configuration: .*{next(iter(change))}") for change in changes],
+    )
 
 
 def test_uploads_downloads_and_the_expected_ratio_are_counted_by_cell():
-    found = run(2)
-    protocol = found.state.protocol
-    header_up, header_down = 569, 710
-    for report in found.metrics:
+    result = run(2)
+    protocol = result.state.protocol
+    psi, header_up, header_down = protocol.task.psi_space.size, 569, 710
+    for report in result.metrics:
         up = down = 0
         for client in report.cohort:
-            own = Protocol(Task(net(WIDTHS[protocol.architectures[client]])), settings(10, chunks=CHUNKS))
-            space = own.partition.space.size
-            psi = protocol.task.psi_space.size
-            held = protocol.upload_sizes(client, protocol.plan(client, report.round))
-            assert sum(protocol.partition_of(client).cell_sizes(1).values()) <= space
-            up += 4 * sum(held.values()) + header_up
-            down += 4 * (space + psi) + header_down
+            alone = Task(net(WIDTHS[protocol.architectures[client]])).parameter_space(3).size
+            sizes = protocol.upload_sizes(client, protocol.plan(client, report.round))
+            up += 4 * sum(sizes.values()) + header_up
+            down += 4 * (alone + psi) + header_down
         assert (report.upload_bytes, report.download_bytes) == (up, down)
-    sent = [protocol.upload_sizes(client, protocol.plan(client, 1)) for client in range(10)]
-    mean = sum(size for sizes in sent for part, size in sizes.items() if part != PSI) / 10
-    whole = protocol.partition.space.size
-    assert expected_upload_ratio(protocol) == pytest.approx(mean / whole, rel=1e-12)
+    sizes = [protocol.upload_sizes(c, protocol.plan(c, 1)) for c in range(10)]
+    sent = [sum(size for part, size in of_client.items() if part != PSI) for of_client in sizes]
+    whole = 10 * protocol.partition.space.size
+    assert expected_upload_ratio(protocol) == pytest.approx(sum(sent) / whole, rel=1e-12)
 
 
 def test_each_chunk_has_the_architectures_in_their_shares():
     protocol = Protocol(task(), settings(100, chunks=(0.7, 0.2, 0.1), cohort=10, architectures=ARCHITECTURES))
-    counts = {}
-    for client in range(100):
-        kind = protocol.chunk(client), protocol.architectures[client]
-        counts[kind] = counts.get(kind, 0) + 1
+    counts = Counter((protocol.chunk(client), protocol.architectures[client]) for client in range(100))
     for k, n in ((1, 70), (2, 20), (3, 10)):
         assert all(abs(counts[k, a] - n * SHARES[a]) <= 1 for a in range(3))
     assert [sum(counts[k, a] for k in (1, 2, 3)) for a in range(3)] == [30, 30, 40]
@@ -129,36 +108,22 @@ def test_each_chunk_has_the_architectures_in_their_shares():
     assert sorted(late) == [0] * 3 + [1] * 3 + [2] * 4
 
 
-def test_what_one_network_has_alone_stays_where_nobody_trains_it():
-    """Without a large client in the cohort what only it has is as it was, with its optimiser's state."""
-    found = run(1, cohort=10).state
-    large = [client for client in range(10) if found.protocol.architectures[client] == 0]
-    others = [other.cell_sizes(1) for other in found.protocol.partitions[1:]]
-    alone = set(found.partition.cell_sizes(1)).difference(*others)
-    quiet = run(1, cohort=1, seed=3).state
-    (client,) = quiet.protocol.cohort(1)
-    assert (client in large) == all(quiet.optimiser.state_dict()[number - 1] for number in alone)
-    start, cells = Federation(quiet.protocol).w, quiet.partition.cells
-    for number in alone:
-        own = slice(cells[number - 1], cells[number])
-        assert torch.equal(quiet.w[own], start[own]) == (client not in large)
-
-
-def test_what_one_client_alone_has_trained_is_what_it_has_made_of_it():
-    """The server's plain step of 1 takes its value; so for each cell that the cohort's only client has."""
-    data = shards(EXAMPLES)
-    begun = Federation(run(0, data=data, cohort=1, server=SGDSettings(1.0)).state.protocol)
-    (client,) = begun.protocol.cohort(1)
-    jobs = begun.protocol.plan(client, 1)
-    sums = Executor(begun.protocol).run(begun.start(1), client, data[client], jobs).cells
-    stepped = run(1, data=data, cohort=1, server=SGDSettings(1.0)).state
-    cells = begun.partition.cells
-    assert sums
-    for j, delta in sums.items():
-        own = slice(cells[j - 1], cells[j])
-        torch.testing.assert_close(stepped.w[own], begun.w[own] + delta, rtol=0, atol=1e-6)
-    others = [slice(cells[j - 1], cells[j]) for j in range(1, len(cells)) if j not in sums]
-    assert all(torch.equal(stepped.w[cell], begun.w[cell]) for cell in others)
+def test_a_cohort_of_one_client_changes_what_it_has_and_nothing_else():
+    """The server's plain step of 1 takes the client's values; the others stay, as does their momentum."""
+    plain = {"cohort": 1, "server": SGDSettings(1.0, momentum=0.5)}
+    before, after = (run(rounds, **plain).state for rounds in (0, 1))
+    (client,) = before.protocol.cohort(1)
+    jobs = before.protocol.plan(client, 1)
+    deltas = Executor(before.protocol).run(before.start(1), client, shards(EXAMPLES)[client], jobs).cells
+    cells = before.partition.cells
+    assert 0 < len(deltas) < len(cells) - 1
+    for j, (start, end) in enumerate(pairwise(cells), start=1):
+        if j in deltas:
+            expected = before.w[start:end] + deltas[j]
+            torch.testing.assert_close(after.w[start:end], expected, rtol=0, atol=1e-6)
+        else:
+            assert torch.equal(after.w[start:end], before.w[start:end])
+    assert [j for j, state in enumerate(after.optimiser.state_dict(), start=1) if state] == sorted(deltas)
 
 
 def deep(layers=2):
@@ -171,10 +136,8 @@ def deep(layers=2):
 
 def test_some_clients_lack_a_layer():
     depths = [{"share": 0.5, "model_options": {"layers": layers}} for layers in (2, 1)]
-    known = {"the_task": Task(deep(), samples=2, sizes=deep), "architectures": depths}
-    found = run(3, **known)
-    assert_same(found, run(3, workers=2, **known))
-    whole, shallow = (found.state.of_architecture(index).module() for index in (0, 1))
+    result = run(3, Task(deep(), samples=2, sizes=deep), architectures=depths)
+    whole, shallow = (result.state.of_architecture(index).module() for index in (0, 1))
     assert not hasattr(shallow, "second")
     assert not torch.equal(whole.second.weight, deep().second.weight)
     assert torch.equal(whole.first.weight, shallow.first.weight)
@@ -186,9 +149,8 @@ def test_every_size_can_be_taken_out_and_scored():
     found = run(2)
     for index, width in enumerate(WIDTHS):
         state = found.state.of_architecture(index)
-        module = state.module()
-        shapes = {name: p.shape for name, p in module.named_parameters()}
-        assert shapes == {name: p.shape for name, p in net(width).named_parameters()}
+        shapes = [{n: p.shape for n, p in of.named_parameters()} for of in (state.module(), net(width))]
+        assert shapes[0] == shapes[1]
         scores = state.evaluate(shard(20, 5))
         outputs = torch.cat(list(state.predict(shard(20, 5).inputs)))
         right = (outputs.argmax(1) == shard(20, 5).targets).float().mean().item()
@@ -210,7 +172,6 @@ def test_devices_of_different_sizes_and_speeds():
     slow = {"devices": DeviceSettings(speed=100.0, upload=1e3, download=1e3)}
     found = run(3, **slow, aggregation="buffered", buffer=3)
     assert found.metrics[-1].staleness > 0
-    assert_same(found, run(3, **slow, aggregation="buffered", buffer=3, workers=2))
     turns = Turns(found.state, shards([6] * 10))
     seconds = [turns.seconds(found.state.start(4), client) for client in range(10)]
     protocol = found.state.protocol
@@ -247,56 +208,27 @@ def test_what_is_frozen_is_a_corner_of_the_tasks_own_too():
 
 
 SIZES = (7, 12, 3, 9, 10, 6)
-CAPS = {1: 2 / 3, 3: 1 / 3}  # of the two clients of chunk 2, one has the cap 1
-NODE = {"scheme": "node", "defaults": "zeros"}
 
 
-def protocol(**changes):
-    task = Task(chain_net(dropout=False), transforms=[augmentation()], samples=2, precision="fp64")
-    changes = {"chunks": (0.5, 0.3, 0.2), "local": LocalSettings(0.3), "evaluation": "clients", **changes}
-    return Protocol(task, settings(len(SIZES), **changes))
-
-
-def run_capped_runs(execution="loop", workers=1, **changes):
-    """The state, and what its two rounds tell."""
-    start = Federation(protocol(**changes))
-    federation, reports = after(2, start, shards(SIZES), workers, execution, evaluate_every=1)
-    names = ("train_loss", "lml", "upload_bytes", "examples", "client_nll", "client_nll_caps")
-    told = [getattr(report, name) for report in reports for name in names]
-    flat = [one for value in told for one in (value if isinstance(value, list) else [value])]
-    return federation, [value for value in flat if value is not None]
+def capped(**changes):
+    net = Task(chain_net(dropout=False), transforms=[augmentation()], samples=2, precision="fp64")
+    changes = {"chunks": CHUNKS, "local": LocalSettings(0.3), "evaluation": "clients", **changes}
+    return Protocol(net, settings(len(SIZES), **changes))
 
 
 def test_the_cap_c_for_all_is_none_to_the_bit():
-    (one, told), (other, others) = (
-        run_capped_runs(cohort=4),
-        run_capped_runs(cohort=4, caps={3: 1.0}, caps_by="free"),
-    )
-    assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
-    assert told[:5] == others[:5]
-    assert others[5] == told[4], "all have the cap 3"
-
-
-@pytest.mark.parametrize(
-    "execution, workers, changes",
-    [("loop", 2, {}), ("vectorised", 1, NODE), ("fused", 1, NODE), ("vectorised", 1, {})],
-)
-def test_every_execution_computes_the_same(execution, workers, changes):
-    (one, told), (other, others) = (
-        run_capped_runs(caps=CAPS, **changes),
-        run_capped_runs(execution, workers, caps=CAPS, **changes),
-    )
-    torch.testing.assert_close(one.w, other.w, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(one.psi, other.psi, rtol=1e-9, atol=1e-12)
-    assert told == pytest.approx(others, rel=1e-9)
-    start = Federation(one.protocol)
-    moved = [not torch.equal(one.w[part], start.w[part]) for part in map(one.partition.slice, (1, 2, 3))]
-    assert all(moved) and not torch.equal(one.psi, start.psi)
+    caps = {}, {"caps": {3: 1.0}, "caps_by": "free"}
+    runs = (after(2, Federation(capped(cohort=4, **c)), shards(SIZES), evaluate_every=1) for c in caps)
+    (plain, reports), (other, others) = runs
+    assert_same(plain, other)
+    for name in ("train_loss", "lml", "upload_bytes", "examples", "client_nll"):
+        assert [getattr(report, name) for report in reports] == [getattr(report, name) for report in others]
+    assert others[0].client_nll_caps[2] == others[0].client_nll
 
 
 def test_a_client_computes_no_subnetwork_beyond_its_cap(monkeypatch):
-    capped, computed = protocol(caps=CAPS, **NODE), []
-    federation, executor, data = Federation(capped), Executor(capped), shards(SIZES)
+    protocol, computed = capped(caps={1: 2 / 3, 3: 1 / 3}, scheme="node", defaults="zeros"), []
+    federation, executor, data = Federation(protocol), Executor(protocol), shards(SIZES)
     whole = Executor.subnetwork
 
     def watched(self, round, partition, k):
@@ -306,11 +238,11 @@ def test_a_client_computes_no_subnetwork_beyond_its_cap(monkeypatch):
     monkeypatch.setattr(Executor, "subnetwork", watched)
     round = Round(1, federation.w, federation.psi)
     for client in range(len(SIZES)):
-        jobs, cap = capped.plan(client, 1), capped.cap(client)
-        update = executor.run(round, client, data[client], jobs)
-        assert list(update.cells) == list(range(capped.chunk(client), cap + 1))
-        assert (update.psi is not None) == (update.unseen_examples > 0) == (capped.chunk(client) > 1)
-        assert max(computed) == max(cap if update.cells else 0, capped.chunk(client) - 1)
+        chunk, cap = protocol.chunk(client), protocol.cap(client)
+        update = executor.run(round, client, data[client], protocol.plan(client, 1))
+        assert list(update.cells) == list(range(chunk, cap + 1))
+        assert (update.psi is not None) == (update.unseen_examples > 0) == (chunk > 1)
+        assert max(computed) == max(cap if update.cells else 0, chunk - 1)
         computed.clear()
         evaluate(executor, round, client, data[client])
         assert computed == [cap]

@@ -4,10 +4,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from problems import CLASSES, after, augmentation, chain_net, settings, shard, shards
+from problems import (
+    CLASSES,
+    after,
+    assert_near,
+    assert_same,
+    augmentation,
+    chain_net,
+    settings,
+    shard,
+    shards,
+)
 from tiny import tiny
 
-from fedpart import Dataset, Federation, LocalSettings, Protocol, Task, federate
+from fedpart import Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines.batches import count_held_out, divided, local_batches
 from fedpart.task.gradients import Job
 from simulations.building.experiment import build
@@ -32,15 +42,13 @@ def scores(result):
     return [[getattr(report, name) for name in SCORES] for report in result.metrics]
 
 
-@pytest.mark.parametrize("changes", [{"workers": 2}, {"execution": "vectorised"}])
-def test_they_are_the_same_whoever_computes_the_cohort(changes):
-    one, other = run(), run(**changes)
-    if "workers" in changes:
-        assert scores(one) == scores(other)
-    missing, others = ([[one is None for one in report] for report in scores(of)] for of in (one, other))
-    assert missing == others
-    evaluated = [report.round for report in one.metrics if report.client_nll is not None]
-    assert evaluated == [report.round for report in one.metrics if report.evaluation_bytes] == [2, 4, 5]
+@pytest.mark.parametrize("execution", ["vectorised", "fused"])
+def test_they_are_the_same_whoever_computes_the_cohort(execution):
+    task = Task(chain_net(dropout=False), samples=1, precision="fp64")
+    options = {"rounds": 3, "evaluation": "clients", "cohort": 5, "local": LocalSettings(0.3, batch_size=32)}
+    loop, other = (federate(task, shards(SIZES), execution=kind, **options) for kind in ("loop", execution))
+    assert_near(loop, other, rtol=1e-9, atol=1e-9)
+    assert loop.metrics[-1].client_nll == pytest.approx(other.metrics[-1].client_nll)
 
 
 def test_they_are_those_of_a_sum_by_hand():
@@ -63,14 +71,14 @@ def test_they_are_those_of_a_sum_by_hand():
 @pytest.mark.parametrize("changes", [{}, {"psi_batch": 4}, {"execution": "vectorised"}, FEDEX])
 def test_what_is_held_out_reaches_neither_weights_nor_psi(changes):
     whole, data = run(**changes), shards(SIZES)
-    for client, one in enumerate(data):
-        held = divided(whole.state.protocol, client, len(one)).evaluation
-        other = shard(len(one), 99 + client)
-        inputs, targets = one.inputs.clone(), one.targets.clone()
-        inputs[held], targets[held] = other.inputs[held], other.targets[held]
-        data[client] = Dataset(inputs, targets)
+    for client, mine in enumerate(data):
+        held, other = (
+            divided(whole.state.protocol, client, len(mine)).evaluation,
+            shard(len(mine), 99 + client),
+        )
+        mine.inputs[held], mine.targets[held] = other.inputs[held], other.targets[held]
     replaced = run(data, **changes)
-    assert torch.equal(whole.state.w, replaced.state.w) and torch.equal(whole.state.psi, replaced.state.psi)
+    assert_same(whole, replaced)
     assert [r.lml for r in whole.metrics] == [r.lml for r in replaced.metrics]
     assert scores(whole) != scores(replaced)
 
@@ -79,8 +87,11 @@ def test_a_run_without_it_learns_from_all_examples():
     kept = run()
     assert sum(len(divided(kept.state.protocol, i, n).learned) for i, n in enumerate(SIZES)) < sum(SIZES)
     central, none = run(evaluation="central"), run(evaluation="none")
-    assert torch.equal(none.state.w, central.state.w) and not torch.equal(kept.state.w, central.state.w)
+    assert_same(none, central)
+    assert not torch.equal(kept.state.w, central.state.w)
     assert scores(central) == scores(none) == [[None] * len(SCORES)] * 5
+    evaluated = [report.round for report in kept.metrics if report.client_nll is not None]
+    assert evaluated == [report.round for report in kept.metrics if report.evaluation_bytes] == [2, 4, 5]
 
 
 @pytest.mark.parametrize("changes", [{}, FEDEX])
@@ -99,15 +110,6 @@ def test_the_parts_of_a_shard_are_disjoint_and_whole(changes):
                 assert set(seen.tolist()) <= set(parts.learned.tolist())
 
 
-def test_fused_clients_leave_them_out_as_well():
-    task = Task(chain_net(dropout=False), samples=1, precision="fp64")
-    data = [Dataset(one.inputs.double(), one.targets) for one in shards(SIZES)]
-    options = {"rounds": 3, "evaluation": "clients", "cohort": 5, "local": LocalSettings(0.3, batch_size=32)}
-    loop, fused = (federate(task, data, execution=execution, **options) for execution in ("loop", "fused"))
-    torch.testing.assert_close(loop.state.w, fused.state.w, rtol=1e-9, atol=1e-9)
-    assert loop.metrics[-1].client_nll == pytest.approx(fused.metrics[-1].client_nll)
-
-
 def test_a_client_that_fails_in_it_is_left_out_or_ends_the_run():
     data = shards(SIZES)
     chosen = settings(len(SIZES), evaluation="clients", on_client_error="skip")
@@ -120,9 +122,8 @@ def test_a_client_that_fails_in_it_is_left_out_or_ends_the_run():
 
 
 def test_a_sample_of_the_clients_is_enough():
-    result = run(evaluation_clients=2, every=1)
-    whole = run(every=1)
-    assert torch.equal(result.state.w, whole.state.w)
+    result, whole = run(evaluation_clients=2, every=1), run(every=1)
+    assert_same(result, whole)
     assert scores(result) != scores(whole)
     assert result.metrics[0].evaluation_bytes * len(SIZES) == whole.metrics[0].evaluation_bytes * 2
 
@@ -133,7 +134,7 @@ def test_examples_of_their_own_are_scored_and_nothing_is_held_out():
     data = [replace(one, evaluation=other) for one, other in zip(shards(SIZES), own, strict=True)]
     result = federate(task, data, rounds=3, evaluation="clients", evaluation_share=None, seed=3)
     central = federate(task, data, rounds=3, seed=3)
-    assert torch.equal(result.state.w, central.state.w)
+    assert_same(result, central)
     out = result.predict(torch.cat([one.inputs for one in own]))
     targets = torch.cat([one.targets for one in own])
     last = result.metrics[-1]

@@ -5,15 +5,13 @@ from functools import partial
 import pytest
 import sizes
 import torch
-from problems import CLASSES, SIZE, Recorder, after, settings, shard, shards
+from problems import CLASSES, SIZE, assert_same, settings, shard, shards
 from sizes import (
     ARCHITECTURES,
     CHUNKS,
     EXAMPLES,
     TWO,
     WIDTHS,
-    assert_same,
-    assert_workers_have_the_bits,
     net,
     task,
 )
@@ -22,7 +20,6 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from fedpart import (
-    AdamSettings,
     ClipSettings,
     Dataset,
     LocalSettings,
@@ -30,7 +27,6 @@ from fedpart import (
     Protocol,
     SGDSettings,
     Task,
-    federate,
     personalise,
 )
 from fedpart.engines.sharing import learned_clusters, searched_gradients
@@ -41,7 +37,6 @@ from fedpart.updates.stages import Clip, stage_of
 
 BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["*"]]}
 COUPLED = {"kind": "bank", "budget": 900, "coupled": True}
-SHARED = {"architectures": ARCHITECTURES, "sharing": {"kind": "bank", "budget": 1400}}
 BASIS = {"kind": "basis", "inputs": 0.5, "kernels": 0.5}
 run = partial(sizes.run, sharing=BANK)
 KINDS = {"bank": BANK, "tight": TIGHT, "coupled": COUPLED, "basis": BASIS}
@@ -83,56 +78,6 @@ def test_two_rounds_of_fedavg_are_those_that_are_written_out(sharing):
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [None, *KINDS])
-def test_chunk_k_reaches_no_cell_of_an_earlier_partition_whatever_the_network(kind):
-    def train(data):
-        fixed = settings(
-            len(data), chunks=CHUNKS, cohort=8, local=LocalSettings(0.3, batch_size=4),
-            server_psi=AdamSettings(1e-30), architectures=ARCHITECTURES, sharing=KINDS.get(kind),
-        )  # fmt: skip
-        return after(2, Recorder(Protocol(task(), fixed)), data)[0]
-
-    data = shards(EXAMPLES)
-    whole = train(data)
-    assert len({whole.protocol.architectures[client] for client in range(len(data))}) == 3
-    for client in range(len(data)):
-        k = whole.protocol.chunk(client)
-        changed = [shard(len(s), 77 + i) if i == client else s for i, s in enumerate(data)]
-        other = train(changed)
-        for j in (1, 2, 3):
-            w_j = whole.protocol.partition.slice(j)
-            if j < k:
-                assert torch.equal(whole.w[w_j], other.w[w_j]), f"client {client} of chunk {k}, w_{j}"
-            elif whole.protocol.partition_of(client).cell_sizes(j):
-                assert not torch.equal(whole.w[w_j], other.w[w_j])
-    gradients = [(a["psi"], b["psi"]) for a, b in zip(whole.totals, other.totals, strict=True)]
-    assert any(a is not None and b is not None and not torch.equal(a, b) for a, b in gradients)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"sharing": BASIS, "method": "fedavg"},
-        {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True, "download": "bf16"},
-        {"clip": ClipSettings((0.01, 0.1, 0.2), psi=0.1), "sharing": BASIS},
-        {"method": "fedex", "architectures": ARCHITECTURES},
-    ],
-    ids=["partitioned", "fedavg", "error feedback", "clip", "fedex"],
-)
-def test_workers_have_the_bits_of_one_process(changes):
-    assert_workers_have_the_bits(run, **changes)
-
-
-def test_a_run_that_is_resumed_has_the_bits_of_an_undisturbed_one(tmp_path):
-    run(2, checkpoint=tmp_path / "run.pt")
-    assert_same(run(4, checkpoint=tmp_path / "run.pt", resume=True), run(4))
-    with pytest.raises(ValueError, match=r"belongs to another configuration: .*sharing"):
-        run(4, checkpoint=tmp_path / "run.pt", resume=True, sharing=COUPLED)
-
-
 def test_psi_is_learned_from_clients_of_every_size():
     """A cohort of one client of the smallest network steps psi, and what it shares; other sizes' own stay."""
     for seed in range(20):
@@ -152,13 +97,15 @@ def test_psi_is_learned_from_clients_of_every_size():
 
 
 def test_a_network_that_is_taken_out_is_plain_and_psi_keeps_its_names():
-    found = run(2)
-    x = shard(20, 5).inputs
+    protocol = run(0, method="fedavg").state.protocol
+    held = sum(parameter.numel() for parameter in protocol.task.module.parameters())
+    assert protocol.partition.space.size == held - protocol.task.psi_space.size, "what is shared counts once"
+    result, x = run(2), shard(20, 5).inputs
     for index, width in enumerate(WIDTHS):
-        state = found.state.of_architecture(index)
+        state = result.state.of_architecture(index)
         module = state.module()
-        names = {name: p.shape for name, p in module.named_parameters()}
-        assert names == {name: p.shape for name, p in net(width).named_parameters()}
+        shapes = [{n: p.shape for n, p in of.named_parameters()} for of in (module, net(width))]
+        assert shapes[0] == shapes[1]
         assert torch.equal(module[5].logit, state.psi_tensors()["5.logit"])
         plain = state.task.plain()
         composed = plain.outputs(state.tensors(), plain.psi_space.initial(), x, None, dropout=False)
@@ -166,8 +113,8 @@ def test_a_network_that_is_taken_out_is_plain_and_psi_keeps_its_names():
 
 
 def test_cells_are_clipped_to_the_norms_of_their_partitions_whatever_the_network():
-    norms = (0.01, 0.1, 0.2)
-    protocol = Protocol(task(), settings(10, chunks=CHUNKS, clip=ClipSettings(norms, psi=0.1), **SHARED))
+    norms, shared = (0.01, 0.1, 0.2), {"architectures": ARCHITECTURES, "sharing": BANK}
+    protocol = Protocol(task(), settings(10, chunks=CHUNKS, clip=ClipSettings(norms, psi=0.1), **shared))
     clips = stage_of(protocol.stages, Clip)
     for j, norm in enumerate(norms, start=1):
         for partition in protocol.partitions:
@@ -228,22 +175,10 @@ def test_a_network_is_called_as_it_wants_to_be():
     assert run(1, own, data).metrics[-1].train_loss > 0
 
 
-def test_bytes_are_those_of_the_numbers_that_a_client_has():
-    found = run(1, method="fedavg", cohort=10)
-    protocol, up, down = found.state.protocol, 0, 0
-    for client in range(10):
-        space = protocol.partition_of(client).space
-        up, down = up + 4 * space.size + 569, down + 4 * (space.size + protocol.task.psi_space.size) + 710
-    assert (found.metrics[0].upload_bytes, found.metrics[0].download_bytes) == (up, down)
-    held = sum(p.numel() for p in protocol.task.module.parameters())
-    assert protocol.partition.space.size == held - protocol.task.psi_space.size
-
-
-EXAMPLES_LEARNED_SHARING = [3, 9, 6, 11, 2, 7, 5, 10, 8, 4]
 START = {"kind": "bank", "clusters": [["*"]], "coupled": True}
 
 
-def net_learned_sharing(width=1.0):
+def layered(width=1.0):
     torch.manual_seed(0)
     units = round(8 * width)
     hidden = [layer for _ in range(3) for layer in (nn.Linear(units, units), nn.Tanh())]
@@ -252,29 +187,21 @@ def net_learned_sharing(width=1.0):
 
 @pytest.fixture(scope="module")
 def state():
-    task = Task(net_learned_sharing(), samples=1, precision="fp64", sizes=net_learned_sharing)
-    common = {"chunks": (0.6, 0.4), "cohort": 7, "seed": 3, "local": LocalSettings(0.3, batch_size=4)}
-    return federate(
-        task, shards(EXAMPLES_LEARNED_SHARING), rounds=2, architectures=TWO, sharing=START, **common
-    ).state
-
-
-def asked(state, first, rounds=5):
-    """The clients that answer in the search, each as often as it does."""
-    clients = [client for number in range(3, 3 + rounds) for client in state.cohort(number)]
-    return [client for client in clients if not first or state.protocol.chunk(client) == 1]
+    task = Task(layered(), samples=1, precision="fp64", sizes=layered)
+    return sizes.run(2, task, chunks=(0.6, 0.4), architectures=TWO, sharing=START).state
 
 
 @pytest.mark.parametrize("data", ["first", "all"])
 def test_gradients_are_those_of_the_clients_that_were_asked_and_their_bytes_are_counted(state, data):
-    clients, first = asked(state, data == "first"), data == "first"
-    found, (up, down, count) = searched_gradients(state, shards(EXAMPLES_LEARNED_SHARING), 5, data)
+    first, cohorts = data == "first", [state.cohort(number) for number in range(3, 8)]
+    clients = [c for cohort in cohorts for c in cohort if not first or state.protocol.chunk(c) == 1]
+    found, (up, down, count) = searched_gradients(state, shards(EXAMPLES), 5, data)
     expected, sent = {}, 0
     for client in clients:
         index = state.protocol.architectures[client]
         own = state.of_architecture(index)
         plain = own.module(own.tensors(1 if first else 2)).double()
-        examples = shards(EXAMPLES_LEARNED_SHARING)[client]
+        examples = shards(EXAMPLES)[client]
         outputs = plain(examples.inputs.double())
         F.cross_entropy(outputs, examples.targets, reduction="sum").backward()
         for name in own.task.module.recipes:
@@ -288,7 +215,7 @@ def test_gradients_are_those_of_the_clients_that_were_asked_and_their_bytes_are_
 
 
 def test_data_of_later_chunks_decide_nothing_about_what_is_shared(state):
-    mine = shards(EXAMPLES_LEARNED_SHARING)
+    mine = shards(EXAMPLES)
     changed = [shard(len(one), 99 + i) if state.protocol.chunk(i) > 1 else one for i, one in enumerate(mine)]
     for data, same in (("first", True), ("all", False)):
         one, other = (searched_gradients(state, those, 5, data)[0] for those in (mine, changed))
@@ -297,9 +224,9 @@ def test_data_of_later_chunks_decide_nothing_about_what_is_shared(state):
 
 def test_what_is_found_is_what_a_bank_takes(state):
     before = state.w.clone(), state.round
-    alone = learned_clusters(state, shards(EXAMPLES_LEARNED_SHARING), tau=1.0)
-    one = learned_clusters(state, shards(EXAMPLES_LEARNED_SHARING), tau=-1.01)
+    alone = learned_clusters(state, shards(EXAMPLES), tau=1.0)
+    one = learned_clusters(state, shards(EXAMPLES), tau=-1.01)
     assert len(alone.groups) == 4 > len(one.groups) and alone.upload_bytes == one.upload_bytes > 0
     for clusters in (alone.groups, one.groups):
-        assert len(Bank(clusters=clusters).compose([net_learned_sharing(1.0), net_learned_sharing(0.5)])) == 2
+        assert len(Bank(clusters=clusters).compose([layered(1.0), layered(0.5)])) == 2
     assert torch.equal(before[0], state.w) and before[1] == state.round

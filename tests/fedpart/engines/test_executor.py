@@ -8,9 +8,11 @@ from problems import (
     CLASSES,
     AtRound,
     accepted,
+    assert_same,
     augmentation,
     chain_net,
     norm_net,
+    perturbed,
     settings,
     shard,
     smooth_net,
@@ -38,24 +40,19 @@ def started(task, watched=None, **changes):
     protocol = Protocol(task, settings(4, **{"chunks": (0.5, 0.3, 0.2), **changes}))
     if watched is not None:
         protocol.method = watched
-    federation = Federation(protocol)
-    g = torch.Generator().manual_seed(1)
-    for vector in (federation.w, federation.psi):
-        vector += 0.1 * torch.randn(vector.shape, generator=g).to(vector.dtype)
-    executor = AtRound(Executor(protocol))
-    executor.begin(ROUND, federation.w, federation.psi)
-    return executor, federation
+    federation = perturbed(protocol)
+    return AtRound(Executor(protocol), ROUND, federation.w, federation.psi), federation
 
 
-class Watched(Partitioned):
-    """Records every call of the loss."""
+def watched(note, kind=Partitioned):
+    """A method that tells every call of its loss: weights, psi, batch and noise."""
 
-    def __init__(self):
-        self.calls = []
+    class Watched(kind):
+        def loss(self, task, job, *values):
+            note(*values)
+            return super().loss(task, job, *values)
 
-    def loss(self, task, job, w, psi, batch, noise):
-        self.calls.append((job, batch, noise, {name: t.detach().clone() for name, t in w.items()}))
-        return super().loss(task, job, w, psi, batch, noise)
+    return Watched()
 
 
 def assert_same_update(one, other):
@@ -70,7 +67,6 @@ def test_every_job_starts_from_the_servers_values(network):
     local = LocalSettings(batch_size=3, epochs=2, learning_rate=0.2)
     executor, federation = started(Task(network(), transforms=[augmentation()], samples=2), local=local)
     data, jobs = shard(7), [Job(2, 2), Job(3, 3), Job(1, psi=True)]
-    w, psi = federation.w.clone(), federation.psi.clone()
     whole = executor.run(CLIENT, data, jobs)
     for order in permutations(jobs):
         assert_same_update(executor.run(CLIENT, data, order), whole)
@@ -80,7 +76,7 @@ def test_every_job_starts_from_the_servers_values(network):
             assert torch.equal(alone.psi, whole.psi) and not alone.cells
         else:
             assert torch.equal(alone.cells[job.partition], whole.cells[job.partition])
-    assert torch.equal(federation.w, w) and torch.equal(federation.psi, psi), "the server's values stay"
+    assert_same(federation, perturbed(federation.protocol))  # the server's values stay
     assert all(delta.abs().max() > 0 for delta in whole.cells.values())
 
 
@@ -102,16 +98,15 @@ def test_subnetworks_are_built_once_per_round_and_not_once_per_client(monkeypatc
 def test_local_sgd_by_hand(j, scheme):
     """w_j alone moves, through w_s^(j), along the batches that were visited."""
     network = chain_net(dropout=False) if scheme == "node" else smooth_net()
-    watched, local = Watched(), LocalSettings(batch_size=4, epochs=3, learning_rate=0.3)
-    task = Task(network, precision="fp64", samples=1)
-    executor, federation = started(task, watched, local=local, scheme=scheme)
-    data = shard(10, seed=8)
-    update = executor.run(CLIENT, data, [Job(j, j)])
+    batches, local = [], LocalSettings(batch_size=4, epochs=3, learning_rate=0.3)
+    task, method = Task(network, precision="fp64", samples=1), watched(lambda *call: batches.append(call[2]))
+    executor, federation = started(task, method, local=local, scheme=scheme)
+    update = executor.run(CLIENT, shard(10, seed=8), [Job(j, j)])
 
-    partition = federation.protocol.partition
-    assert len(watched.calls) == 9
+    partition = federation.partition
+    assert len(batches) == 9
     w, moved = federation.w.clone(), partition.slice(j)
-    for _, batch, _, _ in watched.calls:
+    for batch in batches:
         theta = partition.subnetwork(w, j).requires_grad_()
         tensors = {**partition.space.tensors(theta), **federation.psi_tensors()}
         out = functional_call(task.module, tensors, (batch.inputs.double(),))
@@ -121,18 +116,17 @@ def test_local_sgd_by_hand(j, scheme):
 
 
 def test_every_epoch_visits_every_example_once_in_its_own_order():
-    watched, local = Watched(), LocalSettings(batch_size=4, epochs=3)
-    executor, federation = started(Task(smooth_net()), watched, local=local)
+    inputs, local = [], LocalSettings(batch_size=4, epochs=3)
+    method = watched(lambda *call: inputs.append(call[2].inputs[:, 0, 0, 0]))
+    executor, federation = started(Task(smooth_net()), method, local=local)
     data = Dataset(torch.arange(10.0).view(10, 1, 1, 1).expand(10, 1, 6, 6) / 10, torch.zeros(10).long())
 
     def orders(round):
-        watched.calls.clear()
+        inputs.clear()
         executor.begin(round, federation.w, federation.psi)
         executor.run(CLIENT, data, [Job(2, 2), Job(3, 3)])
-        sizes = [len(batch.inputs) for _, batch, _, _ in watched.calls]
-        assert sizes == [4, 4, 2] * 6
-        visited = torch.cat([batch.inputs[:, 0, 0, 0] for _, batch, _, _ in watched.calls])
-        return [tuple((10 * epoch).round().int().tolist()) for epoch in visited.split(10)]
+        assert [*map(len, inputs)] == [4, 4, 2] * 6
+        return [tuple((10 * epoch).round().int().tolist()) for epoch in torch.cat(inputs).split(10)]
 
     found = orders(1) + orders(2)
     assert all(sorted(order) == list(range(10)) for order in found)
@@ -140,52 +134,46 @@ def test_every_epoch_visits_every_example_once_in_its_own_order():
     assert orders(1) + orders(2) == found
 
 
-@pytest.mark.parametrize("batch_size", [3, 5, 64])
-def test_the_psi_gradient_is_that_of_the_whole_shard_at_the_servers_values(batch_size):
-    task = Task(smooth_net(), precision="fp64", samples=1)
-    local = LocalSettings(batch_size=batch_size, epochs=2, learning_rate=0.5)
-    executor, federation = started(task, local=local)
-    data, partition = shard(11, seed=4), federation.protocol.partition
-    update = executor.run(CLIENT, data, [Job(3, 3), Job(2, psi=True)])
-
+def assert_psi_gradient(update, federation, k, batch):
+    """At the server's values, through subnetwork k."""
     psi = federation.psi.clone().requires_grad_()
-    w = partition.materialise(federation.w, 2)
-    loss = task.loss(w, psi, Batch(data.inputs, data.targets), None)
+    loss = federation.task.loss(federation.partition.materialise(federation.w, k), psi, batch, None)
     (expected,) = torch.autograd.grad(loss, psi)
     torch.testing.assert_close(update.psi, expected, rtol=1e-12, atol=1e-14)
     assert expected.abs().max() > 1e-4
 
 
+@pytest.mark.parametrize("batch_size", [3, 5, 64])
+def test_the_psi_gradient_is_that_of_the_whole_shard_at_the_servers_values(batch_size):
+    task = Task(smooth_net(), precision="fp64", samples=1)
+    local = LocalSettings(batch_size=batch_size, epochs=2, learning_rate=0.5)
+    (executor, federation), data = started(task, local=local), shard(11, seed=4)
+    update = executor.run(CLIENT, data, [Job(3, 3), Job(2, psi=True)])
+    assert_psi_gradient(update, federation, 2, Batch(data.inputs, data.targets))
+
+
 def test_a_psi_batch_is_drawn_at_random():
-    watched = Watched()
-    local, data, drawn = LocalSettings(batch_size=3, psi_batch=5), shard(40), []
-    executor, federation = started(Task(smooth_net(), precision="fp64", samples=1), watched, local=local)
+    batches, data, drawn = [], shard(40), []
+    method, local = watched(lambda *call: batches.append(call[2])), LocalSettings(batch_size=3, psi_batch=5)
+    executor, federation = started(Task(smooth_net(), precision="fp64", samples=1), method, local=local)
     for round in (1, 2):
-        watched.calls.clear()
+        batches.clear()
         executor.begin(round, federation.w, federation.psi)
         update = executor.run(CLIENT, data, [Job(1, psi=True)])
-        batches = [batch for _, batch, _, _ in watched.calls]
         assert [len(batch.inputs) for batch in batches] == [3, 2]
         chosen = torch.cat([batch.inputs for batch in batches])
         drawn.append({i for i in range(40) if any(torch.equal(x, data.inputs[i]) for x in chosen)})
-        psi = federation.psi.clone().requires_grad_()
-        both = Batch(chosen, torch.cat([batch.targets for batch in batches]))
-        w = federation.protocol.partition.materialise(federation.w, 1)
-        (expected,) = torch.autograd.grad(executor.protocol.task.loss(w, psi, both, None), psi)
-        torch.testing.assert_close(update.psi, expected, rtol=1e-12, atol=1e-14)
+        targets = torch.cat([batch.targets for batch in batches])
+        assert_psi_gradient(update, federation, 1, Batch(chosen, targets))
     assert len(drawn[0]) == len(drawn[1]) == 5 and drawn[0] != drawn[1]
 
 
 def test_augerinos_psi_gradient_is_the_mean_along_the_steps():
-    class WatchedAugerino(Augerino):
-        def loss(self, task, job, w, psi, batch, noise):
-            calls.append((batch, noise))
-            return super().loss(task, job, w, psi, batch, noise)
-
-    calls, watched = [], WatchedAugerino()
+    calls = []
+    method = watched(lambda *call: calls.append(call[2:]), Augerino)
     base = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
     local = LocalSettings(batch_size=4, epochs=2, learning_rate=0.4)
-    executor, federation = started(base, watched, method="augerino", local=local)
+    executor, federation = started(base, method, method="augerino", local=local)
     task, space = executor.protocol.task, federation.protocol.partition.space
     update = executor.run(CLIENT, shard(10), [Job(1, 1, psi=True)])
 
@@ -193,14 +181,13 @@ def test_augerinos_psi_gradient_is_the_mean_along_the_steps():
     for batch, noise in list(calls):
         theta.requires_grad_()
         psi = federation.psi.clone().requires_grad_()
-        loss = task.loss(space.tensors(theta), psi, batch, noise) + watched.regulariser(task, psi)
+        loss = task.loss(space.tensors(theta), psi, batch, noise) + method.regulariser(task, psi)
         by_theta, by_psi = torch.autograd.grad(loss, (theta, psi))
         theta = theta.detach() - 0.4 * by_theta
         psi_sum += by_psi * len(batch.inputs)
         loss_sum += loss.item() * len(batch.inputs)
     torch.testing.assert_close(update.cells[1], theta - federation.w, rtol=1e-10, atol=1e-13)
-    widths = task.psi_names.index("affine.range")
-    assert widths == 0, "the widths come first"
+    assert task.psi_names.index("affine.range") == 0, "the widths come first"
     torch.testing.assert_close(update.psi[:6], psi_sum[:6] / 20, rtol=1e-10, atol=1e-13)
     assert (update.psi[6:] == 0).all(), "dropout stays frozen"
     assert (psi_sum[6:] != 0).all()
@@ -219,15 +206,13 @@ def test_a_network_reads_memory_as_a_plain_module_does():
     """BLAS may give other bits for tensors that do not start at a multiple of 64 bytes."""
     addresses = []
 
-    class Peek(Partitioned):
-        def loss(self, task, job, w, psi, batch, noise):
-            addresses.extend(t.data_ptr() for t in (*w.values(), psi, batch.inputs))
-            return super().loss(task, job, w, psi, batch, noise)
+    def note(w, psi, batch, noise):
+        addresses.extend(t.data_ptr() for t in (*w.values(), psi, batch.inputs))
 
     odd = torch.rand(100 * 36 + 1)[1:].view(100, 1, 6, 6)[7:16]
     data = Dataset(odd, torch.arange(9) % CLASSES)
     local = LocalSettings(batch_size=64, epochs=2)
-    executor, federation = started(Task(chain_net(), samples=1), Peek(), local=local)
+    executor, federation = started(Task(chain_net(), samples=1), watched(note), local=local)
     psi = torch.empty(len(federation.psi) + 1)[1:].copy_(federation.psi)  # as from a message's bytes
     executor.begin(ROUND, federation.w, psi)
     executor.run(CLIENT, data, [Job(2, 2), Job(3, 3), Job(1, psi=True)])

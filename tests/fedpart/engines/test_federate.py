@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, Lazy, augmentation, chain_net, norm_net, shard, shards
+from problems import CLASSES, SIZE, Lazy, assert_same, augmentation, chain_net, norm_net, shard, shards
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
@@ -82,11 +82,10 @@ def test_the_module_alone_predicts_as_the_task_does_without_transforms(network, 
     assert not module.training and all(p.requires_grad for p in module.parameters())
     with torch.no_grad():
         torch.testing.assert_close(module(x), result.predict(x))
-    initial = dict(network().named_parameters())
+    fresh = network()
     for name, parameter in module.named_parameters():
         learned = method == "partitioned" or not name.endswith("logit")
-        assert torch.equal(parameter, initial[name]) != learned, name
-    fresh = network()
+        assert torch.equal(parameter, fresh.get_parameter(name)) != learned, name
     fresh.load_state_dict(module.state_dict())  # names and shapes are the user's own
 
 
@@ -105,7 +104,8 @@ def test_shards_may_be_tuples_or_lazy():
 
     data, folder = shards(SIZES), Lazy(read)
     results = [run(data=d) for d in (data, [(s.inputs, s.targets) for s in data], folder)]
-    assert all(torch.equal(r.state.w, results[0].state.w) for r in results)
+    for result in results:
+        assert_same(result, results[0])
     assert folder.asked == [client for r in results[0].metrics for client in r.cohort]
 
 
@@ -136,14 +136,13 @@ def test_a_round_in_which_everybody_is_skipped(workers):
     result = run(data=data, on_client_error="skip", workers=workers)
     assert [len(report.skipped) for report in result.metrics] == [4, 4, 4]
     assert {(report.train_loss, report.upload_bytes) for report in result.metrics} == {(None, 0)}
-    for name, parameter in chain_net().named_parameters():
-        assert torch.equal(dict(result.module().named_parameters())[name], parameter)
+    assert torch.equal(result.state.w, Federation(result.state.protocol).w)
 
 
 def test_a_test_set_is_scored_once_at_the_end():
     test = shard(30, 7)
     result, other = run(test=(test.inputs, test.targets)), run()
-    assert torch.equal(result.state.w, other.state.w), "looking changes nothing"
+    assert_same(result, other)  # looking changes nothing
     assert {"accuracy": result.test_accuracy, "nll": result.test_nll} == result.state.evaluate(test)
     assert other.test_accuracy is other.test_nll is None
     assert run(test=test, evaluation="none").test_nll is None
@@ -153,8 +152,7 @@ def test_a_test_set_is_scored_once_at_the_end():
 
 def test_a_network_alone_is_a_classification_in_one_sample():
     networks = chain_net(), Task(chain_net(), samples=1)
-    alone, task = (federate(network, shards(SIZES), rounds=2) for network in networks)
-    assert torch.equal(alone.state.w, task.state.w) and torch.equal(alone.state.psi, task.state.psi)
+    assert_same(*(federate(network, shards(SIZES), rounds=2) for network in networks))
 
 
 @pytest.mark.parametrize(
@@ -173,13 +171,12 @@ def test_examples_may_be_in_what_torch_has_for_them(given):
     own = [given(data, list(part)) for part in places]
     result = run(data=own, validation=own[0], test=own[1], rounds=1)
     plain = run(data=[pooled.subset(list(part)) for part in places], rounds=1)
-    assert torch.equal(result.state.w, plain.state.w)
+    assert_same(result, plain)
     assert result.metrics[0].val_nll > 0 and result.test_nll > 0
 
 
 def test_the_default_cohort_fits_few_clients():
-    task, local = Task(chain_net(), samples=1), LocalSettings(epochs=2)
-    result = federate(task, shards([4, 5, 6]), rounds=1, local=local)
+    result = federate(Task(chain_net(), samples=1), shards([4, 5, 6]), rounds=1)
     assert result.metrics[0].cohort == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Federated partitioned training is that of an independent loop over plain torch, round by round."""
+"""Federated training is that of an independent loop over plain torch; L_ML, and what chunk k reaches."""
 
 import ast
 from pathlib import Path
@@ -6,8 +6,20 @@ from pathlib import Path
 import pytest
 import reference_fedavg
 import reference_partitioned
+import sizes
 import torch
-from problems import settings
+from adapted import frozen_body, frozen_norm, lstm_without_dropout
+from problems import (
+    Recorder,
+    after,
+    augmentation,
+    chain_net,
+    norm_net,
+    reference_rounds,
+    settings,
+    shard,
+    shards,
+)
 from reference_fedavg import federated_averaging
 from torch import nn
 from torch.func import functional_call
@@ -16,15 +28,22 @@ from torch.nn import functional as F
 from fedpart import (
     AdamSettings,
     AffineAugmentation,
+    ClipSettings,
     Dataset,
     Federation,
     HyperModule,
     LocalSettings,
+    PrivacySettings,
     Protocol,
     Task,
+    federate,
 )
 from fedpart.engines import LocalEngine
+from fedpart.engines.executor import Executor
+from fedpart.federated.wire import update_scalars
 from fedpart.randomness.streams import generator
+from fedpart.task.gradients import Job
+from fedpart.updates.update import Round
 
 SIZES, ROUNDS, CHUNKS = (5, 9, 4, 7, 12, 3, 8, 6, 10, 2), 5, (0.5, 0.3, 0.2)
 SERVER, PSI = AdamSettings(3e-2), AdamSettings(5e-2)
@@ -78,9 +97,10 @@ class Recurrent(nn.Module):
         return self.last(self.body(x.view(-1, 3, 2))[0].mean(1))
 
 
-def data():
+def data(sizes=SIZES, shape=(6,), classes=3, dtype=torch.double):
     g = torch.Generator().manual_seed(1)
-    return [(torch.randn(n, 6, generator=g).double(), torch.randint(0, 3, (n,), generator=g)) for n in SIZES]
+    inputs = [torch.randn(n, *shape, generator=g).to(dtype) for n in sizes]
+    return [(x, torch.randint(0, classes, (len(x),), generator=g)) for x in inputs]
 
 
 @pytest.mark.parametrize(
@@ -110,26 +130,14 @@ def test_every_round_is_that_of_the_reference(name, execution, caps):
     rates = {"local": local, "server": SERVER, "server_psi": PSI}
     chosen = settings(len(SIZES), chunks=CHUNKS, cohort=6, seed=2, caps=caps, **rates)
     federation = Federation(Protocol(task, chosen))
-    protocol, partition = federation.protocol, federation.protocol.partition
+    partition = federation.partition
     engine = LocalEngine(federation, [Dataset(*shard) for shard in data()], execution=execution)
-    reference = reference_partitioned.partitioned(
-        loss_of(network()),
-        {name: p for name, p in network().named_parameters() if p.requires_grad},
-        {},
-        federation.psi.clone(),
-        partition.assignment,
-        data(),
-        [protocol.chunk(client) for client in range(len(SIZES))],
-        [protocol.cap(client) for client in range(len(SIZES))],
-        [protocol.cohort(round) for round in range(1, ROUNDS + 1)],
-        lr=local.learning_rate,
-        server_lr=SERVER.learning_rate,
-        psi_lr=PSI.learning_rate,
-    )
+    weights = {name: p for name, p in network().named_parameters() if p.requires_grad}
+    reference = reference_rounds(federation, loss_of(network()), weights, {}, data(), ROUNDS)
     first = federation.psi.clone()
-    for w, psi in reference:
+    for w, psi, lml in reference:
         before = federation.w.clone()
-        engine.run_round()
+        assert engine.run_round().lml == pytest.approx(lml, rel=1e-10)
         torch.testing.assert_close(partition.to_own_order(federation.w), w, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(federation.psi, psi, rtol=1e-12, atol=1e-12)
         assert not torch.equal(before, federation.w)
@@ -144,23 +152,9 @@ def cnn():
     """Its parameters lie at odd offsets of a flat vector."""
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 7, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(7, 13, 3),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(13 * 5 * 5, 37),
-        nn.ReLU(),
-        nn.Linear(37, 10),
-    )
-
-
-def fedavg_data():
-    g = torch.Generator().manual_seed(1)
-    return [
-        (torch.rand(n, 1, 14, 14, generator=g), torch.randint(0, 10, (n,), generator=g)) for n in FEDAVG_SIZES
-    ]
+        nn.Conv2d(1, 7, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(7, 13, 3), nn.ReLU(),
+        nn.Flatten(), nn.Linear(13 * 5 * 5, 37), nn.ReLU(), nn.Linear(37, 10),
+    )  # fmt: skip
 
 
 def batches(client, round, local):
@@ -186,15 +180,119 @@ def test_every_round_has_the_same_bits(batch_size, epochs, sgd, chunks, monkeypa
     method = "partitioned" if chunks == (1.0,) else "fedavg"
     transforms = [] if method == "partitioned" else [AffineAugmentation()]  # FedAvg leaves them out
     chosen = settings(len(FEDAVG_SIZES), method=method, chunks=chunks, cohort=11, seed=SEED, local=local)
+    images = data(FEDAVG_SIZES, (1, 14, 14), 10, torch.float32)
     federation = Federation(Protocol(Task(cnn(), transforms=transforms, samples=1), chosen))
-    engine = LocalEngine(federation, [Dataset(*shard) for shard in fedavg_data()])
+    engine = LocalEngine(federation, [Dataset(*shard) for shard in images])
 
     cohorts = [(round, federation.protocol.cohort(round)) for round in range(1, FEDAVG_ROUNDS + 1)]
     rounds = [[(c, batches(c, round, local)) for c in cohort] for round, cohort in cohorts]
     rates = {"server_learning_rate": chosen.server.learning_rate, "lr": 0.05}
-    reference = federated_averaging(cnn(), fedavg_data(), rounds, **rates, **sgd)
+    reference = federated_averaging(cnn(), images, rounds, **rates, **sgd)
     for round, expected in enumerate(reference, start=1):
         engine.run_round()
         for name, tensor in federation.tensors().items():
             assert torch.equal(tensor, expected[name]), f"{name} differs in round {round}"
     assert not torch.equal(federation.w, Federation(federation.protocol).w), "something was learned"
+
+
+LML_SIZES = (5, 9, 4, 7, 12, 3, 8, 6)
+
+
+def test_a_cohort_of_chunk_1_alone_has_none():
+    result = federate(Task(chain_net(), samples=1), shards(LML_SIZES), chunks=CHUNKS, cohort=1, rounds=8)
+    protocol = result.state.protocol
+    for report in result.metrics:
+        assert (report.lml is None) == (protocol.chunk(report.cohort[0]) == 1)
+    assert {report.lml is None for report in result.metrics} == {True, False}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "augerino", "fedex"])
+def test_methods_that_score_no_unseen_examples_have_none(method):
+    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+    result = federate(task, shards(LML_SIZES), method=method, rounds=2)
+    assert [report.lml for report in result.metrics] == [None, None]
+
+
+def test_a_psi_gradient_on_seen_examples_is_not_out_of_sample():
+    protocol = Protocol(Task(chain_net()), settings(len(LML_SIZES), chunks=CHUNKS))
+    of_chunk_2 = next(client for client in range(len(LML_SIZES)) if protocol.chunk(client) == 2)
+    assert protocol.unseen(of_chunk_2, [Job(2, 2), Job(1, psi=True)]) == Job(1, psi=True)
+    for jobs in ([Job(2, psi=True)], [Job(1, 1, psi=True)], [Job(3, 3), Job(2, 2)], []):
+        assert protocol.unseen(of_chunk_2, jobs) is None
+
+
+def test_with_privacy_it_does_not_leave_the_client():
+    options = {"privacy": PrivacySettings(0.1, randomness="seed"), "clip": ClipSettings(1.0, psi=1.0)}
+    options |= {"weighting": "uniform", "chunks": CHUNKS, "cohort": 7}
+    result = federate(Task(chain_net()), shards(LML_SIZES), rounds=2, **options)
+    assert [report.lml for report in result.metrics] == [None, None]
+    protocol = result.state.protocol
+    executor, values = Executor(protocol), Round(3, result.state.w, result.state.psi)
+    for client, own in enumerate(shards(LML_SIZES)):
+        update = executor.run(values, client, own, protocol.plan(client, 3))
+        assert update_scalars(update).keys() == {"examples", "loss"}
+
+
+def trained(task, data, momentum=0.0, weight_decay=0.0, **changes):
+    """After two rounds; the server does not step psi, so that its gradient is the same at the same data."""
+    local = LocalSettings(0.3, batch_size=4, momentum=momentum, weight_decay=weight_decay)
+    fixed = {"chunks": (0.4, 0.3, 0.3), "cohort": 7, "server_psi": AdamSettings(1e-30)}
+    return after(2, Recorder(Protocol(task, settings(len(data), local=local, **fixed, **changes))), data)[0]
+
+
+def plain(build):
+    return lambda: Task(build(), transforms=[augmentation()], samples=2)
+
+
+ZEROS, HEAVY = {"defaults": "zeros"}, {"momentum": 0.9, "weight_decay": 0.1}
+BANKS = {
+    "bank": {"kind": "bank", "budget": 1400},
+    "tight": {"kind": "bank", "clusters": [["*"]]},
+    "coupled": {"kind": "bank", "budget": 900, "coupled": True},
+    "basis": {"kind": "basis", "inputs": 0.5, "kernels": 0.5},
+}
+LEAKS = {
+    "random": (plain(chain_net), {}),
+    "norms": (plain(norm_net), ZEROS),
+    "frozen body": (plain(frozen_body), {}),
+    "sizes": (sizes.task, {"architectures": sizes.ARCHITECTURES}),
+}
+RARE = {
+    "zeros": (plain(chain_net), ZEROS),
+    **{f"node, {of}": (plain(chain_net), {"scheme": "node", "defaults": of}) for of in ("initial", "zeros")},
+    "heavy norms": (plain(norm_net), HEAVY),
+    "frozen BatchNorm": (plain(frozen_norm), HEAVY | ZEROS),
+    "LSTM": (plain(lstm_without_dropout), {}),
+    **{k: (sizes.task, {"architectures": sizes.ARCHITECTURES, "sharing": of}) for k, of in BANKS.items()},
+}
+
+
+@pytest.mark.parametrize("name", [*LEAKS, *(pytest.param(name, marks=pytest.mark.slow) for name in RARE)])
+def test_chunk_k_reaches_no_earlier_partition(name):
+    task, changes = (LEAKS | RARE)[name]
+    data = shards([3, 9, 6, 11, 2, 7, 5, 10, 8, 4])
+    whole = trained(task(), data, **changes)
+    for k in (1, 2, 3):
+        mine = [client for client in range(len(data)) if whole.protocol.chunk(client) == k]
+        replaced = [shard(len(s), 77 + i) if i in mine else s for i, s in enumerate(data)]
+        other = trained(task(), replaced, **changes)
+        for j in (1, 2, 3):
+            w_j = whole.partition.slice(j)
+            assert torch.equal(whole.w[w_j], other.w[w_j]) == (j < k), f"chunk {k}, w_{j}"
+        gradients = [(a["psi"], b["psi"]) for a, b in zip(whole.totals, other.totals, strict=True)]
+        assert any(a is not None and not torch.equal(a, b) for a, b in gradients), "the psi gradient changes"
+
+
+def test_even_a_failing_chunk_k_client_changes_no_earlier_partition():
+    data, runs = shards(LML_SIZES), []
+    for broken in (False, True):
+        federation = Federation(
+            Protocol(Task(chain_net()), settings(8, on_client_error="skip", chunks=CHUNKS))
+        )
+        last = next(client for client in range(8) if federation.protocol.chunk(client) == 3)
+        if broken:
+            data[last] = Dataset(data[last].inputs, data[last].targets + 10)
+        _, reports = after(1, federation, data)
+        assert [s["client"] for r in reports for s in r.skipped] == ([last] if broken else [])
+        runs.append(federation.w[: federation.partition.bounds[2]].clone())
+    assert torch.equal(*runs)

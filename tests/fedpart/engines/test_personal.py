@@ -1,14 +1,25 @@
 """personalise(): fine-tuning on one client's examples, from what a run has learned."""
 
-import copy
+from functools import partial
 
 import pytest
+import refusals
 import torch
 from problems import augmentation, chain_net, shard, shards
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import AffineAugmentation, Dataset, SGDSettings, Task, federate, fit, personalise
+from fedpart import (
+    AdamSettings,
+    AffineAugmentation,
+    ClientError,
+    Dataset,
+    SGDSettings,
+    Task,
+    federate,
+    fit,
+    personalise,
+)
 from fedpart.partition.nodes import NodePartition
 
 
@@ -40,8 +51,7 @@ def test_it_is_a_plain_loop_in_torch(method):
         F.cross_entropy(module(mine.inputs), mine.targets).backward()
         optimiser.step()
     losses.append(F.cross_entropy(module(others.inputs), others.targets).item())
-    for name, value in found.module.state_dict().items():
-        torch.testing.assert_close(value, module.state_dict()[name], rtol=0, atol=1e-13)
+    torch.testing.assert_close(found.module.state_dict(), module.state_dict(), rtol=0, atol=1e-13)
     assert [found.before["nll"], found.after["nll"]] == pytest.approx(losses, abs=1e-12)
     right = (module(others.inputs).argmax(1) == others.targets).sum().item()
     assert found.after["accuracy"] * len(others) == right
@@ -50,16 +60,16 @@ def test_it_is_a_plain_loop_in_torch(method):
 
 def test_a_held_out_example_is_scored_and_never_trained_on():
     result, mine = learned(Task(chain_net(dropout=False), samples=1)), shard(9, 5)
-    one = personalise(result, mine, held_out=0.3, epochs=2, batch_size=4)
-    trained, scored = 0, 0
+    fit = partial(personalise, result, held_out=0.3, epochs=2, batch_size=4)
+    one, trained = fit(mine), 0
     for place in range(len(mine)):
         targets = mine.targets.clone()
         targets[place] = (targets[place] + 1) % 3
-        other = personalise(result, Dataset(mine.inputs, targets), held_out=0.3, epochs=2, batch_size=4)
-        moved, rescored = not same(one.module, other.module), one.before["nll"] != other.before["nll"]
-        assert moved != rescored
-        trained, scored = trained + moved, scored + rescored
-    assert (trained, scored) == (one.examples, one.held_out) == (6, 3)
+        other = fit(Dataset(mine.inputs, targets))
+        moved = not same(one.module, other.module)
+        assert moved != (one.before["nll"] != other.before["nll"])
+        trained += moved
+    assert (trained, len(mine) - trained) == (one.examples, one.held_out) == (6, 3)
 
 
 def test_bits_repeat_and_nothing_that_was_learned_changes():
@@ -129,5 +139,47 @@ def test_regression_has_a_loss_and_no_accuracy():
     targets = mine.inputs.mean((1, 2, 3)).unsqueeze(1).repeat(1, 3)
     data = [(mine.inputs, targets)] * 2
     task = Task(plain_net(), transforms=[AffineAugmentation(initial=0.1)], likelihood="gaussian", samples=2)
-    result = federate(copy.copy(task), data, rounds=1, chunks=(0.5, 0.5))
+    result = federate(task, data, rounds=1, chunks=(0.5, 0.5))
     assert personalise(result, data[0]).after.keys() == {"nll"}
+
+
+def test_what_cannot_be_personalised():
+    result, mine = learned(Task(chain_net(), samples=1)), shard(8, 5)
+    frozen = chain_net()
+    frozen[0].requires_grad_(False)
+    with_frozen = learned(Task(frozen, samples=1))
+    no_layer = r"No trained weight of the network matches the layers '0\.\*'"
+    fit = partial(personalise, result, mine)
+    other = partial(personalise, result, client=3)
+    few = "Client 3 has too few examples"
+    failed, outside = "Client 3 failed: RuntimeError: .*shape", "data of client 3 do not fit the network"
+    steep = r"loss of client 3 is .* lower the learning rate"
+    no_result = r"what federate\(\) or fit\(\) returns, .* got a Sequential;"
+    images, labels = Dataset(torch.rand(8, 1, 5, 7), mine.targets), Dataset(mine.inputs, mine.targets + 9)
+    refusals.check_keywords(
+        fit,
+        [
+            ({"held_out": 0.0}, "lies between 0 and 1, for instance 0.25, got 0.0"),
+            ({"held_out": 1}, "lies between 0 and 1"),
+            ({"held_out": shard(0)}, "8 examples to train on and 0 to be scored on"),
+            ({"epochs": 0}, "epochs is a whole number, at least 1, got 0"),
+            ({"epochs": 1.5}, r"epochs is a whole number, at least 1, got 1\.5"),
+            ({"batch_size": 0}, "batch_size is a whole number, at least 1"),
+            ({"samples": 0}, "samples is a whole number, at least 1"),
+            ({"client": -1}, "client is a whole number, at least 0, got -1"),
+            ({"weight_decay": -1.0}, r"weight_decay is a number, at least 0, got -1\.0"),
+            ({"weight_decay": float("nan")}, "weight_decay is a number, at least 0, got nan"),
+            ({"sgd": AdamSettings()}, r"sgd are SGDSettings\(learning_rate, momentum\), got AdamSettings"),
+            ({"layers": ["head.*"]}, "matches the layers 'head"),
+            ({"layers": []}, "No layers are named"),
+        ],
+    )
+    rows = [
+        ("a frozen layer", partial(personalise, with_frozen, mine, layers=["0.*"]), ValueError, no_layer),
+        ("one example", partial(other, shard(1)), ValueError, few),
+        ("images of another size", partial(other, images), ClientError, failed),
+        ("labels of no class", partial(other, labels), ClientError, outside),
+        ("a steep loss", partial(other, mine, sgd=SGDSettings(1e30), epochs=9), ClientError, steep),
+        ("a network", partial(personalise, result.module(), mine), ValueError, no_result),
+    ]
+    refusals.check(rows)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from problems import CLASSES, Gain, Lazy, settings, shards
+from problems import CLASSES, Gain, Lazy, assert_same, settings, shards
 from torch import nn
 from torch.utils.data import Dataset as TorchDataset
 
@@ -65,30 +65,26 @@ def run(net, data, **options):
 
 
 def assert_same_run(found, expected):
-    assert torch.equal(found.state.w, expected.state.w) and torch.equal(found.state.psi, expected.state.psi)
+    assert_same(found, expected)
     assert found.metrics[-1].val_nll == expected.metrics[-1].val_nll
     assert found.metrics[-1].val_accuracy == expected.metrics[-1].val_accuracy is not None
 
 
+FORMS = (Net, in_dict), (Net, lambda of: ((of.inputs,), of.targets)), (Net, Examples), (Two, halves)
+
+
 @pytest.mark.parametrize("execution, workers", WAYS)
-def test_trees_give_the_bits_of_tensors(execution, workers):
+def test_trees_and_several_inputs_give_the_bits_of_tensors(execution, workers):
     data, how = shards(SIZES), {"execution": execution, "workers": workers}
     expected = run(Net(), data, **how)
-    for form in (in_dict, lambda of: ((of.inputs,), of.targets), Examples):
-        assert_same_run(run(Net(), [form(of) for of in data], **how), expected)
-
-
-@pytest.mark.parametrize("execution, workers", WAYS)
-def test_several_inputs_and_a_dict_of_outputs(execution, workers):
-    data, how = shards(SIZES), {"execution": execution, "workers": workers}
-    assert_same_run(run(Two(), [halves(of) for of in data], **how), run(Net(), data, **how))
+    for net, form in FORMS:
+        assert_same_run(run(net(), [form(of) for of in data], **how), expected)
 
 
 def test_centralised_training_gives_the_same_bits_too():
     data = shards([40])[0]
     options = {"iterations": 5, "batch_size": 8, "chunks": (0.5, 0.5)}
-    plain, tree = (fit(Task(Net(), samples=2), of, **options) for of in (data, in_dict(data)))
-    assert torch.equal(plain.state.w, tree.state.w) and torch.equal(plain.state.psi, tree.state.psi)
+    assert_same(*(fit(Task(Net(), samples=2), of, **options) for of in (data, in_dict(data))))
 
 
 LENGTHS = (3, 3, 5, 4)

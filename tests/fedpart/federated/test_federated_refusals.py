@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import refusals
 from flower_experiment import build
-from problems import AtRound, augmentation, chain_net, settings, smooth_net
+from problems import augmentation, chain_net, settings, smooth_net
 from tiny import tiny
 
 from fedpart import AdamWSettings, ClipSettings, Federation, LocalSettings, PrivacySettings, Protocol, Task
@@ -167,9 +167,9 @@ def test_privacy_that_would_not_hold():
             ({"noise_multiplier": 1.0, "delta": 1.0}, "delta is above 0 and below 1, got 1.0"),
         ],
     )
-    without_psi = {**PRIVATE, "clip": ClipSettings(1.0), "task": Task(smooth_net())}
+    without_psi = PRIVATE | {"clip": ClipSettings(1.0), "task": Task(smooth_net())}
     needed = "the psi gradient, which is learned; set clip.psi"
-    refusals.check([("psi without a norm", lambda: Federation(protocol(**without_psi)), ValueError, needed)])
+    refusals.check([("psi without a norm", partial(protocol, **without_psi), needed)])
 
 
 def test_safeguards():
@@ -251,22 +251,15 @@ def test_jobs_and_headers(agreed):
 
 
 def test_updates(agreed):
-    experiment = build({})
     client = next(c for c in range(agreed.settings.clients) if agreed.chunk(c) == 2)
-    federation, jobs = Federation(agreed), agreed.plan(client, 1)
-    executor = AtRound(Executor(agreed), 1, federation.w, federation.psi)
-    arrays = encode_update(executor.run(client, experiment.shards[client], jobs))
+    start, jobs = Federation(agreed).start(1), agreed.plan(client, 1)
+    arrays = encode_update(Executor(agreed).run(start, client, build({}).shards[client], jobs))
     w, psi = arrays["w"], arrays["psi"]
     scalars = {"examples": 3, "loss": 0.5, "unseen_loss": 0.7}
 
     def decoded(arrays=arrays, **changes):
         known = {name: value for name, value in {**scalars, **changes}.items() if value is not None}
         return partial(decode_update, arrays, known, agreed, client, jobs)
-
-    def replaced(place, value):
-        array = w.copy()
-        array[place] = value
-        return array
 
     decoded()()
     unasked, number = "it holds the arrays", "no integer and real number"
@@ -280,20 +273,15 @@ def test_updates(agreed):
             ("float64", decoded({**arrays, "w": w.astype("f8")}), "w has dtype float64 where float32"),
             ("float16", decoded({**arrays, "w": w.astype("f2")}), "w has dtype float16"),
             ("other bytes first", decoded({**arrays, "w": w.astype(">f4")}), "w has dtype >f4"),
-            ("a NaN", decoded({**arrays, "w": replaced(3, np.nan)}), "w_2 has values"),
-            ("an infinity", decoded({**arrays, "w": replaced(-1, np.inf)}), "w_3 has values"),
+            ("a NaN", decoded({**arrays, "w": np.append(w[:-1], np.float32("nan"))}), "w_3 has values"),
             ("a psi less", decoded({**arrays, "psi": psi[1:]}), "psi has shape"),
-            ("a psi of NaN", decoded({**arrays, "psi": psi * np.float32("nan")}), "psi gradient has values"),
             ("no psi", decoded({"w": w}), unasked),
             ("an array more", decoded({**arrays, "more": psi}), unasked),
             ("no arrays", decoded({}), unasked),
             ("no scalars", decoded(examples=None, loss=None, unseen_loss=None), number),
-            ("no examples", decoded(examples=0), "it claims 0 examples"),
             ("half an example", decoded(examples=2.0), number),
-            ("a NaN as loss", decoded(loss=math.nan), "its loss is nan, not between"),
             ("no unseen loss", decoded(unseen_loss=None), unseen),
             ("a whole unseen loss", decoded(unseen_loss=1), unseen),
-            ("an infinite unseen loss", decoded(unseen_loss=math.inf), "its unseen_loss is inf, not between"),
             ("a list as loss", decoded(unseen_loss=[0.1]), unseen),
             ("half a visit", decoded(visited=2.0, seconds=0.1), visited),
             ("a word as seconds", decoded(visited=2, seconds="0.1"), visited),

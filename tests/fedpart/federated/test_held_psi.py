@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from fedpart.task.psi_bounds import psi_bounds
 from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards, update_of
 from torch import nn
 
@@ -53,6 +54,12 @@ def test_bounds_hold_what_a_kind_starts_from_and_it_computes_there(kind, shape):
             value.copy_(start)
 
 
+def step(federation, size):
+    """As far as a gradient of one size in all places takes psi."""
+    total = update_of(psi=torch.full_like(federation.psi, size), psi_weight=1.0, examples=1, clients=1)
+    federation.step(CohortSum(total=total))
+
+
 @pytest.mark.parametrize(
     ("likelihood", "targets"),
     [
@@ -70,9 +77,8 @@ def test_a_server_holds_a_likelihoods_hyperparameters_where_it_computes(likeliho
     start = federation.psi.clone()
     for sign in (1.0, -1.0):
         federation.psi.copy_(start)
-        total = update_of(psi=torch.full_like(start, sign * 1e12), psi_weight=1.0, examples=1, clients=1)
         with pytest.warns(RuntimeWarning, match="held at the bound"):
-            federation.step(CohortSum(total=total))
+            step(federation, sign * 1e12)
         assert task.likelihood(outputs, targets, federation.psi).isfinite().all()
         assert all(math.isfinite(one) for one in task.physical(federation.psi).values())
         assert len(federation.held()) == len(task.psi_names)
@@ -82,7 +88,7 @@ def test_bounds_in_what_a_person_reads():
     """A full turn, a whole image, a tenth to ten times; rates from a millionth to 99%."""
     net = nn.Sequential(nn.Flatten(), hyper.ConcreteDropout(), nn.Linear(9, 2))
     task = Task(net, transforms=[augmentation()])
-    high, low = (task.physical(bound) for bound in reversed(task.psi_bounds))
+    high, low = (task.physical(bound) for bound in reversed(psi_bounds(task)))
     assert high["affine.angle_max [deg]"] == pytest.approx(180), "no turn is more than half of one to a side"
     assert high["affine.shift_x_max [%]"] == pytest.approx(100)
     assert (high["affine.scale_x_max"], high["affine.scale_x_min"]) == pytest.approx((10, 0.1))
@@ -95,14 +101,13 @@ def task():
 
 def test_a_server_holds_psi_whatever_gradients_ask_for():
     state = Federation(Protocol(task(), settings(4, server_psi=SGDSettings(1.0))))
-    low, high = state.task.psi_bounds
+    low, high = psi_bounds(state.task)
     for size, held in ((-1e15, high), (1e15, low)):
-        total = update_of(psi=torch.full_like(state.psi, size), psi_weight=1.0, examples=1)
         with pytest.warns(RuntimeWarning, match=r"affine.range, .*logit: held at the bound"):
-            state.step(CohortSum(total=total))
+            step(state, size)
         assert torch.equal(state.psi, held)
         assert state.held() == list(state.psi_tensors())
-    state.step(CohortSum(total=update_of(psi=torch.full_like(state.psi, -0.5), psi_weight=1.0, examples=1)))
+    step(state, -0.5)
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
 
 
@@ -113,7 +118,7 @@ def test_honest_runs_keep_their_bits(monkeypatch):
 
     bounded = run()
     nowhere = [torch.tensor(-math.inf), torch.tensor(math.inf)]
-    monkeypatch.setattr(Task, "psi_bounds", nowhere)
+    monkeypatch.setattr("fedpart.federated.federation.psi_bounds", lambda task: nowhere)
     free = run()
     assert torch.equal(bounded.psi, free.psi) and torch.equal(bounded.w, free.w) and bounded.held() == []
 
@@ -121,11 +126,11 @@ def test_honest_runs_keep_their_bits(monkeypatch):
 def test_where_psi_starts_beyond_a_bound_that_is_the_bound():
     wide = AffineAugmentation(initial={"shift_x": 3.0})
     state = Federation(Protocol(Task(chain_net(), transforms=[wide]), settings(4)))
-    assert state.task.psi_bounds[1].max() == pytest.approx(2 * math.pi)
-    assert state.task.psi_bounds[1][0] == 3 and state.held() == []
+    assert psi_bounds(state.task)[1].max() == pytest.approx(2 * math.pi)
+    assert psi_bounds(state.task)[1][0] == 3 and state.held() == []
 
 
 def test_what_names_no_bounds_has_none():
     module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
     free = Task(module, transforms=[AffineAugmentation("augerino")], hyperparameters=["1.bias"])
-    assert all(bound.isinf().all() for bound in free.psi_bounds)
+    assert all(bound.isinf().all() for bound in psi_bounds(free))

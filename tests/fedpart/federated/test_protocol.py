@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from flower_experiment import CLIENTS, assert_equal_runs, deployed, local
+from flower_experiment import local
 from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net, update_of
 from torch import nn
 from torch.nn import functional as F
@@ -194,7 +194,6 @@ def test_fingerprints_see_a_dropout_temperature_and_a_buffer():
 
 
 KINDS = {"fp16": torch.float16, "bf16": torch.bfloat16}
-EVALUATED = {"evaluation": "clients", "evaluation_share": 0.3}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -208,22 +207,6 @@ def test_clients_start_from_rounded_weights_and_the_server_does_not(kind):
     w, psi = decode_state(sent, federation.protocol, 0)
     assert torch.equal(w, start.w) and torch.equal(psi, start.psi)
     assert sum(array.nbytes for array in sent.values()) == state_bytes(federation.protocol, 0)
-
-
-@pytest.mark.parametrize(
-    "config", [{"download": "fp16"}, {"download": "bf16", "upload": "int8", **EVALUATED}]
-)
-def test_engines_give_the_same_bits(config):
-    expected = local(3, **config)
-    assert_equal_runs(local(3, workers=2, **config), expected)
-    over_flower = deployed(3, config)
-    assert_equal_runs(over_flower, expected)
-    for one, other in zip(over_flower[1], expected[1], strict=True):
-        assert one.download_bytes == pytest.approx(other.download_bytes, abs=100 * len(one.cohort))
-        if other.evaluation_bytes is not None:
-            assert one.evaluation_bytes == pytest.approx(other.evaluation_bytes, abs=200 * CLIENTS)
-    plain, _ = local(3, **{**config, "download": None})
-    assert not torch.equal(plain.w, expected[0].w)
 
 
 def test_half_the_bytes_of_the_weights_go_down_and_as_many_up():

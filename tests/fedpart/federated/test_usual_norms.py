@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from flower_experiment import CLIENTS, assert_equal_runs, build, deployed, local
+from flower_experiment import assert_equal_runs, build, deployed, local
 from flwr.app import Array
-from problems import after, augmentation, chain_net, settings, update_of
+from problems import after, chain_net, settings, update_of
 from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
@@ -20,55 +20,17 @@ from simulations.config.yaml_files import shipped
 ROUNDS = 4
 
 
-def usual(clip="adaptive", **changes):
-    task = Task(chain_net(), transforms=[augmentation()], samples=1)
+def usual(clip="adaptive"):
     kind = UsualNorms if clip is None else UsualBounds
-    return kind(Protocol(task, settings(20, clip=clip, chunks=(0.5, 0.3, 0.2), **changes)))
+    return kind(Protocol(Task(chain_net(), samples=1), settings(20, clip=clip, chunks=(0.5, 0.3, 0.2))))
 
 
 def of(part, *norms):
     return {client: {part: norm} for client, norm in enumerate(norms)}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"trim": 0.2, "weighting": "uniform"},
-        {"upload": "int8"},
-        {"sizes": True},
-        {"pace": "buffered"},
-        {"method": "fedex"},
-    ],
-    ids=["sum", "trim", "codec", "cells", "buffered", "scores"],
-)
-def test_engines_agree_to_the_bit(more):
-    config = {"clip": ClipSettings(multiple=1.0), **more}  # half of all updates are longer
-    expected = local(ROUNDS, **config)
-    federation, reports = in_workers = local(ROUNDS, workers=2, **config)
-    assert_equal_runs(in_workers, expected)
-    assert federation.stage(UsualBounds).state_dict() == expected[0].stage(UsualBounds).state_dict()
-    assert [one.clipped for one in reports] == [one.clipped for one in expected[1]]
-    assert any(report.clipped for report in reports[1:])
-    plain, _ = local(ROUNDS, **more)
-    assert not torch.equal(plain.w, federation.w)
-    if "pace" not in more:
-        assert_equal_runs(deployed(ROUNDS, config), expected)
-
-
-def test_a_resumed_run_has_the_bits_and_the_bounds_of_an_undisturbed_one(tmp_path):
-    config = {"clip": ClipSettings(multiple=1.0)}
-    expected, _ = local(ROUNDS, **config)
-    half, _ = local(2, **config)
-    half.save(tmp_path / "run.pt")
-    experiment = build(config)
-    resumed = Federation(experiment.protocol)
-    resumed.load(tmp_path / "run.pt")
-    assert resumed.stage(UsualBounds).bounds() == half.stage(UsualBounds).bounds()
-    assert not any(bound.unit for bound in half.stage(UsualBounds).bounds())
-    after(ROUNDS, resumed, experiment.shards)
-    assert torch.equal(resumed.w, expected.w) and torch.equal(resumed.psi, expected.psi)
+def test_a_run_of_other_bounds_is_not_resumed(tmp_path):
+    local(1, clip="adaptive")[0].save(tmp_path / "run.pt")
     for other in (None, {"multiple": 2.0}):
         with pytest.raises(ValueError, match="clip was"):
             Federation(build({"clip": other}).protocol).load(tmp_path / "run.pt")
@@ -102,6 +64,11 @@ def of_chunks(chunks, round):
     return [client for client in protocol.cohort(round) if protocol.chunk(client) in chunks]
 
 
+def squares(federation):
+    states = federation.optimiser.state_dict() + federation.optimiser_psi.state_dict()
+    return [state["exp_avg_sq"].sum() for state in states]
+
+
 @pytest.mark.parametrize("round", [1, 2])
 def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     """In the first round, too, and also where it is the only one that has a gradient of psi."""
@@ -111,12 +78,9 @@ def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     attacked, reports = deployed(ROUNDS, config, tamper=loud(victim, 1e30, (round,), REACH))
     assert not any(report.skipped for report in reports), "it is legal"
     unclipped, _ = deployed(ROUNDS, {**config, "clip": None}, tamper=loud(victim, 1e30, (round,)))
-    state = attacked.optimiser.state_dict() + attacked.optimiser_psi.state_dict()
-    usual = honest.optimiser.state_dict() + honest.optimiser_psi.state_dict()
-    for mine, theirs in zip(state, usual, strict=True):
-        assert mine["exp_avg_sq"].sum() < 20 * theirs["exp_avg_sq"].sum(), "Adam remembers no giant"
-    ruined = unclipped.optimiser.state_dict()
-    assert any(one["exp_avg_sq"].sum() > 1e15 for one in ruined)
+    for mine, theirs in zip(squares(attacked), squares(honest), strict=True):
+        assert mine < 20 * theirs, "Adam remembers no giant"
+    assert max(squares(unclipped)) > 1e15
 
 
 @pytest.mark.parametrize("pace", [{}, {"pace": "buffered"}], ids=["rounds", "buffered"])
@@ -208,8 +172,7 @@ def test_an_alarm_names_the_chunk_whose_psi_gradients_are_of_another_size():
 
 
 def test_an_alarm_is_a_warning_and_in_the_report():
-    liars = [client for client in range(CLIENTS) if build({}).protocol.chunk(client) == 3]
-    victim = next(client for client in of_chunks((3,), 4) if client in liars)
+    victim = of_chunks((3,), 4)[0]
     with pytest.warns(RuntimeWarning, match=r"Round 4: the psi gradients of chunk 3 are \d"):
         _, reports = deployed(ROUNDS, {}, tamper=loud(victim, 1e4, (4,)))
     assert [[alarm["chunk"] for alarm in one.psi_alarms or ()] for one in reports] == [[], [], [], [3]]
@@ -220,16 +183,6 @@ def test_a_word_stands_for_the_settings():
     assert tiny(clip="adaptive").settings().clip == usual == settings(8, clip="adaptive").clip
     clips = stage_of(build({"clip": "adaptive"}).protocol.stages, Clip)
     assert all(bound is FREE for bound in clips.bounds), "clients do not clip"
-
-
-def test_clients_computed_together_are_clipped_alike():
-    config = {"clip": ClipSettings(multiple=1.0)}
-    expected, _ = local(ROUNDS, **config)
-    federation, _ = local(ROUNDS, execution="vectorised", **config)
-    torch.testing.assert_close(federation.w, expected.w, atol=1e-4, rtol=1e-3)
-    for part, rounds in federation.stage(UsualBounds).state_dict()["norms"].items():
-        for mine, theirs in zip(rounds, expected.stage(UsualBounds).state_dict()["norms"][part], strict=True):
-            assert mine == pytest.approx(theirs, rel=1e-2)
 
 
 @pytest.mark.slow

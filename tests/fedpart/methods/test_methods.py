@@ -15,48 +15,6 @@ from fedpart.methods.augerino import Augerino
 from fedpart.methods.base import Schedule
 from fedpart.nn.models import digits_cnn
 
-CAN = {  # federated, centralised, with an evidence of its own
-    "augerino": (True, True, False),
-    "fedavg": (True, False, False),
-    "fedex": (True, False, False),
-    "fedrolex": (True, False, False),
-    "fjord": (True, False, False),
-    "heterofl": (True, False, False),
-    "laplace": (False, True, True),
-    "none": (False, True, False),
-    "partitioned": (True, True, False),
-    "separate": (False, True, False),
-    "validation": (False, True, False),
-}
-DEFAULTS = {  # of published code, or of the paper, where they have them
-    "augerino": {"weight": 0.01, "safe": True, "limit": 10.0, "family": "augerino", "initial": None,
-                 "psi_gradient": "training"},
-    "fedavg": {"augment": False},
-    "fedex": {"arms": {"dropout": (0.025, 0.05, 0.1, 0.2, 0.4)}, "space": None, "eps": 0.1, "arms_seed": 0,
-              "held_out": 0.2, "score": "error", "difference": False, "schedule": "aggressive",
-              "discount": 0.5, "cutoff": 1e-4, "augment": False},
-    "fedrolex": {"augment": False},
-    "fjord": {"distil": False, "augment": False},
-    "heterofl": {"mask_classes": False, "augment": False},
-    "laplace": {"evidence": "kfac", "burn_in": 10, "precision_steps": 4, "batches": 100, "batch": 25,
-                "final_rate": 0.1},
-    "none": {"augment": False},
-    "partitioned": {},
-    "separate": {},
-    "validation": {"finetune_epochs": 0, "finetune_learning_rate": None},
-}  # fmt: skip
-
-
-def test_what_a_method_can_do():
-    methods = {name: METHODS[name] for name in CAN}
-    assert {n: (m.federated, m.centralised, m.estimates) for n, m in methods.items()} == CAN
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_a_run_that_sets_no_option_has_the_defaults_that_are_told(name):
-    parameters = inspect.signature(METHODS[name]).parameters
-    assert {key: p.default for key, p in parameters.items()} == DEFAULTS[name]
-
 
 @pytest.mark.parametrize("name", ["fedavg", "fjord", "heterofl", "augerino", "fedex"])
 def test_a_space_of_all_networks_is_the_one_that_is_partitioned(name):
@@ -101,8 +59,7 @@ def test_a_method_cannot_change_what_it_sees():
 
 def test_views_are_equal_only_to_themselves():
     """They hold tensors, which have no one truth value to compare by."""
-    psi = torch.zeros(2)
-    seen = view(psi)
+    seen = view(torch.zeros(2))
     assert seen == seen and seen != dataclasses.replace(seen) and len({seen, seen}) == 1
 
 
@@ -125,6 +82,9 @@ def task(*transforms):
     return Task(digits_cnn(input_shape=(1, 8, 8)), transforms=chosen, samples=2)
 
 
+RAW = [0.5, -1.0, 2.0, 0.0, 1.0, -3.0]
+
+
 def regulariser(method, prepared, raw):
     """Value and gradient at raw widths."""
     psi = prepared.psi_space.initial()
@@ -136,9 +96,8 @@ def regulariser(method, prepared, raw):
 
 def test_value_and_gradient():
     method = Augerino(weight=0.02)
-    raw = [0.5, -1.0, 2.0, 0.0, 1.0, -3.0]
-    value, gradient = regulariser(method, method.prepare(task()), raw)
-    leaf = torch.tensor(raw, requires_grad=True)
+    value, gradient = regulariser(method, method.prepare(task()), RAW)
+    leaf = torch.tensor(RAW, requires_grad=True)
     expected = -0.02 * F.softplus(leaf).square().sum().sqrt()
     expected.backward()
     assert value == pytest.approx(expected.item(), rel=1e-6)
@@ -149,35 +108,37 @@ def test_value_and_gradient():
 @pytest.mark.parametrize("place", range(6))
 def test_safe_switch(place):
     """Any width of 10 or more switches off the whole term: value and gradient, for all six."""
-    raw = [0.5, -1.0, 2.0, 0.0, 1.0, -3.0]
-    raw[place] = 10.0  # softplus(10) > 10
     prepared = Augerino().prepare(task())
-    value, gradient = regulariser(Augerino(safe=True), prepared, raw)
-    assert value == 0 and (gradient == 0).all()
-    value, gradient = regulariser(Augerino(safe=False), prepared, raw)
-    assert value < -0.09 and (gradient[:6] < 0).all()
-    raw[place] = 9.99  # softplus(9.99) < 10
-    value, gradient = regulariser(Augerino(safe=True), prepared, raw)
-    assert value < -0.09 and (gradient[:6] < 0).all()
-    assert regulariser(Augerino(limit=9.0), prepared, raw)[0] == 0
+    for options, width, switched_off in (
+        ({"safe": True}, 10.0, True),  # softplus(10) > 10
+        ({"safe": False}, 10.0, False),
+        ({"safe": True}, 9.99, False),  # softplus(9.99) < 10
+        ({"limit": 9.0}, 9.99, True),
+    ):
+        raw = [*RAW[:place], width, *RAW[place + 1 :]]
+        value, gradient = regulariser(Augerino(**options), prepared, raw)
+        if switched_off:
+            assert value == 0 and (gradient == 0).all()
+        else:
+            assert value < -0.09 and (gradient[:6] < 0).all()
 
 
-def test_its_own_family_takes_the_place():
+def prepared(of, **options):
+    return Augerino(**options).prepare(of).transforms["affine"]
+
+
+def test_augerinos_family_takes_the_place_and_a_start_of_the_tasks_own_is_kept():
     original = task(AffineAugmentation("minmax", initial=0.1, align_corners=False, padding="border"))
-    prepared = Augerino(initial=-2.0).prepare(original)
-    transform = prepared.transforms["affine"]
+    transform, given = prepared(original), task(AffineAugmentation("augerino", initial=-5.0))
     assert (transform.family, transform.align_corners, transform.padding) == ("augerino", False, "border")
-    assert transform.range.tolist() == [-2.0] * 6
-    assert original.transforms["affine"].family == "minmax"
-    assert Augerino(family=None).prepare(original).transforms["affine"].family == "minmax"
-    assert Augerino().prepare(original).transforms["affine"].range.tolist() == [0.0] * 6
-
-
-def test_a_start_of_the_tasks_own_is_kept():
-    prepared = Augerino().prepare(task(AffineAugmentation("augerino", initial=-5.0)))
-    assert prepared.transforms["affine"].range.tolist() == [-5.0] * 6
-    prepared = Augerino(initial=1.0).prepare(task(AffineAugmentation("augerino", initial=-5.0)))
-    assert prepared.transforms["affine"].range.tolist() == [1.0] * 6
+    assert original.transforms["affine"].family == prepared(original, family=None).family == "minmax"
+    starts = (
+        prepared(original),
+        prepared(original, initial=-2.0),
+        prepared(given),
+        prepared(given, initial=1.0),
+    )
+    assert [start.range.tolist() for start in starts] == [[at] * 6 for at in (0.0, -2.0, -5.0, 1.0)]
 
 
 @pytest.mark.parametrize("safe", [True, False])
@@ -188,10 +149,9 @@ def test_dropout_rates_stay_frozen_and_widths_learn(safe):
     before = {name: value.clone() for name, value in federation.psi_tensors().items()}
     shards = [Dataset(torch.rand(5, 1, 8, 8), torch.arange(5)) for _ in range(3)]
     after(2, federation, shards)
-    learned = federation.psi_tensors()
     assert list(before) == ["affine.range", "dropout1.logit", "dropout2.logit", "dropout3.logit"]
-    assert (learned["affine.range"] != before["affine.range"]).all()
-    assert all(torch.equal(learned[f"dropout{i}.logit"], before[f"dropout{i}.logit"]) for i in (1, 2, 3))
+    moved = {name: (value != before[name]).all() for name, value in federation.psi_tensors().items()}
+    assert [name for name, changed in moved.items() if changed] == ["affine.range"]
 
 
 @pytest.mark.parametrize(("place", "same"), [("server", True), ("training", False)])

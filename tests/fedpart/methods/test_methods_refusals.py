@@ -6,8 +6,8 @@ from functools import partial
 
 import refusals
 import torch
-from evidences import draws, five_inputs, of_five_inputs, weights
-from problems import augmentation, chain_net, settings, shard, shards, smooth_net
+from evidences import draws, five_inputs, of_five_inputs, training, weights
+from problems import augmentation, chain_net, settings, shards, smooth_net
 from tiny import tiny
 from torch import nn
 
@@ -24,9 +24,7 @@ from fedpart import (
     Protocol,
     SGDSettings,
     Task,
-    Training,
     TrainingError,
-    TrainingSettings,
     federate,
 )
 from fedpart.methods.augerino import Augerino
@@ -115,18 +113,6 @@ class Root(HyperModule):
         return x * (1 + self.amount.sqrt())
 
 
-def by_evidence(transform=None, options=None, **changes):
-    task = Task(chain_net(), transforms=[transform or augmentation()], samples=2)
-    method = {"evidence": "kfac", "burn_in": 2, "batch": 10, **(options or {})}
-    changes = {"iterations": 20, "batch_size": 10, "method": "laplace", "method_options": method, **changes}
-    return Training(task, shard(40), TrainingSettings(**changes))
-
-
-def steps(state, number):
-    for _ in range(number):
-        state.step()
-
-
 def test_training_by_evidence():
     bad = [
         ({"evidence": "elbo"}, "evidence is kfac or last_layer, got 'elbo'"),
@@ -137,31 +123,26 @@ def test_training_by_evidence():
         ({"final_rate": 0}, "final_rate is above 0 and at most 1, got 0"),
         ({"burn_in": 5}, "after a burn-in of 5, first at iteration 24 of 20; train for longer"),
     ]
-    rows = [(str(options), partial(by_evidence, options=options), ValueError, says) for options, says in bad]
+    decay = "learns the prior of the weights; set weight_decay to 0"
     endless = "iteration 12: the gradient of the evidence is not finite; lower"
-    rows.append(("no gradient", partial(steps, by_evidence(Root()), 12), TrainingError, endless))
+    state = training(task=Task(chain_net(), transforms=[Root()], samples=2))
+    rows = [(str(options), partial(training, options=options), ValueError, says) for options, says in bad]
+    rows.append(("decay beside the prior", partial(training, weight_decay=0.01), ValueError, decay))
+    rows.append(("no gradient", lambda: [state.step() for _ in range(12)], TrainingError, endless))
     refusals.check(rows)
+    assert training("last_layer", weight_decay=0.01).settings.weight_decay == 0.01  # no prior of these
 
 
-def test_augerino():
-    prepare = partial(Augerino().prepare, Task(nn.Linear(2, 2)))
-    both = partial(Augerino, psi_gradient="both")
-    refusals.check(
-        [
-            ("no transform", prepare, ValueError, "No transform of the task has widths"),
-            ("both places", both, ValueError, "psi_gradient is training or server, got 'both'"),
-        ]
-    )
-
-
-def test_validation_set():
+def test_augerino_and_a_validation_set():
+    prepare, both = partial(Augerino().prepare, Task(nn.Linear(2, 2))), partial(Augerino, psi_gradient="both")
     endless = partial(ValidationSet, finetune_epochs=math.inf)
-    rates = {rate: partial(ValidationSet, 1.0, rate) for rate in (0, -0.1, math.inf, math.nan)}
-    says = "finetune_learning_rate is positive, got "
+    rates, positive = (0, -0.1, math.inf, math.nan), "finetune_learning_rate is positive, got "
     refusals.check(
         [
-            ("endless", endless, ValueError, "finetune_epochs is a number >= 0, got inf"),
-            *((f"a rate of {rate}", call, ValueError, f"{says}{rate}") for rate, call in rates.items()),
+            ("no transform", prepare, "No transform of the task has widths"),
+            ("both places", both, "psi_gradient is training or server, got 'both'"),
+            ("endless", endless, "finetune_epochs is a number >= 0, got inf"),
+            *((f"{rate}", partial(ValidationSet, 1.0, rate), f"{positive}{rate}") for rate in rates),
         ]
     )
 
@@ -181,13 +162,9 @@ def normed(width=1.0):
     return nn.Sequential(dense(width), nn.LayerNorm(3))
 
 
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(1)
-
-
 def averaging(width=1.0):
-    return nn.Sequential(dense(width), nn.Linear(3, 6), nn.Unflatten(1, (2, 3)), nn.Flatten(2), Mean())
+    mean = nn.Unflatten(1, (1, 6)), nn.AdaptiveAvgPool1d(3), nn.Flatten()
+    return nn.Sequential(dense(width), nn.Linear(3, 6), *mean)
 
 
 def of_widths(method, build=dense, of_task=None, **changes):

@@ -1,9 +1,9 @@
-"""FedRolex and FjORD: baselines over clients with networks of nested widths."""
+"""HeteroFL, FedRolex and FjORD: baselines over clients with networks of nested widths."""
 
 import pytest
 import torch
-from problems import augmentation, shard, shards
-from sizes import NestedMean, first, stepped
+from problems import assert_near, assert_same, augmentation, shard, shards
+from sizes import TWO, NestedMean, first, stepped
 from torch import nn
 from torch.nn import functional as F
 
@@ -13,8 +13,7 @@ from fedpart.partition.nodes import rolled
 from fedpart.partition.space import ParameterSpace
 
 EXAMPLES = [5, 9, 6, 8, 7, 4]
-WIDTHS = (1.0, 0.5)
-ARCHITECTURES = [{"share": 0.5, "model_options": {"width": width}} for width in WIDTHS]
+SMALL = LocalSettings(0.3, batch_size=3)
 
 
 def conv(width=1.0):
@@ -32,11 +31,34 @@ def dense(width=1.0):
     return nn.Sequential(nn.Flatten(), nn.Linear(36, units), nn.Tanh(), nn.Linear(units, 3))
 
 
-def run(method, rounds=3, build=conv, workers=1, **changes):
+def outputs(x, part, units=4):
+    """Of the dense network, or of its first hidden units."""
+    hidden = F.linear(x, part[0][:units], part[1][:units]).tanh()
+    return F.linear(hidden, part[2][:, :units], part[3])
+
+
+def run(method, rounds=3, build=conv, data=None, **changes):
     task = Task(build(), transforms=[augmentation()], samples=1, precision="fp64", sizes=build)
     common = {"cohort": 6, "seed": 3, "local": LocalSettings(0.3, batch_size=99), "server": SGDSettings(1.0)}
-    common |= {"architectures": ARCHITECTURES} | changes
-    return federate(task, shards(EXAMPLES), rounds=rounds, method=method, workers=workers, **common)
+    common |= {"architectures": TWO} | changes
+    return federate(task, data or shards(EXAMPLES), rounds=rounds, method=method, **common)
+
+
+def written_out(protocol, rounds, train, data=None):
+    """The dense network when ``train(mean, round, client, x, y)`` has counted the changes of every client."""
+    module, data = dense().double(), data or shards(EXAMPLES)
+    for round in range(1, rounds + 1):
+        mean = NestedMean(module)
+        for client in protocol.cohort(round):
+            x, y = data[client].inputs.double().flatten(1), data[client].targets
+            train(mean, round, client, x, y)
+        mean.step()
+    return {name: parameter.detach() for name, parameter in module.named_parameters()}
+
+
+def assert_weights(state, expected):
+    for name, value in state.tensors().items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-12)
 
 
 def test_rolled_units_are_the_same_network():
@@ -55,56 +77,43 @@ def test_rolled_units_are_the_same_network():
 
 def test_fedrolex_trains_a_window_that_moves_by_one_unit_a_round():
     """Written out with the window: units t, t+1 of four in round t, an elementwise mean over who has them."""
-    rounds = 5
-    found = run("fedrolex", rounds, build=dense).state
-    protocol, module = found.protocol, dense().double()
-    data = shards(EXAMPLES)
-    for round in range(rounds):
-        window = [(round + unit) % 4 for unit in range(2)]
-        mean = NestedMean(module)
-        for client in protocol.cohort(round + 1):
-            units = window if protocol.architectures[client] == 1 else [(round + i) % 4 for i in range(4)]
-            places = [(units,), (units,), (slice(None), units), (slice(None),)]
-            part = mean.part(places)
-            x, y = data[client].inputs.double().flatten(1), data[client].targets
-            loss = F.cross_entropy(F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3]), y)
-            mean.add(places, [-0.3 * gradient for gradient in torch.autograd.grad(loss, part)], len(y))
-        mean.step()
-    for name, axis in (("1.weight", 0), ("1.bias", 0), ("3.weight", 1)):  # the server's units have moved
-        expected = module.get_parameter(name).detach().roll(-rounds, axis)
-        torch.testing.assert_close(found.tensors()[name], expected, rtol=0, atol=1e-12)
+    state = run("fedrolex", 5, build=dense).state
+
+    def train(mean, round, client, x, y):
+        count = 2 if state.protocol.architectures[client] == 1 else 4
+        units = [(round - 1 + unit) % 4 for unit in range(count)]
+        places = [(units,), (units,), (slice(None), units), (slice(None),)]
+        part = mean.part(places)
+        gradients = torch.autograd.grad(F.cross_entropy(outputs(x, part), y), part)
+        mean.add(places, [-0.3 * gradient for gradient in gradients], len(y))
+
+    expected = written_out(state.protocol, 5, train)
+    axes = {"1.weight": 0, "1.bias": 0, "3.weight": 1}  # the server's units have moved
+    expected |= {name: expected[name].roll(-5, axis) for name, axis in axes.items()}
+    assert_weights(state, expected)
 
 
 @pytest.mark.parametrize("distil", [False, True])
 def test_fjord_draws_a_width_for_every_step_written_out(distil):
     local = LocalSettings(0.3, batch_size=99, epochs=4)  # four steps on all examples of a client
-    found = run("fjord", 2, build=dense, local=local, method_options={"distil": distil}).state
-    protocol, module, data, drawn = found.protocol, dense().double(), shards(EXAMPLES), []
-    draws = FjORD()
-    for round in (1, 2):
-        mean = NestedMean(module)
-        for client in protocol.cohort(round):
-            own, n = protocol.architectures[client], len(data[client])
-            places = first(2 if own == 1 else 4)
-            part, before = mean.part(places), mean.part(places)
-            x, y = data[client].inputs.double().flatten(1), data[client].targets
-            for size in draws.architectures(protocol.view(client, round), 4):
-                drawn.append((own, size))
-                units = 4 if size == 0 else 2
-                hidden = F.linear(x, part[0][:units], part[1][:units]).tanh()
-                logits = F.linear(hidden, part[2][:, :units], part[3])
-                loss = F.cross_entropy(logits, y)
-                if distil:
-                    whole = F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3])
-                    loss = F.cross_entropy(whole, y)
-                    if size != own:
-                        loss = loss - (whole.detach().softmax(1) * logits.log_softmax(1)).sum(1).mean()
-                stepped(part, loss)
-            mean.add(places, [(now - then).detach() for now, then in zip(part, before, strict=True)], n)
-        mean.step()
-    assert set(drawn) == {(0, 0), (0, 1), (1, 1)}
-    for value, parameter in zip(found.tensors().values(), module.parameters(), strict=True):
-        torch.testing.assert_close(value, parameter.detach(), rtol=0, atol=1e-12)
+    state = run("fjord", 2, build=dense, local=local, method_options={"distil": distil}).state
+    protocol, draws, drawn = state.protocol, FjORD(), set()
+
+    def train(mean, round, client, x, y):
+        own = protocol.architectures[client]
+        places = first(2 if own == 1 else 4)
+        part, before = mean.part(places), mean.part(places)
+        for size in draws.architectures(protocol.view(client, round), 4):
+            drawn.add((own, size))
+            logits, whole = outputs(x, part, 4 if size == 0 else 2), outputs(x, part)
+            loss = F.cross_entropy(whole if distil else logits, y)
+            if distil and size != own:
+                loss = loss - (whole.detach().softmax(1) * logits.log_softmax(1)).sum(1).mean()
+            stepped(part, loss)
+        mean.add(places, [(now - then).detach() for now, then in zip(part, before, strict=True)], len(y))
+
+    assert_weights(state, written_out(protocol, 2, train))
+    assert drawn == {(0, 0), (0, 1), (1, 1)}
 
 
 def test_only_a_client_with_parts_distils():
@@ -118,83 +127,68 @@ def test_only_a_client_with_parts_distils():
 @pytest.mark.parametrize("method", ["fjord", "fedrolex"])
 def test_at_full_width_it_is_fedavg_to_the_bit(method):
     """FedRolex but for the places of the units."""
-    whole = {"architectures": [{"share": 1.0, "model_options": {"width": 1.0}}]}
-    local = LocalSettings(0.3, batch_size=3)
-    found, plain = (run(name, 12, local=local, **whole).state for name in (method, "fedavg"))
-    assert method == "fjord" or not torch.equal(run(method, 1, local=local, **whole).state.w, plain.w)
-    torch.testing.assert_close(found.w, plain.w, rtol=0, atol=0 if method == "fjord" else 1e-12)
-
-
-@pytest.mark.parametrize("method", ["fjord", "fedrolex", "distil"])
-def test_workers_have_the_bits_of_one_process(method):
-    local = LocalSettings(0.3, batch_size=3)
-    options = {"distil": True} if method == "distil" else {}
-    method = "fjord" if options else method
-    one, two = (run(method, workers=n, local=local, method_options=options) for n in (1, 2))
-    assert torch.equal(one.state.w, two.state.w)
+    whole = {"architectures": [{"share": 1.0, "model_options": {"width": 1.0}}], "local": SMALL}
+    state, plain = (run(name, 12, **whole).state for name in (method, "fedavg"))
+    assert method == "fjord" or not torch.equal(run(method, 1, **whole).state.w, plain.w)
+    assert_near(state, plain, rtol=0, atol=0 if method == "fjord" else 1e-12)
 
 
 HELD = [(0, 1), (0,), (1, 2), (0, 1, 2), (0, 1), (1,)]  # classes of each client
-MASKED = {"mask_classes": True}
+MASKED = {"build": dense, "method_options": {"mask_classes": True}}
 
 
-def net(width=1.0):
-    torch.manual_seed(0)
-    units = round(4 * width)
-    return nn.Sequential(nn.Flatten(), nn.Linear(36, units), nn.Tanh(), nn.Linear(units, 3))
-
-
-def shards_heterofl(held=HELD):
-    found = []
+def of_classes(held):
+    data = []
     for client, classes in enumerate(held):
         whole = shard(25 + client, client)
-        found.append(whole.subset(torch.isin(whole.targets, torch.tensor(classes)).nonzero().view(-1)))
-        assert found[-1].targets.unique().tolist() == list(classes)
-    return found
+        data.append(whole.subset(torch.isin(whole.targets, torch.tensor(classes)).nonzero().view(-1)))
+        assert data[-1].targets.unique().tolist() == list(classes)
+    return data
 
 
-def run_heterofl(method="heterofl", rounds=2, data=None, options=MASKED, task=None, **changes):
-    made = task or Task(net(), transforms=[augmentation()], samples=1, precision="fp64", sizes=net)
-    local = LocalSettings(0.3, batch_size=99, epochs=2)
-    common = {"cohort": 6, "seed": 3, "local": local, "server": SGDSettings(1.0)}
-    common |= {"architectures": ARCHITECTURES, "method_options": options} | changes
-    return federate(made, data or shards_heterofl(), rounds=rounds, method=method, **common)
-
-
-def assert_equal(one, other, atol=0.0):
-    for value, same in zip(one.state.tensors().values(), other.state.tensors().values(), strict=True):
-        torch.testing.assert_close(value, same, rtol=0, atol=atol)
+@pytest.mark.parametrize(
+    "method, changes",
+    [
+        ("fjord", {}),
+        ("fjord", {"method_options": {"distil": True}}),
+        ("fedrolex", {}),
+        ("heterofl", MASKED),
+        ("heterofl", MASKED | {"upload": "topk", "error_feedback": True}),
+        ("heterofl", MASKED | {"clip": ClipSettings(0.1)}),
+    ],
+)
+def test_workers_and_a_resumed_run_have_the_bits_of_one_process(method, changes, tmp_path):
+    changes = {"local": SMALL, "data": of_classes(HELD), **changes}
+    whole = run(method, **changes)
+    assert_same(run(method, workers=2, **changes), whole)
+    run(method, 2, checkpoint=tmp_path / "run.pt", **changes)
+    assert_same(run(method, checkpoint=tmp_path / "run.pt", resume=True, **changes), whole)
 
 
 def test_absent_classes_are_in_no_loss_and_no_mean_written_out():
     """Elementwise: a mean over the clients that have the number and, in the last layer, its row's class."""
-    found, data = run_heterofl().state, shards_heterofl()
-    protocol, module = found.protocol, net().double()
-    for round in (1, 2):
-        mean = NestedMean(module)
-        for client in protocol.cohort(round):
-            units = int(4 * WIDTHS[protocol.architectures[client]])
-            part, before = mean.part(first(units)), mean.part(first(units))
-            x, y = data[client].inputs.double().flatten(1), data[client].targets
-            there = torch.zeros(3, dtype=torch.double)
-            there[list(HELD[client])] = 1
-            for _ in range(2):
-                logits = F.linear(F.linear(x, part[0], part[1]).tanh(), part[2], part[3])
-                stepped(part, F.cross_entropy(logits * there, y))
-            masks = [torch.ones(units, 1), torch.ones(units), there[:, None].expand(3, units), there]
-            changes = [(now - then).detach() for now, then in zip(part, before, strict=True)]
-            mean.add(first(units), changes, len(y), masks)
-        mean.step()
-    for value, parameter in zip(found.tensors().values(), module.parameters(), strict=True):
-        torch.testing.assert_close(value, parameter.detach(), rtol=0, atol=1e-12)
+    data, local = of_classes(HELD), LocalSettings(0.3, batch_size=99, epochs=2)
+    state = run("heterofl", 2, data=data, local=local, **MASKED).state
+
+    def train(mean, round, client, x, y):
+        units = 2 if state.protocol.architectures[client] == 1 else 4
+        part, before = mean.part(first(units)), mean.part(first(units))
+        present = torch.zeros(3, dtype=torch.double)
+        present[list(HELD[client])] = 1
+        for _ in range(2):
+            stepped(part, F.cross_entropy(outputs(x, part) * present, y))
+        masks = [torch.ones(units, 1), torch.ones(units), present[:, None].expand(3, units), present]
+        changes = [(now - then).detach() for now, then in zip(part, before, strict=True)]
+        mean.add(first(units), changes, len(y), masks)
+
+    assert_weights(state, written_out(state.protocol, 2, train, data))
 
 
-def test_without_masks_and_with_all_classes_it_is_fedavg():
-    assert_equal(run_heterofl(options={}), run_heterofl("fedavg", options={}))
-    everything = shards_heterofl([(0, 1, 2)] * 6)
-    assert_equal(
-        run_heterofl(data=everything), run_heterofl("fedavg", data=everything, options={}), atol=1e-12
-    )
+def test_without_masks_and_with_all_classes_heterofl_is_fedavg():
+    assert_same(run("heterofl"), run("fedavg"))
+    everything = of_classes([(0, 1, 2)] * 6)
+    masked, plain = run("heterofl", data=everything, **MASKED), run("fedavg", data=everything, build=dense)
+    assert_weights(masked.state, plain.state.tensors())
 
 
 @pytest.mark.parametrize(
@@ -207,25 +201,12 @@ def test_without_masks_and_with_all_classes_it_is_fedavg():
     ],
 )
 def test_the_row_of_a_class_that_nobody_has_keeps_value_and_state(changes):
-    data, changes = (
-        shards_heterofl([(0, 1), (0,), (1,), (0, 1), (0, 1), (1,)]),
-        {"server": AdamSettings(), **changes},
-    )
-    state = run_heterofl(data=data, **changes).state
+    changes = {"server": AdamSettings(), "build": dense, **changes}
+    changes["data"] = of_classes([(0, 1), (0,), (1,), (0, 1), (0, 1), (1,)])
+    state, last = run("heterofl", **MASKED | changes).state, dense().double()[3]
     weight, bias = list(state.tensors().values())[2:]
-    assert torch.equal(weight[2], net().double()[3].weight[2]) and bias[2] == net().double()[3].bias[2]
-    assert not torch.equal(weight[:2], net().double()[3].weight[:2])
-    untouched = [not one for one in state.optimiser.state_dict()]
+    assert torch.equal(weight[2], last.weight[2]) and bias[2] == last.bias[2]
+    assert not torch.equal(weight[:2], last.weight[:2])
+    untouched = [not kept for kept in state.optimiser.state_dict()]
     assert untouched == [group == 3 for group in state.partition.group_of]
-    plain = run_heterofl("fedavg", data=data, options={}, **changes).state.tensors()["3.weight"]
-    assert not torch.equal(plain[2], weight[2])
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"upload": "topk", "error_feedback": True}, {"clip": ClipSettings(0.1)}]
-)
-def test_workers_and_a_resumed_run_have_the_bits_of_one_process(tmp_path, changes):
-    whole = run_heterofl(rounds=3, **changes)
-    assert_equal(run_heterofl(rounds=3, workers=2, **changes), whole)
-    run_heterofl(rounds=2, checkpoint=tmp_path / "run.pt", **changes)
-    assert_equal(run_heterofl(rounds=3, checkpoint=tmp_path / "run.pt", resume=True, **changes), whole)
+    assert not torch.equal(run("fedavg", **changes).state.tensors()["3.weight"][2], weight[2])

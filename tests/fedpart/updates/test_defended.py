@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from problems import after, augmentation, chain_net, settings, shards, update_of
+from problems import after, again, assert_same, augmentation, chain_net, settings, shards, update_of
 
 from fedpart import Federation, Protocol, Task
 from fedpart.federated.cohorts import CohortSum
@@ -50,10 +50,9 @@ def test_buckets_are_means_drawn_anew_each_round():
     values = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
     updates = [update_of({1: row}).weigh(1.0, 1.0) for row in values]
     infinite, two = made("centred", 2, radius=float("inf")), made("median", 2)
-    found = {round: two.sum(updates, round).cells[1] for round in (1, 2)}
-    assert not torch.equal(found[1], found[2])
-    assert torch.equal(found[1], two.sum(updates, 1).cells[1])
-    assert not torch.equal(found[1], made("median", 2, seed=1).sum(updates, 1).cells[1])
+    first, second, same = (two.sum(updates, round).cells[1] for round in (1, 2, 1))
+    assert torch.equal(first, same) and not torch.equal(first, second)
+    assert not torch.equal(first, made("median", 2, seed=1).sum(updates, 1).cells[1])
     four = infinite.sum(updates[:6], 1).cells[1]  # equal buckets: the mean of means is the mean
     torch.testing.assert_close(four, values[:6].mean(dim=0))
     assert [two.bears(n) for n in (1, 2, 3, 4, 5, 8, 12)] == [0, 0, 1, 1, 1, 1, 2]
@@ -79,36 +78,35 @@ def test_few_clients_are_not_put_into_buckets():
     assert made("median", 2).sum(updates, 1).cells[1].item() == 2.5
 
 
-def lengths(bound, rows, n, name="centred", **options):
-    updates = [update_of({1: torch.tensor(row)}).weigh(1.0, 1.0) for row in rows[:n]]
-    return made(name, **options).sum(updates, 1, (UNIT, Bound(bound) if bound else UNIT)).cells[1]
+def summed(bound, rows, name="centred", **options):
+    updates = [update_of({1: torch.tensor(row)}).weigh(1.0, 1.0) for row in rows]
+    return made(name, **options).sum(updates, 1, (UNIT, bound)).cells[1]
+
+
+ROWS = [[1.0, 1.0], [1.0, -1.0], [2.0, 0.0], [-20.0, 0.0], [1.5, 1.0]]
 
 
 def test_a_bound_is_for_the_result_so_that_the_defence_sees_how_far_a_liar_is_away():
     """Ten times as long and turned round: within 3 radii, were it shortened to 4 before."""
-    rows = [[1.0, 1.0], [1.0, -1.0], [2.0, 0.0], [-20.0, 0.0], [1.5, 1.0]]
-    honest = torch.tensor(rows)[[0, 1, 2, 4]]
-    reach = {"radius": 2.0, "reach": 3.0}
-    torch.testing.assert_close(lengths(4.0, rows, 5, **reach), honest.mean(dim=0))
-    torch.testing.assert_close(lengths(0.5, rows, 5, **reach).norm(), torch.tensor(0.5))
+    honest, reach = torch.tensor(ROWS)[[0, 1, 2, 4]], {"radius": 2.0, "reach": 3.0}
+    torch.testing.assert_close(summed(Bound(4.0), ROWS, **reach), honest.mean(dim=0))
+    torch.testing.assert_close(summed(Bound(0.5), ROWS, **reach).norm(), torch.tensor(0.5))
 
 
 def test_while_no_norm_is_known_the_result_is_no_longer_than_the_median_of_those_that_came():
-    rows = [[1.0, 1.0], [1.0, -1.0], [2.0, 0.0], [-20.0, 0.0], [1.5, 1.0]]
-    mean = torch.tensor(rows).mean(dim=0)
+    mean = torch.tensor(ROWS).mean(dim=0)
     expected = mean / mean.norm() * torch.tensor([1.5, 1.0]).norm()
-    torch.testing.assert_close(lengths(0.0, rows, 5, radius=1e9), expected)
-    assert lengths(0.0, [[1e15, 0.0], [0.0, 1.0]], 2).norm() <= 1.0
-    alone = [[1e15, 0.0], [0.0, 0.0]]
-    assert lengths(0.0, alone, 2).tolist() == [0.0, 0.0], "of one nobody can say"
-    updates = [update_of({1: torch.tensor(alone[0])}).weigh(1.0, 1.0)]
+    torch.testing.assert_close(summed(UNIT, ROWS, radius=1e9), expected)
+    assert summed(UNIT, [[1e15, 0.0], [0.0, 1.0]]).norm() <= 1.0
+    assert summed(UNIT, [[1e15, 0.0], [0.0, 0.0]]).tolist() == [0.0, 0.0], "of one nobody can say"
+    updates = [update_of({1: torch.tensor([1e15, 0.0])}).weigh(1.0, 1.0)]
     found = made("centred").sum(updates, 2, (UNIT, UNIT), {1: [0.5]}).cells[1]
     torch.testing.assert_close(found, torch.tensor([0.5, 0.0]), msg="but of two, one of them a round ago")
 
 
 @pytest.mark.parametrize("name", DEFENCES.names())
 def test_where_nobody_can_be_borne_each_is_shortened_by_itself(name):
-    found = lengths(4.0, [[1e15, 0.0], [0.0, 1.0]], 2, name)
+    found = summed(Bound(4.0), [[1e15, 0.0], [0.0, 1.0]], name)
     assert found[0] <= 4.0 and found[1] >= 0.2
 
 
@@ -121,14 +119,9 @@ def run(rounds, federation=None, **changes):
 
 def test_a_run_that_resumes_remembers(tmp_path):
     whole, half = run(4), run(2)
-    half.save(tmp_path / "checkpoint.pt")
-    resumed = Federation(half.protocol)
-    resumed.load(tmp_path / "checkpoint.pt")
+    resumed, forgetful = (again(half, tmp_path / "run.pt") for _ in range(2))
     assert sorted(resumed.stage(RobustSum).defended.memory) == [0, 1, 2, 3]
-    run(4, resumed)
-    assert torch.equal(resumed.w, whole.w) and torch.equal(resumed.psi, whole.psi)
-    forgetful = Federation(half.protocol)
-    forgetful.load(tmp_path / "checkpoint.pt")
+    assert_same(run(4, resumed), whole)
     forgetful.stage(RobustSum).defended.memory.clear()
     run(4, forgetful)
     assert not torch.equal(forgetful.w, whole.w)
@@ -144,8 +137,7 @@ def test_a_round_that_does_not_step_is_not_remembered():
 
 
 def test_an_infinite_radius_is_the_run_without_a_defence():
-    options = {"defence_options": {"radius": float("inf")}}
-    plain, defended = run(1, defence=None), run(1, **options)
+    plain, defended = run(1, defence=None), run(1, defence_options={"radius": float("inf")})
     assert torch.equal(plain.w, defended.w)
 
 
@@ -155,13 +147,11 @@ def test_usual_norms_that_are_never_reached_change_no_bit_of_a_defended_run():
     plain = Federation(free.protocol)
     plain.load_state_dict(bound.state_dict())
     run(5, plain), run(5, bound)
-    assert torch.equal(plain.w, bound.w) and torch.equal(plain.psi, bound.psi)
+    assert_same(plain, bound)
     assert bound.stage(UsualBounds).bounds()[1].norm > 0 and bound.stage(UsualBounds).clipped == []
     tight = run(4, clip={"multiple": 0.1})
     assert tight.stage(UsualBounds).clipped == tight.protocol.cohort(4)
 
 
 def test_trim_is_short_for_the_defence_of_that_name():
-    short = run(1, defence=None, trim=0.2)
-    long = run(1, defence="trim", defence_options={"share": 0.2})
-    assert torch.equal(short.w, long.w) and torch.equal(short.psi, long.psi)
+    assert_same(run(1, defence=None, trim=0.2), run(1, defence="trim", defence_options={"share": 0.2}))

@@ -1,5 +1,7 @@
 """Updates: what is refused, and sums that do not depend on how the work is divided."""
 
+import dataclasses
+
 import pytest
 import torch
 from problems import chain_net, nothing, settings, update_of
@@ -9,10 +11,9 @@ from fedpart.engines.worker import copied
 from fedpart.federated.cohorts import BLOCKS, CohortSum, aggregate, blocks, sum_updates, tally
 from fedpart.federated.wire import encode_update
 from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped
-from fedpart.updates.update import PSI, validate
+from fedpart.updates.update import PSI, Update
 
 SIZES = (4, 3, 2)
-ASKED = {2: 3, 3: 2}  # numbers of the partitions that a client was asked for
 
 
 def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale=1.0):
@@ -21,13 +22,6 @@ def update(ks=(2, 3), psi=True, examples=5, loss=1.5, seed=0, sizes=SIZES, scale
     more = {"unseen_loss": 2 * loss, "unseen_examples": examples} if psi else {}
     more |= {"examples": examples, "loss": loss, "visited": 3 * examples, "seconds": 0.25 * examples}
     return update_of(deltas, torch.randn(2, generator=g) if psi else None, **more)
-
-
-def test_a_good_update_is_accepted():
-    largest = update()
-    largest.parts[2].fill_(1e15)
-    for answer in (update(), update(ks=(1, 2, 3), psi=False), largest):
-        validate(answer, max_examples=100)
 
 
 @pytest.mark.parametrize("cohort", [1, 3, 100, 255, 256, 257, 300, 1000])
@@ -51,13 +45,12 @@ def terms(cohort, missing=()):
 def borrowed(updates):
     """Their sum, of updates whose tensors are spoilt as soon as they have been added."""
     total = None
-    for one in updates:
-        if one is not None:
-            tensors = [*one.cells.values(), *([] if one.psi is None else [one.psi])]
-            own = copied(one, total)
-            total = own if total is None else total.add(own)
-            for tensor in tensors:
-                tensor.fill_(7.0)
+    for term in filter(None, updates):
+        tensors = [*term.cells.values(), *([] if term.psi is None else [term.psi])]
+        copy = copied(term, total)
+        total = copy if total is None else total.add(copy)
+        for tensor in tensors:
+            tensor.fill_(7.0)
     return total
 
 
@@ -67,27 +60,19 @@ def borrowed(updates):
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 11])
 def test_the_sum_has_the_same_bits_for_any_number_of_workers(workers, missing, monkeypatch):
     monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", 8)
-    cohort = 23
-    own = terms(cohort, missing)
-    expected = aggregate(range(cohort), own.__getitem__)
-
-    fresh, sums = terms(cohort, missing), {}
+    cohort, sums = 23, {}
+    expected, fresh = aggregate(range(cohort), terms(cohort, missing).__getitem__), terms(cohort, missing)
     for worker in reversed(range(workers)):  # workers finish in any order
         for index, block in list(enumerate(blocks(range(cohort))))[worker::workers]:
             sums[index] = borrowed(fresh[i] for i in block)
     total = borrowed(sums[index] for index in sorted(sums))
-
     if len(missing) == cohort:
         assert total is None and expected is None
         return
-    assert total.cells.keys() == expected.cells.keys() == {1, 2, 3}
-    assert all(torch.equal(total.cells[j], expected.cells[j]) for j in total.cells)
-    assert torch.equal(total.psi, expected.psi)
-    plain = (
-        *("weights", "total_weight", "examples", "loss", "clients"),
-        *("unseen_loss", "unseen_examples", "visited", "seconds"),
-    )
-    assert all(getattr(total, name) == getattr(expected, name) for name in plain)
+    for field in dataclasses.fields(Update):
+        mine, theirs = getattr(total, field.name), getattr(expected, field.name)
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    assert total.cells.keys() == {1, 2, 3}
     left = [i for i in range(cohort) if i not in missing]
     assert total.clients == len(left)
     assert total.visited == 3 * total.examples == 3 * sum(1 + i for i in left)
@@ -153,8 +138,8 @@ def test_a_sentence_is_cut_at_its_longest():
     assert brief("a" * LONGEST) == "a" * LONGEST
     assert brief("a" * (LONGEST + 1)) == "a" * (LONGEST - 3) + "..."
     assert brief(" a\tb\x00c\n") == "a b c"
-    hidden = brief(" " * 2 * LONGEST + "b")
-    assert hidden == "", "what lies far behind is not looked at"
+    assert brief("a\x1b[31m\n\u202eb").isprintable()
+    assert brief(" " * 2 * LONGEST + "b") == "", "what lies far behind is not looked at"
     assert brief(" " * (2 * LONGEST - 1) + "bc") == "b"
 
 

@@ -10,27 +10,15 @@ from problems import chain_net, settings, update_of
 from fedpart import Federation, Protocol, Task
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.errors import LONGEST, ClientError, Refusal
-from fedpart.updates.update import PSI, validate
+from fedpart.updates.update import validate
 
 
-def update(ks=(2, 3), psi=True, **changes):
+def update(ks=(2, 3), w2=None, w3=None, **changes):
     """A good update, but for the changes."""
-    deltas = {k: torch.ones(5 - k) for k in ks}
-    more = {"unseen_loss": 3.0, "unseen_examples": 5} if psi else {}
-    more |= {"examples": 5, "loss": 1.5, "visited": 15, "seconds": 1.25}
-    answer = update_of(deltas, torch.ones(2) if psi else None, **more)
-    for name, value in changes.items():
-        if name in ("w2", "w3"):
-            answer.parts[int(name[1:])] = value
-        else:
-            setattr(answer, name, value)
-    return answer
-
-
-def gradient(values):
-    answer = update()
-    answer.parts[PSI] = torch.tensor(values)
-    return answer
+    deltas = {k: torch.ones(5 - k) for k in ks} | {k: w for k, w in ((2, w2), (3, w3)) if w is not None}
+    known = {"unseen_loss": 3.0, "unseen_examples": 5, "psi": torch.ones(2)}
+    known |= {"examples": 5, "loss": 1.5, "visited": 15, "seconds": 1.25}
+    return update_of(deltas, **known | changes)
 
 
 def check(answer):
@@ -39,12 +27,13 @@ def check(answer):
 
 def test_updates():
     check(update())
+    check(update(w2=torch.full((3,), 1e15)))
     no_number, both, large = ([0.0, math.nan, 0.0], [math.inf, -math.inf, 0.0], [0.0, -1e38, 0.0])
     rows = [
         (update(w2=torch.tensor(no_number)), "w_2 has values that are not finite"),
         (update(w2=torch.tensor(both)), "w_2 has values that are not finite"),
         (update(w2=torch.tensor(large)), r"w_2 has values beyond 1e\+15, the most"),
-        (gradient([0.0, math.inf]), "psi gradient has values that are not finite"),
+        (update(psi=torch.tensor([0.0, math.inf])), "psi gradient has values that are not finite"),
         (update(examples=0), "claims 0 examples"),
         (update(examples=-3), "claims -3 examples"),
         (update(examples=math.nan), "claims nan examples"),
@@ -82,7 +71,7 @@ def test_what_a_refusal_quotes_of_an_upload_is_cut():
         assert len(str(error)) < LONGEST + 100 and "\n" not in str(error)
 
 
-BAD = [
+DEFENDED = [
     ("trim", {"share": 0.0}, "above 0 and below 0.5, got 0.0"),
     ("krum", {"share": 0.5}, "above 0 and below 0.5, got 0.5"),
     ("geometric", {"smoothing": 0.0}, "smoothing of the defence 'geometric' is above 0"),
@@ -94,5 +83,5 @@ BAD = [
 
 def test_options_that_make_no_sense():
     refusals.check(
-        (f"{name} {options}", partial(DEFENCES.make, name, options), says) for name, options, says in BAD
+        (f"{name} {options}", partial(DEFENCES.make, name, options), says) for name, options, says in DEFENDED
     )

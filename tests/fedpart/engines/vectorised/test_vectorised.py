@@ -1,20 +1,20 @@
 """Vectorised execution: what clients compute together agrees with what each computes alone."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 import torch
+from fedpart.randomness.shapes import Draw
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from parity import ROUND, SIZES, assert_close, assert_parity, cohort, started
+from parity import ROUND, SIZES, assert_parity, cohort, started
 from problems import (
     CLASSES,
     SIZE,
-    AtRound,
-    Lazy,
+    after,
+    assert_near,
     augmentation,
     chain_net,
     norm_net,
@@ -36,13 +36,10 @@ from fedpart import (
     Task,
     normal,
 )
-from fedpart.engines import LocalEngine
-from fedpart.engines.vectorised.executor import VectorisedRunner
 from fedpart.engines.vectorised.gradients import stacked_draws
 from fedpart.engines.vectorised.stack import Stack
-from fedpart.federated.cohorts import CohortSum, aggregate
 from fedpart.methods.partitioned import Partitioned
-from fedpart.randomness.noise import Draw, Noise, NoiseKey
+from fedpart.randomness.noise import Noise, NoiseKey
 
 SEVERAL_STEPS = LocalSettings(
     learning_rate=0.25, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01
@@ -78,14 +75,17 @@ def test_any_sizes_in_any_number_of_rows(sizes, batch_size, epochs, psi_batch, r
     assert_parity(images(precision="fp64"), 1e-11, sizes=sizes, local=local, rows=rows)
 
 
+NODE = {"scheme": "node", "defaults": "zeros"}
+
+
 @pytest.mark.parametrize(
-    "scheme, defaults", [("random", "initial"), ("node", "initial"), ("node", "zeros")], ids=str
+    "changes", [{}, {"scheme": "node"}, NODE, NODE | {"caps": {1: 2 / 3, 3: 1 / 3}}], ids=str
 )
 @pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
 @pytest.mark.parametrize("share", [False, True])
-def test_every_kind_of_task(scheme, defaults, average, share):
+def test_every_kind_of_task(changes, average, share):
     task = images(precision="fp64", average=average, share_dropout_mask=share)
-    assert_parity(task, 1e-12, scheme=scheme, defaults=defaults, local=SEVERAL_STEPS)
+    assert_parity(task, 1e-12, local=SEVERAL_STEPS, **changes)
 
 
 @pytest.mark.parametrize("family", AffineAugmentation.components)
@@ -191,29 +191,27 @@ def test_weights_after_eight_rounds(method):
     task = Task(norm_net(), transforms=[augmentation()], samples=2, precision="fp64")
     sizes = (7, 12, 3, 9, 10, 1, 5, 16)
     changes = {"method": method, "chunks": (0.5, 0.3, 0.2), "cohort": 4, "local": local}
-    loop, together = (Federation(Protocol(task, settings(len(sizes), **changes))) for _ in range(2))
-    data = shards(sizes)
-    LocalEngine(loop, data).run(8)
-    protocol, executor = together.protocol, AtRound(VectorisedRunner(together.protocol, data))
-    for round in range(1, 9):
-        clients = protocol.cohort(round)
-        executor.begin(round, together.w, together.psi)
-        updates = executor.run_cohort(clients, data)
-        terms = {c: update.weigh(float(len(data[c]))) for c, update in zip(clients, updates, strict=True)}
-        together.step(CohortSum(total=aggregate(clients, terms.get)))
-    torch.testing.assert_close(together.w, loop.w, rtol=0, atol=1e-9)
-    torch.testing.assert_close(together.psi, loop.psi, rtol=0, atol=1e-9)
+    protocol = Protocol(task, settings(len(sizes), **changes))
+    kinds = ("loop", "vectorised")
+    loop, together = (after(8, Federation(protocol), shards(sizes), execution=kind)[0] for kind in kinds)
+    assert_near(loop, together, rtol=0, atol=1e-9)
     assert (loop.w - protocol.partition.initial()).abs().max() > 1e-3
 
 
-def test_rows_bound_what_is_computed_at_once(monkeypatch):
-    stacks, run = [], Stack.run
+@pytest.fixture
+def stacks(monkeypatch):
+    """Of every stack its jobs, rows of the largest batch (two samples), and examples that are read."""
+    seen, run = [], Stack.run
 
     def spy(self, round, jobs, inputs, targets):
-        stacks.append((len(jobs), max(len(of.batches[0]) for of in jobs) * 2, len(inputs)))
+        seen.append((len(jobs), max(len(of.batches[0]) for of in jobs) * 2, len(inputs)))
         return run(self, round, jobs, inputs, targets)
 
     monkeypatch.setattr(Stack, "run", spy)
+    return seen
+
+
+def test_rows_bound_what_is_computed_at_once(stacks):
     for rows in (1, 40, 100):
         stacks.clear()
         _, vectorised, protocol = started(images(), rows=rows)
@@ -224,25 +222,16 @@ def test_rows_bound_what_is_computed_at_once(monkeypatch):
     assert any(jobs > 1 for jobs, _, _ in stacks)
 
 
-def test_numbers_of_networks_are_bounded_too(monkeypatch):
+def test_numbers_of_networks_are_bounded_too(stacks, monkeypatch):
     """Many small shards of a large network have few rows and many numbers."""
-    counts, together, run = [], [], Stack.run
-
-    def spy(self, round, jobs, inputs, targets):
-        counts.append(len(jobs))
-        together.append(len(inputs))
-        return run(self, round, jobs, inputs, targets)
-
-    monkeypatch.setattr(Stack, "run", spy)
     task = images(precision="fp64")
     size = task.parameter_space(3).size
-    monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", 4 * size + 1)
-    assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
-    assert 1 < max(counts) <= 4 and max(together) <= 4
-    counts.clear()
-    monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", size - 1)
-    assert_parity(task, 1e-12, sizes=[1] * 5, rows=10_000)
-    assert max(counts) == 1
+    for numbers, most in ((4 * size + 1, 4), (size - 1, 1)):
+        stacks.clear()
+        monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", numbers)
+        assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
+        assert most // 2 <= max(jobs for jobs, *_ in stacks) <= most
+        assert max(examples for *_, examples in stacks) <= most
 
 
 def test_noise_of_a_stack_is_that_of_each_job():
@@ -281,40 +270,6 @@ def test_no_number_is_waited_for_per_client():
         return waits.count
 
     assert waits(20) == waits(10)
-
-
-def test_a_client_that_fails_is_named_and_the_others_go_on():
-    data = shards(SIZES)
-    data[0] = data[0].subset([])
-    data[2] = Dataset(data[2].inputs, torch.tensor([0, CLASSES, 1]))
-
-    def read(client):
-        if client == 4:
-            raise OSError("disk gone")
-        return data[client]
-
-    loop, vectorised, protocol = started(images())
-    updates = cohort(vectorised, protocol, Lazy(read, len(data)))
-    assert [isinstance(update, ClientError) for update in updates] == [True, False, True, False, True, False]
-    assert str(updates[0]) == "Client 0 has no examples; give every client at least one."
-    assert "data of client 2 do not fit the network" in str(updates[2])
-    assert str(updates[4]) == f"Client 4 failed in round {ROUND}: OSError: disk gone"
-    for client in (1, 3, 5):
-        expected = loop.run(client, data[client], protocol.plan(client, ROUND))
-        for j, delta in updates[client].cells.items():
-            assert_close(delta, expected.cells[j], 1e-5, f"w_{j} of client {client}")
-
-
-def test_a_loss_that_is_not_finite_names_client_and_round():
-    data = shards(SIZES)
-    data[3].inputs.fill_(3e38)
-    loop, vectorised, protocol = started(Task(chain_net(), samples=1), local=LocalSettings(batch_size=2))
-    updates = cohort(vectorised, protocol, data)
-    with pytest.raises(ClientError) as alone:
-        loop.run(3, data[3], protocol.plan(3, ROUND))
-    assert [client for client, update in enumerate(updates) if isinstance(update, ClientError)] == [3]
-    assert str(updates[3]) == str(alone.value)
-    assert re.search(r"loss of client 3 in round 5 is (nan|inf)", str(updates[3]))
 
 
 def test_a_client_without_jobs_has_an_empty_update():

@@ -79,21 +79,17 @@ def test_optimised_precision_is_the_maximum(linear, data):
 
 def test_optimal_precision_by_hand():
     # One weight: h / (h + p) = p w^2. With h = 2, w^2 = 1 the root of p^2 + 2 p - 2 = 0.
-    assert optimal_precision(torch.tensor([2.0], dtype=torch.float64), 1.0) == pytest.approx(math.sqrt(3) - 1)
+    assert optimal_precision(torch.tensor([2.0]).double(), 1.0) == pytest.approx(math.sqrt(3) - 1)
     # Without curvature a weight counts in the norm alone; curvature far above p counts fully.
-    h = torch.tensor([1e9, 1e9, 0.0], dtype=torch.float64)
-    assert optimal_precision(h, 8.0) == pytest.approx(0.25)
-    assert optimal_precision(torch.tensor([1e-9], dtype=torch.float64), 4.0) == pytest.approx(
-        1.58e-5, rel=0.01
-    )
+    assert optimal_precision(torch.tensor([1e9, 1e9, 0.0]).double(), 8.0) == pytest.approx(0.25)
+    assert optimal_precision(torch.tensor([1e-9]).double(), 4.0) == pytest.approx(1.58e-5, rel=0.01)
 
 
 def test_masked_weights_contribute_their_prior_alone(linear, data):
     """A linear model behind a mask is the one without those inputs, less p/2 of the weights behind it."""
     masked = diagonal_laplace(nn.Sequential(FixedMask(5, 3), linear), data, 0.3)
-    smaller = softmax_regression(
-        linear.weight[:, :3], linear.bias, Dataset(data.inputs[:, :3], data.targets), 0.3
-    )
+    fewer = Dataset(data.inputs[:, :3], data.targets)
+    smaller = softmax_regression(linear.weight[:, :3], linear.bias, fewer, 0.3)
     behind = linear.weight[:, 3:].detach().double().square().sum()
     assert masked.log_marginal_likelihood == pytest.approx(float(smaller - 0.15 * behind), rel=1e-10)
 

@@ -1,55 +1,33 @@
-"""Runs whose uploads are encoded: the same bits on every engine and after a stop, and what travels."""
+"""Runs whose uploads are encoded, also with error feedback: what travels, and that stops change no bit."""
+
+import multiprocessing
+import signal
 
 import pytest
 import torch
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, local
-from inprocess_grid import InProcessGrid
-from parity import SIZES, assert_parity
-from problems import augmentation, chain_net, nothing, settings, shards, update_of
+from flower_experiment import assert_equal_runs, build, deployed, local
+from interruptions import Died, die, kill
+from parity import assert_parity
+from problems import (
+    again,
+    assert_near,
+    assert_same,
+    augmentation,
+    chain_net,
+    nothing,
+    settings,
+    shards,
+    update_of,
+)
 
-from fedpart import ClipSettings, Federation, PrivacySettings, Protocol, Task, federate
+from fedpart import Federation, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import expected_upload_ratio
-from fedpart.flower.strategy import FedPart
-from fedpart.updates.codecs import CODECS
+from fedpart.updates.stages import Feedback
 
-CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
-EVEN = {"weighting": "uniform"}
-
-
-def deployed(rounds, config):
-    federation, reports = Federation(build(config).protocol), []
-    grid = InProcessGrid(app, CLIENTS, config)
-    FedPart(federation, on_round=reports.append).run(grid, rounds)
-    return federation, reports
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        *({"upload": name} for name in sorted(CODECS)),
-        {"upload": "int4", "clip": CLIP, "trim": 0.2, **EVEN},
-        {"upload": "int8", "clip": CLIP, "privacy": PrivacySettings(1.0, randomness="seed"), **EVEN},
-        {"upload": "int8", "method": "fedex"},
-    ],
-    ids=lambda config: "-".join(map(str, [config["upload"], *list(config)[1:2]])),
-)
-def test_messages_and_memory_give_the_same_bits(config):
-    expected = local(2, **config)
-    sent = deployed(2, config)
-    assert_equal_runs(sent, expected)
-    for one, other in zip(sent[1], expected[1], strict=True):
-        assert one.upload_bytes == pytest.approx(other.upload_bytes, abs=100 * len(one.cohort))
-    plain, _ = local(2, **{**config, "upload": None})
-    assert not torch.equal(plain.w, expected[0].w)
-
-
-def test_worker_processes_give_the_same_bits():
-    expected, experiment = local(2, upload="int4"), build({"upload": "int4"})
-    federation, reports = Federation(experiment.protocol), []
-    with LocalEngine(federation, experiment.shards, 2) as engine:
-        engine.run(2, reports.append)
-    assert_equal_runs((federation, reports), expected)
+SPARSE = {"upload": "topk", "share": 0.1}  # as the run config of a test knows it, scalars only
+FED_BACK = {**SPARSE, "error_feedback": True}
+ROUNDS = 6
 
 
 @pytest.mark.parametrize("name", ["int8", "int4", "topk"])
@@ -58,41 +36,130 @@ def test_clients_that_are_computed_together_are_rounded_alike(name):
     assert_parity(task, 1e-6, upload=name)
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path):
-    def run(rounds, **more):
-        task = Task(chain_net(), transforms=[augmentation()], samples=2)
-        known = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "upload": "int4"}
-        return federate(task, shards(SIZES), rounds=rounds, **known, **more)
-
-    whole = run(4)
-    run(2, checkpoint=tmp_path / "run.pt")
-    resumed = run(4, checkpoint=tmp_path / "run.pt", resume=True)
-    assert torch.equal(resumed.state.w, whole.state.w)
-    assert torch.equal(resumed.state.psi, whole.state.psi)
-
-
 def test_bytes_are_those_of_the_codes_and_of_psi_as_it_is():
-    chunks, task = (0.5, 0.3, 0.2), Task(chain_net(), samples=2)
-    protocol = Protocol(task, settings(10, chunks=chunks, upload="int4"))
-    reports = []
+    chunks, reports = (0.5, 0.3, 0.2), []
+    protocol = Protocol(Task(chain_net(), samples=2), settings(10, chunks=chunks, upload="int4"))
     LocalEngine(Federation(protocol), shards(range(3, 13))).run(1, reports.append)
     sizes = [-(-n // 2) + 4 * -(-n // 64) for n in protocol.partition.sizes]
-    whole = 4 * protocol.partition.space.size
     psi = sum(4 * protocol.task.psi_space.size for client in range(10) if protocol.chunk(client) > 1)
     coded = sum(sum(sizes[protocol.chunk(client) - 1 :]) for client in range(10))
     assert reports[0].upload_bytes - coded - psi == 10 * 569
-    assert expected_upload_ratio(protocol) == pytest.approx(coded / (10 * whole), abs=1e-12)
+    whole = 10 * 4 * protocol.partition.space.size
+    assert expected_upload_ratio(protocol) == pytest.approx(coded / whole, abs=1e-12)
 
 
 def test_rounding_is_a_function_of_seed_client_round_and_partition():
     def rounded(seed, client, round):
         """What becomes of the same numbers in two partitions."""
-        known = {"chunks": (0.5, 0.5), "upload": "int4", "seed": seed}
-        protocol = Protocol(Task(chain_net()), settings(10, **known))
+        protocol = Protocol(Task(chain_net()), settings(10, chunks=(0.5, 0.5), upload="int4", seed=seed))
         deltas = {j: torch.linspace(-1, 1, 64).repeat(2) for j in (1, 2)}
-        found = protocol.send(update_of(deltas), client, nothing(round))
-        return [tuple(found.cells[j].tolist()) for j in (1, 2)]
+        sent = protocol.send(update_of(deltas), client, nothing(round))
+        return [tuple(sent.cells[j].tolist()) for j in (1, 2)]
 
     assert rounded(0, 1, 1) == rounded(0, 1, 1)
     others = [rounded(0, 1, 1), rounded(1, 1, 1), rounded(0, 2, 1), rounded(0, 1, 2)]
     assert len({part for parts in others for part in parts}) == 8
+
+
+def test_feedback_changes_what_a_client_sends_from_its_second_answer_on():
+    cohorts = [set(build(SPARSE).protocol.cohort(round)) for round in range(1, 5)]
+    second = next(i for i in range(1, 4) if cohorts[i] & set().union(*cohorts[:i])) + 1
+    assert_same(local(second - 1, **SPARSE)[0], local(second - 1, **FED_BACK)[0])
+    (alone, reports), (fed_back, others) = local(second, **SPARSE), local(second, **FED_BACK)
+    places = (alone.w != fed_back.w).sum()
+    sent = 0.1 * len(alone.w) * len(cohorts[second - 1] & set().union(*cohorts[: second - 1]))
+    assert sent / 10 < places <= 2 * sent  # those sent in one run and not in the other, or of another value
+    assert [r.upload_bytes for r in reports] == [r.upload_bytes for r in others]
+
+
+def kept(federation):
+    return federation.stage(Feedback).residuals.versions
+
+
+def test_an_update_that_is_not_taken_has_left_nothing(tmp_path):
+    """A client's first reply is lost; so is, in a second run, what it has kept."""
+    protocol = build(FED_BACK).protocol
+    victim = min(set(protocol.cohort(1)) & {*protocol.cohort(2), *protocol.cohort(3)})
+    lost, runs = [], []
+
+    def lose(reply):
+        header = reply.content["config"]
+        if (header["client"], header.get("round")) != (victim, 1):
+            return reply
+        (file,) = folder.glob(f"*/{victim}/1.pt")
+        lost.append(file.unlink() if forget else file)
+        return None
+
+    for forget in (False, True):
+        folder = tmp_path / str(forget)
+        config = {**FED_BACK, "on_client_error": "skip", "residuals": str(folder)}
+        runs.append(deployed(3, config, tamper=lose))
+    assert len(lost) == 2 and [skip["client"] for skip in runs[0][1][0].skipped] == [victim]
+    assert victim not in kept(runs[0][0]) or kept(runs[0][0])[victim][0] > 1
+    assert_equal_runs(*runs)
+
+
+def test_a_round_that_does_not_step_leaves_nothing():
+    federation, reports = local(4, failing=0, on_client_error="skip", min_replies=5, **FED_BACK)
+    stepped = {r.round: r.cohort for r in reports if r.stepped}
+    assert 0 < len(stepped) < 4
+    assert {now for now, *_ in kept(federation).values()} <= stepped.keys()
+    assert kept(federation).keys() == set().union(*stepped.values())
+
+
+def run(rounds, precision="fp32", **more):
+    task = Task(chain_net(), transforms=[augmentation()], samples=2, precision=precision)
+    known = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "upload": "topk", "error_feedback": True}
+    known["upload_options"] = {"share": 0.1}
+    return federate(task, shards([4, 7, 3, 9, 5, 6, 2, 8]), rounds=rounds, **known, **more)
+
+
+def test_clients_that_are_computed_together_keep_alike():
+    one, other = (run(4, "fp64", execution=kind).state for kind in ("loop", "vectorised"))
+    assert_near(one, other)
+    assert kept(one) == kept(other)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return run(ROUNDS)
+
+
+def stop_at(last, end):
+    return lambda report: end() if report.round == last else None
+
+
+@pytest.mark.parametrize(("every", "stop"), [(2, 3), (2, 5), (3, 5), (1, 4)])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_run_goes_on_from_its_checkpoint_whatever_came_after(tmp_path, whole, every, stop, torn, recwarn):
+    path = tmp_path / "run.pt"
+    with pytest.raises(Died):
+        run(ROUNDS, checkpoint=path, checkpoint_every=every, on_round=stop_at(stop, die))
+    saved = [round for round in range(1, stop + 1) if round % every == 0]
+    torn = torn and len(saved) > 1
+    if torn:
+        path.write_bytes(path.read_bytes()[:1000])
+    resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert any("going on from run.previous.pt" in str(warning.message) for warning in recwarn) == torn
+    assert resumed.metrics[0].round == saved[-2 if torn else -1] + 1
+    assert_same(resumed, whole)
+
+
+def test_killed_at_once_and_resumed_twice(tmp_path, whole):
+    path = tmp_path / "run.pt"
+    for last in (3, 5):
+        known = {"checkpoint": path, "checkpoint_every": 2, "resume": True, "on_round": stop_at(last, kill)}
+        killed = multiprocessing.get_context("fork").Process(target=run, args=(ROUNDS,), kwargs=known)
+        killed.start()
+        killed.join()
+        assert killed.exitcode == -signal.SIGKILL
+    assert_same(run(ROUNDS, checkpoint=path, resume=True), whole)
+
+
+def test_a_server_that_is_resumed_asks_for_what_its_checkpoint_knows(tmp_path):
+    """Its clients have gone on meanwhile, and have kept that too."""
+    config = {**FED_BACK, "residuals": str(tmp_path / "kept")}
+    federation, _ = deployed(2, config)
+    resumed = again(federation, tmp_path / "run.pt")
+    expected, _ = deployed(4, config, federation=federation)
+    assert_same(deployed(4, config, federation=resumed)[0], expected)

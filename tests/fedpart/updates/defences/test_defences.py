@@ -62,13 +62,8 @@ def test_the_geometric_median_is_the_point_of_most_if_they_agree():
 
 def test_krum_takes_those_that_are_close_together():
     dense = [torch.tensor([1.0, 1.0]) + 0.01 * one for one in vectors(7, 2)]
-    values = [
-        *dense[:4],
-        torch.tensor([9.0, -9.0]),
-        *dense[4:],
-        torch.tensor([-30.0, 2.0]),
-        torch.tensor([0.0, 50.0]),
-    ]
+    far = [torch.tensor(place) for place in ([9.0, -9.0], [-30.0, 2.0], [0.0, 50.0])]
+    values = [*dense[:4], far[0], *dense[4:], *far[1:]]
     found = combined("krum", values, share=0.3)
     assert math.dist(found, torch.stack(dense).mean(dim=0)) < 0.02
     torch.testing.assert_close(combined("krum", values[:6], share=0.3), combined("median", values[:6]))
@@ -123,30 +118,30 @@ def test_the_centre_is_an_average_over_rounds():
     torch.testing.assert_close(defence.remembered(second, centre), 0.75 * first / 4 + second / 4)
 
 
-def close(a, b, rtol, atol):
-    return torch.allclose(a, b, rtol=rtol, atol=atol)
+def wrong(holds, *counts):
+    """The cases for which ``holds(name, options, values)`` is false, of so many clients."""
+    cases = itertools.product(CASES, counts)
+    return [(name, options, n) for (name, options), n in cases if not holds(name, options, vectors(n))]
 
 
 def test_the_order_of_clients_does_not_matter():
-    wrong = []
-    for (name, options), n in itertools.product(CASES, [1, 2, 3, 4, 7, 10]):
-        values = vectors(n)
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(5)).tolist()
+    def same(name, options, values):
+        order = torch.randperm(len(values), generator=torch.Generator().manual_seed(5)).tolist()
         permuted = combined(name, [values[i] for i in order], **options)
-        if not close(combined(name, values, **options), permuted, 1.3e-6, 1e-5):
-            wrong.append((name, options, n))
-    assert not wrong
+        return torch.allclose(combined(name, values, **options), permuted, rtol=1.3e-6, atol=1e-5)
+
+    assert not wrong(same, 1, 2, 3, 4, 7, 10)
 
 
 def test_what_all_have_in_common_is_kept():
-    more, wrong = 3 * torch.ones(50), []
-    for (name, options), n in itertools.product(CASES, [1, 3, 6, 10]):
-        values = vectors(n)
+    def moved(name, options, values):
+        more = 3 * torch.ones(50)
         memory, shifted = (torch.zeros(50), more) if name == "centred" else (None, None)
-        moved = combined(name, [value + more for value in values], shifted, **options)
-        if not close(moved, combined(name, values, memory, **options) + more, 1e-4, 1e-4):
-            wrong.append((name, options, n))
-    assert not wrong
+        together = combined(name, [value + more for value in values], shifted, **options)
+        alone = combined(name, values, memory, **options)
+        return torch.allclose(together, alone + more, rtol=1e-4, atol=1e-4)
+
+    assert not wrong(moved, 1, 3, 6, 10)
 
 
 def moved_by(defence, n, lie):
@@ -162,36 +157,27 @@ def moved_by(defence, n, lie):
 
 def test_as_many_hostile_clients_as_are_borne_do_not_move_it_far():
     """The result stays within the honest clients' own spread of their mean, wherever the liars stand."""
-    wrong = []
     for (name, options), n, lie in itertools.product(CASES, range(1, 21), [1e15, -1e6, 30.0]):
         defence = DEFENCES.make(name, options)
         enough = n < 3 or defence.bears(n) >= math.ceil(0.1 * n)
-        if not (enough and defence.bears(n) <= (n - 1) // 2 and moved_by(defence, n, lie) <= 2.5):
-            wrong.append((name, options, n, lie))
-    assert not wrong
+        assert enough and defence.bears(n) <= (n - 1) // 2, (name, options, n)
+        assert moved_by(defence, n, lie) <= 2.5, (name, options, n, lie)
 
 
 def test_what_it_is_given_stays_as_it_is():
-    wrong = []
-    for (name, options), n in itertools.product(CASES, (1, 2, 7)):
-        values = vectors(n)
+    def stays(name, options, values):
         before = [value.clone() for value in values]
         combined(name, values, **options).add_(1)
-        if not all(map(torch.equal, values, before)):
-            wrong.append((name, options, n))
-    assert not wrong
+        return all(map(torch.equal, values, before))
+
+    assert not wrong(stays, 1, 2, 7)
 
 
-def test_large_vectors_are_taken_in_pieces():
+@pytest.mark.parametrize("name, options", CASES, ids=str)
+def test_large_vectors_are_taken_in_pieces(name, options):
     """In pieces of 65,536 numbers; the last one holds three."""
-    values, wrong = vectors(7, 2 * 65_536 + 3), []
-    last = [value[-3:] for value in values]
-    for name, options in CASES:
-        result = combined(name, values, **options)
-        if not (result.shape == values[0].shape and result.isfinite().all()):
-            wrong.append((name, options))
-        if DEFENCES.make(name, options).by_coordinate and not result[-3:].equal(
-            combined(name, last, **options)
-        ):
-            wrong.append((name, options, "the last piece"))
-    assert not wrong
+    values = vectors(7, 2 * 65_536 + 3)
+    result, last = combined(name, values, **options), [value[-3:] for value in values]
+    assert result.shape == values[0].shape and result.isfinite().all()
+    if DEFENCES.make(name, options).by_coordinate:
+        assert result[-3:].equal(combined(name, last, **options))
