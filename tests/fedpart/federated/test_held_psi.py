@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from fedpart.task.psi_bounds import psi_bounds
 from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards, update_of
 from torch import nn
 
@@ -88,7 +87,7 @@ def test_bounds_in_what_a_person_reads():
     """A full turn, a whole image, a tenth to ten times; rates from a millionth to 99%."""
     net = nn.Sequential(nn.Flatten(), hyper.ConcreteDropout(), nn.Linear(9, 2))
     task = Task(net, transforms=[augmentation()])
-    high, low = (task.physical(bound) for bound in reversed(psi_bounds(task)))
+    high, low = (task.physical(bound) for bound in reversed(task.psi_bounds))
     assert high["affine.angle_max [deg]"] == pytest.approx(180), "no turn is more than half of one to a side"
     assert high["affine.shift_x_max [%]"] == pytest.approx(100)
     assert (high["affine.scale_x_max"], high["affine.scale_x_min"]) == pytest.approx((10, 0.1))
@@ -101,7 +100,7 @@ def task():
 
 def test_a_server_holds_psi_whatever_gradients_ask_for():
     state = Federation(Protocol(task(), settings(4, server_psi=SGDSettings(1.0))))
-    low, high = psi_bounds(state.task)
+    low, high = state.task.psi_bounds
     for size, held in ((-1e15, high), (1e15, low)):
         with pytest.warns(RuntimeWarning, match=r"affine.range, .*logit: held at the bound"):
             step(state, size)
@@ -118,7 +117,7 @@ def test_honest_runs_keep_their_bits(monkeypatch):
 
     bounded = run()
     nowhere = [torch.tensor(-math.inf), torch.tensor(math.inf)]
-    monkeypatch.setattr("fedpart.federated.federation.psi_bounds", lambda task: nowhere)
+    monkeypatch.setattr(Task, "psi_bounds", nowhere)
     free = run()
     assert torch.equal(bounded.psi, free.psi) and torch.equal(bounded.w, free.w) and bounded.held() == []
 
@@ -126,11 +125,11 @@ def test_honest_runs_keep_their_bits(monkeypatch):
 def test_where_psi_starts_beyond_a_bound_that_is_the_bound():
     wide = AffineAugmentation(initial={"shift_x": 3.0})
     state = Federation(Protocol(Task(chain_net(), transforms=[wide]), settings(4)))
-    assert psi_bounds(state.task)[1].max() == pytest.approx(2 * math.pi)
-    assert psi_bounds(state.task)[1][0] == 3 and state.held() == []
+    assert state.task.psi_bounds[1].max() == pytest.approx(2 * math.pi)
+    assert state.task.psi_bounds[1][0] == 3 and state.held() == []
 
 
 def test_what_names_no_bounds_has_none():
     module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
     free = Task(module, transforms=[AffineAugmentation("augerino")], hyperparameters=["1.bias"])
-    assert all(bound.isinf().all() for bound in psi_bounds(free))
+    assert all(bound.isinf().all() for bound in free.psi_bounds)

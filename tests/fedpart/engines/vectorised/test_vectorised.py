@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fedpart.randomness.shapes import Draw
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -39,7 +38,7 @@ from fedpart import (
 from fedpart.engines.vectorised.gradients import stacked_draws
 from fedpart.engines.vectorised.stack import Stack
 from fedpart.methods.partitioned import Partitioned
-from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.randomness.noise import Draw, Noise, NoiseKey
 
 SEVERAL_STEPS = LocalSettings(
     learning_rate=0.25, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01
