@@ -119,5 +119,5 @@ def noisy_batches(
 ) -> Iterator[tuple[Batch, Noise]]:
     """The examples at the places of each batch, each batch with its noise."""
     for step, places in enumerate(batches):
-        own = key._replace(counter=(step, *key.counter))
-        yield Batch(*shard.batch(places.to(device))), Noise(own, device, dtype)
+        of_step = key._replace(counter=(step, *key.counter))
+        yield Batch(*shard.batch(places.to(device))), Noise(of_step, device, dtype)

@@ -145,18 +145,18 @@ class Executor:
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:
             theta = start if sgd is None or j is None or not step else partition.put(start, j, k, sgd.values)
             if sizes and sizes[step] != view.parts[0]:
-                found = self._through(loss, sizes[step], partition, asked, theta, psi, batch, noise)
+                result = self._through(loss, sizes[step], partition, asked, theta, psi, batch, noise)
             else:
                 here = point if theta is start else self.own_point(partition, k, theta)
-                found = gradients(view.task, loss, asked, here, psi, batch, noise)
-            of_w = found.theta
-            return found if j is None or of_w is None else found._replace(theta=partition.take(of_w, j, k))
+                result = gradients(view.task, loss, asked, here, psi, batch, noise)
+            of_w = result.theta
+            return result if j is None or of_w is None else result._replace(theta=partition.take(of_w, j, k))
 
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
-        for found, examples in visited(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
-            loss_sum, seen = loss_sum + found.loss * examples, seen + examples
-            if found.psi is not None:
-                psi_sum += found.psi * examples
+        for result, examples in visited(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
+            loss_sum, seen = loss_sum + result.loss * examples, seen + examples
+            if result.psi is not None:
+                psi_sum += result.psi * examples
         update.visited += seen
         if asked.psi:
             update.parts[PSI] = psi_sum * self.psi_mask / seen
@@ -177,10 +177,10 @@ class Executor:
             raise ValueError(f"The architecture {size} is no part of the client's; choose from client.parts.")
         places = whole.places(part).to(theta.device)
         point = self.own_point(part, job.subnetwork, theta[places])
-        found = gradients(task, loss, job, point, psi, batch, noise)
-        if found.theta is None:
-            return found
-        return found._replace(theta=torch.zeros_like(theta).index_copy_(0, places, found.theta))
+        result = gradients(task, loss, job, point, psi, batch, noise)
+        if result.theta is None:
+            return result
+        return result._replace(theta=torch.zeros_like(theta).index_copy_(0, places, result.theta))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
         """What takes psi's gradient's place where examples are held out, ``[P]`` per example learned from, by
@@ -213,7 +213,7 @@ def visited(
     the gradients, and of how many examples they are.
     """
     for step, (batch, noise) in enumerate(batches):
-        found = gradients_at(step, batch, noise)
-        if sgd is not None and found.theta is not None:
-            sgd.step(found.theta)
-        yield found, batch.examples
+        result = gradients_at(step, batch, noise)
+        if sgd is not None and result.theta is not None:
+            sgd.step(result.theta)
+        yield result, batch.examples

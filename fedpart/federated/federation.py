@@ -48,7 +48,7 @@ class Federation(ModelState):
         self._remembering, self._report = remembering, [part.report for part in remembering]
         self.agreement = {**protocol.agreement, **settings.of_server()}
         self._stepped, both = True, (settings.server, settings.server_psi)
-        self._learns_rates = any(getattr(one, "hypergradient", 0.0) for one in both)
+        self._learns_rates = any(getattr(each, "hypergradient", 0.0) for each in both)
         self._limits = [bound.to(settings.device) for bound in protocol.task.psi_bounds]
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
@@ -71,22 +71,22 @@ class Federation(ModelState):
 
     def of_architecture(self, index: int) -> Federation:
         """The state as clients of one architecture have it: its network, with the same w and psi."""
-        found = copy.copy(self)
-        found.task, found.partition = self.protocol.tasks[index], self.protocol.partitions[index]
-        return found
+        state = copy.copy(self)
+        state.task, state.partition = self.protocol.tasks[index], self.protocol.partitions[index]
+        return state
 
     def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:
         """See :meth:`.ModelState.validated`; with several architectures also the scores of each."""
-        found = super().validated(dataset, samples)
+        scores = super().validated(dataset, samples)
         if self.protocol.settings.architectures is None:
-            return found
+            return scores
         sizes = (self.of_architecture(index) for index in range(len(self.protocol.partitions)))
         whole = self.partition.needed  # the network that has been scored
         each = [
-            found if one.partition.needed == whole else ModelState.validated(one, dataset, samples)
-            for one in sizes
+            scores if state.partition.needed == whole else ModelState.validated(state, dataset, samples)
+            for state in sizes
         ]
-        return found | {f"{name}_architectures": [one[name] for one in each] for name in found}
+        return scores | {f"{name}_architectures": [of_state[name] for of_state in each] for name in scores}
 
     def start(self, number: int | None = None) -> Round:
         """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
@@ -131,8 +131,8 @@ class Federation(ModelState):
         """Names of hyperparameters that are at the bound of what they can mean, at least in part."""
         low, high = self._limits
         start = self.task.psi_space.initial().to(self.psi.device)
-        there = ((self.psi <= low) | (self.psi >= high)) & (self.psi != start)
-        return [name for name, places in self.task.psi_tensors(there).items() if places.any()]
+        bounded = ((self.psi <= low) | (self.psi >= high)) & (self.psi != start)
+        return [name for name, places in self.task.psi_tensors(bounded).items() if places.any()]
 
     def _hold(self) -> None:
         """Bring hyperparameters back to what their kinds can mean, and name them."""

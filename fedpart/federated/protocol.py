@@ -42,31 +42,34 @@ class Networks(NamedTuple):
 
 def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: FederationSettings) -> Networks:
     """The networks of a run, in the order of ``settings.architectures``; without them the task's alone."""
-    own, number = method.prepare(task), len(chunks)
+    prepared, number = method.prepare(task), len(chunks)
     if settings.architectures is None:
-        partition = method.partition(own, chunks, settings)
-        return Networks(own, partition, [own], [partition])
-    sized = [of_size(task, one["model_options"], settings.seed) for one in settings.architectures]
+        partition = method.partition(prepared, chunks, settings)
+        return Networks(prepared, partition, [prepared], [partition])
+    sized = [of_size(task, size["model_options"], settings.seed) for size in settings.architectures]
     shapes = [
-        [(entry.name, entry.shape) for entry in one.parameter_space(1).entries] for one in (task, *sized)
+        [(entry.name, entry.shape) for entry in network.parameter_space(1).entries]
+        for network in (task, *sized)
     ]
     if settings.sharing is not None:
-        given = [task if same == shapes[0] else one for same, one in zip(shapes[1:], sized, strict=True)]
-        sized = composed(given, sharing_of(settings.sharing), settings.seed)
-    tasks = [method.prepare(one) for one in sized]
-    spaces = [one.parameter_space(number) for one in tasks]
+        originals = [
+            task if same == shapes[0] else network for same, network in zip(shapes[1:], sized, strict=True)
+        ]
+        sized = composed(originals, sharing_of(settings.sharing), settings.seed)
+    tasks = [method.prepare(network) for network in sized]
+    spaces = [network.parameter_space(number) for network in tasks]
     if has_private(spaces):  # then no network has all
         if shapes[0] not in shapes[1:]:
             raise ValueError(
                 "No architecture is the task's own network, which is the one that is scored; give the task "
                 "the network of one of them."
             )
-        partitions = nested(method.partition(own, chunks, settings, united(spaces)), spaces)
+        partitions = nested(method.partition(prepared, chunks, settings, united(spaces)), spaces)
         index = shapes[1:].index(shapes[0])
         return Networks(tasks[index], partitions[index], tasks, partitions)
-    whole = method.partition(own, chunks, settings)
+    whole = method.partition(prepared, chunks, settings)
     partition, *partitions = nested(whole, [whole.space, *spaces])
-    return Networks(own, partition, tasks, partitions)
+    return Networks(prepared, partition, tasks, partitions)
 
 
 class Protocol:
@@ -115,7 +118,7 @@ class Protocol:
         of_clients = settings.clients, settings.seed
         self.assignment = assigned_chunks(self.chunks, *of_clients)
         self.caps = assigned_caps(settings.caps, settings.caps_by, self.assignment, *of_clients)
-        shares = [1.0] if settings.architectures is None else [one["share"] for one in settings.architectures]
+        shares = [size["share"] for size in settings.architectures or [{"share": 1.0}]]
         self.architectures = assigned_architectures(shares, self.assignment, *of_clients)
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
@@ -137,7 +140,7 @@ class Protocol:
             firsts = (client for client, _ in self.kinds.values())
             sent = [self.upload_sizes(client, self.plan(client, 1)).keys() - {PSI} for client in firsts]
             check_architectures(self.kinds, sent, len(self.partition.cells) - 1, settings.architectures)
-            self.agreement["architectures' shapes"] = [shapes(one.space) for one in self.partitions]
+            self.agreement["architectures' shapes"] = [shapes(each.space) for each in self.partitions]
         agreed = json.dumps(self.agreement, sort_keys=True)
         self.fingerprint = hashlib.sha256(agreed.encode()).hexdigest()[:16]
 
@@ -198,8 +201,8 @@ class Protocol:
 
     def _parts_of(self, index: int) -> tuple[int, ...]:
         """The architectures whose networks are parts of that of ``index``, itself first."""
-        own, others = self.partitions[index], list(enumerate(self.partitions))
-        inside = (i for i, one in others if i != index and own.has(one))
+        network, others = self.partitions[index], list(enumerate(self.partitions))
+        inside = (i for i, other in others if i != index and network.has(other))
         return index, *inside
 
     def bytes_of(self, part: int, numbers: int) -> int:

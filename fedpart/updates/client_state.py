@@ -31,9 +31,9 @@ class ClientState:
 
     def of(self, clients: Iterable[int]) -> ClientState:
         """For these clients alone, to be sent to whoever computes them."""
-        found = ClientState(self.folder, self.run)
-        found.versions = {client: self.versions.get(client, NONE) for client in clients}
-        return found
+        some = ClientState(self.folder, self.run)
+        some.versions = {client: self.versions.get(client, NONE) for client in clients}
+        return some
 
     def take(self, round: int, clients: Iterable[int]) -> None:
         """The updates of ``clients`` are in the weights that came out of ``round``."""
@@ -49,10 +49,10 @@ class ClientState:
         round = self.versions.get(client, NONE)[0]
         if round == 0:
             return {}
-        file, own = self._file(client, round), [client, round]
+        file, wanted = self._file(client, round), [client, round]
         try:
-            found: dict[Any, Any] = read_tensors(file)
-            if found.pop("of", own) != own:
+            content: dict[Any, Any] = read_tensors(file)
+            if content.pop("of", wanted) != wanted:
                 raise ValueError("it is of another client or round")
         except Exception as error:  # a torn or foreign file raises anything
             reason = " ".join(str(error).split())
@@ -60,7 +60,7 @@ class ClientState:
                 f"what error feedback has kept of round {round} cannot be read ({reason}); put {file} back, "
                 f"or start the run anew"
             ) from error
-        return found
+        return content
 
     def write(self, client: int, round: int, left: dict[int, Tensor]) -> None:
         """Keep what ``round`` leaves, in the form of :meth:`read`."""

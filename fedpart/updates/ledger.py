@@ -110,12 +110,12 @@ def renyi(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
     if rate == 1:
         return ORDERS / (2 * noise_multiplier**2)
     logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, ORDERS[-1] + 1)))))  # of factorials
-    found = []
+    divergences = []
     for a in ORDERS:
         k = np.arange(a + 1)
         terms = logs[a] - logs[k] - logs[a - k] + k * math.log(rate) + (a - k) * math.log1p(-rate)
-        found.append(np.logaddexp.reduce(terms + k * (k - 1) / (2 * noise_multiplier**2)) / (a - 1))
-    return np.array(found)
+        divergences.append(np.logaddexp.reduce(terms + k * (k - 1) / (2 * noise_multiplier**2)) / (a - 1))
+    return np.array(divergences)
 
 
 def epsilon(divergence: NDArray[np.float64], rounds: int, delta: float) -> float:

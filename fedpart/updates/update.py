@@ -157,7 +157,9 @@ def usual(norms: Iterable[float]) -> float:
 
 def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:
     """The norms of clients, waited for."""
-    return {client: {part: float(norm) for part, norm in own.items()} for client, own in norms.items()}
+    return {
+        client: {part: float(norm) for part, norm in of_client.items()} for client, of_client in norms.items()
+    }
 
 
 OfAll = Callable[[Sequence[Update]], Update | None]

@@ -69,9 +69,9 @@ class TopK(Codec):
             raise ValueError(f"a place is beyond the {numbers} numbers there are")
         if (places.diff() <= 0).any():
             raise ValueError("places do not ascend")
-        found = torch.zeros(numbers, dtype=dtype, device=data.device)
-        found[places] = self.values.decode(values, count, dtype)
-        return found
+        dense = torch.zeros(numbers, dtype=dtype, device=data.device)
+        dense[places] = self.values.decode(values, count, dtype)
+        return dense
 
 
 def _widths(numbers: int, count: int) -> tuple[int, int]:

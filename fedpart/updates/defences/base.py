@@ -68,11 +68,11 @@ def median(values: Sequence[Tensor]) -> Tensor:
 
 def inner_products(values: Sequence[Tensor]) -> Tensor:
     """``[n, n]`` in fp64, on the CPU."""
-    found = torch.zeros(len(values), len(values), dtype=torch.float64)
+    products = torch.zeros(len(values), len(values), dtype=torch.float64)
     for piece in zip(*(torch.split(value, _PIECE) for value in values), strict=True):
         rows = torch.stack(piece).double()
-        found += (rows @ rows.T).cpu()
-    return found
+        products += (rows @ rows.T).cpu()
+    return products
 
 
 def distances(products: Tensor) -> Tensor:

@@ -134,10 +134,10 @@ class Centred(Defence):
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
         n, centre = len(values), torch.zeros_like(values[0]) if memory is None else memory
-        far = [torch.linalg.vector_norm(one - centre, dtype=torch.float64).item() for one in values]
+        far = [torch.linalg.vector_norm(value - centre, dtype=torch.float64).item() for value in values]
         radius = sorted(far)[(n - 1) // 2] if self.radius is None else self.radius
         if self.reach is not None:
-            values = [one for one, away in zip(values, far, strict=True) if away <= self.reach * radius]
+            values = [value for value, away in zip(values, far, strict=True) if away <= self.reach * radius]
             far = [away for away in far if away <= self.reach * radius]
         if not values:
             return centre.clone()

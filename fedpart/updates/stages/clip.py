@@ -59,10 +59,10 @@ class ClipSettings(Settings):
         several: Any = self.weights
         if is_list(several):
             object.__setattr__(self, "weights", tuple(several))
-        given = self.weights if isinstance(self.weights, tuple) else (self.weights,)
+        norms = self.weights if isinstance(self.weights, tuple) else (self.weights,)
         fixed = self.weights is not None or self.psi is not None
         if (self.weights is not None or self.multiple is None) and not (
-            given and all(is_number(norm) and 0 < norm < math.inf for norm in given)
+            norms and all(is_number(norm) and 0 < norm < math.inf for norm in norms)
         ):
             raise ValueError(f"Norms to clip to are positive numbers, got {self.weights!r}.")
         if self.multiple is not None and fixed:
@@ -168,7 +168,7 @@ class UsualNorms(Stage):
 
     def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
         """Note the round's norms of psi's gradients, and warn of those that are of another size."""
-        psi = {client: float(own[PSI]) for client, own in norms.items() if PSI in own}
+        psi = {client: float(of_client[PSI]) for client, of_client in norms.items() if PSI in of_client}
         self._note(PSI, [norm for norm in psi.values() if norm])
         usual, self.alarms = self._usual(PSI), []
         if usual and max(psi.values(), default=0.0) > ALARM * usual:  # else no mean is
@@ -207,7 +207,7 @@ class UsualNorms(Stage):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         norms = state.get("norms", {})
-        self._norms = {part: [[*one] for one in norms.get(part, [])] for part in self._norms}
+        self._norms = {part: [[*norms_then] for norms_then in norms.get(part, [])] for part in self._norms}
 
 
 class UsualBounds(UsualNorms):
@@ -250,10 +250,12 @@ class UsualBounds(UsualNorms):
         super().total(total, round, read)
         for part in self._norms:
             if part != PSI:
-                self._note(part, [own[part] for own in read.values() if own.get(part)])
+                self._note(part, [of_client[part] for of_client in read.values() if of_client.get(part)])
             if bounds[part].unit and total is not None and part in total.parts and not defended:
                 total.parts[part].mul_(self._usual(part))  # the weight by which its mean divides stays
-        longer = (c for c, own in read.items() if any(_longer(bounds[p], n) for p, n in own.items()))
+        longer = (
+            c for c, of_client in read.items() if any(_longer(bounds[p], n) for p, n in of_client.items())
+        )
         self.clipped = sorted(longer)
         return total
 

@@ -60,7 +60,9 @@ class RobustSum(Stage):
     def start(self, round: Round) -> Round:
         """With what sums; it sees updates as they were sent, and bounds what it makes of them."""
         of_all = partial(self.defended.sum, round=round.number, bounds=round.bounds, before=round.norms)
-        seen = None if round.bounds is None else [FREE if one is FREE else MEASURED for one in round.bounds]
+        seen = (
+            None if round.bounds is None else [FREE if bound is FREE else MEASURED for bound in round.bounds]
+        )
         return replace(round, of_all=of_all, bounds=seen)
 
     def accept(self, total: Update, round: int, clients: Sequence[int]) -> None:
@@ -114,10 +116,10 @@ class Defended:
         """
         if not updates:
             return None
-        found = Update()
+        total = Update()
         for name in SUMMED:
-            setattr(found, name, sum(getattr(one, name) for one in updates))
-        found.total_weight = 1.0
+            setattr(total, name, sum(getattr(update, name) for update in updates))
+        total.total_weight = 1.0
         if self._bucket > 1:
             order = generator(self._seed, "buckets", round).permutation(len(updates)).tolist()
             updates = [updates[place] for place in order]
@@ -125,9 +127,9 @@ class Defended:
         for part in sorted({part for tensors in parts for part in tensors}):
             values = [tensors[part] for tensors in parts if part in tensors]
             bound = FREE if bounds is None else bounds[part]
-            found.parts[part] = self._combined(part, values, bound, (before or {}).get(part, ()))
-            found.weights[part] = 1.0
-        return found
+            total.parts[part] = self._combined(part, values, bound, (before or {}).get(part, ()))
+            total.weights[part] = 1.0
+        return total
 
     def _combined(self, part: int, values: list[Tensor], bound: Bound, before: Sequence[float]) -> Tensor:
         memory, n, buckets = self.memory.get(part), len(values), self._buckets(len(values))

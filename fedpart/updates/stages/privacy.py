@@ -202,7 +202,7 @@ class Privacy(Stage):
     def _follow(self, norms: Mapping[int, Mapping[int, float]], quantile: float, round: int) -> None:
         """Bring each norm nearer to the quantile of the clients', whom only noisy counts tell of."""
         for part, weight in self.weights.items():
-            lengths = [own[part] for own in norms.values() if part in own]
+            lengths = [of_client[part] for of_client in norms.values() if part in of_client]
             count = sum(length <= self._norms[part] for length in lengths) - quantile * len(lengths)
             count += self._noise(1, f"count {part}", round, self.count_deviation).item()
             step = min(max(count / weight, -_largest(quantile)), _largest(quantile))
