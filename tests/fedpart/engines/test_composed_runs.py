@@ -5,12 +5,11 @@ from functools import partial
 import pytest
 import sizes
 import torch
-from problems import CLASSES, SIZE, assert_same, settings, shard, shards
+from problems import assert_same, settings, shard, shards
 from sizes import (
     ARCHITECTURES,
     CHUNKS,
     EXAMPLES,
-    TWO,
     WIDTHS,
     net,
     task,
@@ -29,10 +28,7 @@ from fedpart import (
     Task,
     personalise,
 )
-from fedpart.engines.sharing import learned_clusters, searched_gradients
-from fedpart.federated.cohorts import state_bytes
 from fedpart.partition.sharing import SHARINGS
-from fedpart.partition.sharing.bank import Bank
 from fedpart.updates.stages import Clip, stage_of
 
 BANK, TIGHT = {"kind": "bank", "budget": 1400}, {"kind": "bank", "clusters": [["*"]]}
@@ -173,60 +169,3 @@ def test_a_network_is_called_as_it_wants_to_be():
     data = [Dataset({"image": one.inputs}, one.targets) for one in shards(EXAMPLES)]
     own = Task(WithLoss(), likelihood="from_model", samples=1, sizes=WithLoss)
     assert run(1, own, data).metrics[-1].train_loss > 0
-
-
-START = {"kind": "bank", "clusters": [["*"]], "coupled": True}
-
-
-def layered(width=1.0):
-    torch.manual_seed(0)
-    units = round(8 * width)
-    hidden = [layer for _ in range(3) for layer in (nn.Linear(units, units), nn.Tanh())]
-    return nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, units), *hidden, nn.Linear(units, CLASSES))
-
-
-@pytest.fixture(scope="module")
-def state():
-    task = Task(layered(), samples=1, precision="fp64", sizes=layered)
-    return sizes.run(2, task, chunks=(0.6, 0.4), architectures=TWO, sharing=START).state
-
-
-@pytest.mark.parametrize("data", ["first", "all"])
-def test_gradients_are_those_of_the_clients_that_were_asked_and_their_bytes_are_counted(state, data):
-    first, cohorts = data == "first", [state.cohort(number) for number in range(3, 8)]
-    clients = [c for cohort in cohorts for c in cohort if not first or state.protocol.chunk(c) == 1]
-    found, (up, down, count) = searched_gradients(state, shards(EXAMPLES), 5, data)
-    expected, sent = {}, 0
-    for client in clients:
-        index = state.protocol.architectures[client]
-        own = state.of_architecture(index)
-        plain = own.module(own.tensors(1 if first else 2)).double()
-        examples = shards(EXAMPLES)[client]
-        outputs = plain(examples.inputs.double())
-        F.cross_entropy(outputs, examples.targets, reduction="sum").backward()
-        for name in own.task.module.recipes:
-            gradient = plain.get_parameter(f"{name}.weight").grad
-            expected[index, name] = expected.get((index, name), 0) + gradient
-            sent += 8 * gradient.numel()
-    assert found.keys() == expected.keys() and (up, count) == (sent, len(clients))
-    assert down == sum(state_bytes(state.protocol, client) for client in clients)
-    for layer, gradient in found.items():
-        torch.testing.assert_close(gradient, expected[layer], rtol=0, atol=1e-12)
-
-
-def test_data_of_later_chunks_decide_nothing_about_what_is_shared(state):
-    mine = shards(EXAMPLES)
-    changed = [shard(len(one), 99 + i) if state.protocol.chunk(i) > 1 else one for i, one in enumerate(mine)]
-    for data, same in (("first", True), ("all", False)):
-        one, other = (searched_gradients(state, those, 5, data)[0] for those in (mine, changed))
-        assert all(torch.equal(one[layer], other[layer]) for layer in one) == same
-
-
-def test_what_is_found_is_what_a_bank_takes(state):
-    before = state.w.clone(), state.round
-    alone = learned_clusters(state, shards(EXAMPLES), tau=1.0)
-    one = learned_clusters(state, shards(EXAMPLES), tau=-1.01)
-    assert len(alone.groups) == 4 > len(one.groups) and alone.upload_bytes == one.upload_bytes > 0
-    for clusters in (alone.groups, one.groups):
-        assert len(Bank(clusters=clusters).compose([layered(1.0), layered(0.5)])) == 2
-    assert torch.equal(before[0], state.w) and before[1] == state.round

@@ -5,7 +5,7 @@ from functools import partial
 import refusals
 import torch
 from problems import CLASSES, SIZE, Lazy, augmentation, chain_net, settings, shard, shards, smooth_net
-from sizes import ARCHITECTURES, TWO
+from sizes import ARCHITECTURES
 from sizes import net as layers
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -25,7 +25,6 @@ from fedpart import (
     uniform,
 )
 from fedpart.engines.executor import Executor
-from fedpart.engines.sharing import learned_clusters
 from fedpart.task.gradients import Job
 from fedpart.training.optimisers import LocalSGD
 from fedpart.updates.errors import blamed
@@ -146,19 +145,6 @@ def test_clients_of_several_sizes():
     ]
     known = {"task": sized(), "architectures": ARCHITECTURES}
     refusals.check_keywords(lambda **changes: run(**known | changes)(), rows)
-
-
-def test_searches_for_what_is_shared():
-    start = {"kind": "bank", "clusters": [["*"]], "coupled": True}
-    plain, bank = run(rounds=0)().state, run(sized(), rounds=0, architectures=TWO, sharing=start)().state
-    refusals.check(
-        (says, partial(learned_clusters, state, shards(SIZES), **options), ValueError, says)
-        for state, options, says in [
-            (plain, {}, "are not composed"),
-            (bank, {"data": "second"}, "data are first or all"),
-            (bank, {"rounds": 0}, "at least one round"),
-        ]
-    )
 
 
 class Common(HyperModule):
