@@ -1,4 +1,4 @@
-"""Clients: chunk, cap and architecture of every client number, and which of them a round asks."""
+"""Clients: chunk, cap and architecture of every client number."""
 
 from __future__ import annotations
 
