@@ -128,7 +128,8 @@ def read_state(path: str | Path, summary: Mapping[str, Any]) -> bytes:
     return content
 
 
-_TYPES: dict[Any, str] = {  # of keys, where they are there; what is not finite is null
+_Number = float | None  # what is not finite is null
+_TYPES: dict[Any, str] = {  # of keys, where they are there
     str: "method engine execution precision state_sha256",
     int: "round iteration rounds iterations replies seed data_seed num_classes examples skipped_clients "
     "rounds_without_step upload_bytes download_bytes evaluation_bytes",
@@ -136,13 +137,12 @@ _TYPES: dict[Any, str] = {  # of keys, where they are there; what is not finite 
     bool: "stepped",
     int | None: "workers",
     str | None: "git_commit",
-    float
-    | None: "train_loss lml epsilon val_accuracy val_nll test_accuracy test_nll client_accuracy client_nll",
+    _Number: "train_loss lml epsilon val_accuracy val_nll test_accuracy test_nll client_accuracy client_nll",
     list[int]: "cohort",
     list[str]: "psi_learned psi_remarks psi_held classes",
     list[dict[str, Any]]: "skipped stages subnetworks",
     dict[str, int]: "refused psi_alarms",
-    dict[str, float | None]: "psi psi_initial",
+    dict[str, _Number]: "psi psi_initial",
     dict[str, str | None]: "versions",
     dict[str, Any] | None: "clip",
 }

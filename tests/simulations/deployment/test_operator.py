@@ -262,21 +262,20 @@ def test_a_server_that_does_not_answer_is_not_healthy(tmp_path):
     keys = tmp_path / "ours" / "superlink"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys / "server.crt", keys / "server.key")
-    server = HTTPServer(("127.0.0.1", 0), Answering)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-
-    def status(authority):
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
         address = f"127.0.0.1:{server.server_port}"
-        command = [sys.executable, "-m", "simulations.deployment.health", address, str(authority / CA)]
-        return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
 
-    try:
-        assert status(keys) == 0
-        assert status(tmp_path / "other" / "superlink") != 0
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        def status(authority):
+            command = [sys.executable, "-m", "simulations.deployment.health", address, authority / CA]
+            return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
+
+        try:
+            assert status(keys) == 0
+            assert status(tmp_path / "other" / "superlink") != 0
+        finally:
+            server.shutdown()
+            thread.join()
     assert status(keys) != 0
