@@ -1,4 +1,4 @@
-"""What the commands do, from what was typed to what is shown at the end."""
+"""What the commands do, from what was typed to what is shown; experiments.py says what they are."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,6 @@ _EXAMPLES = {"train": "input_mask", "select": "input_selection", "search": "sear
 def _run(
     kind: type[Config], *, files: list[str], overrides: list[str], out: Path | None, resume: Path | None
 ) -> None:
-    """Run one experiment of a kind, or continue one."""
     file = single(files)
     if resume is not None:
         _refuse_another(out, resume)
@@ -72,7 +71,6 @@ train = partial(_run, TrainingConfig)
 
 
 def show(run: Path) -> None:
-    """Show the panel of a finished run."""
     summary = read_summary(run)
     if summary is None or "method" not in summary:
         raise ConfigError(f"{run} holds no finished run; give the folder of one.")
@@ -81,7 +79,6 @@ def show(run: Path) -> None:
 
 
 def export(run: Path, kind: str, out: Path | None) -> None:
-    """Export the network of a finished run."""
     path, transforms = export_run(run, kind, out)
     left = f"; without its input transforms ({', '.join(transforms)})" if transforms else ""
     text = f"{path}: the network, checked against the run's module{left}"
@@ -89,7 +86,6 @@ def export(run: Path, kind: str, out: Path | None) -> None:
 
 
 def configs() -> None:
-    """List the shipped configurations."""
     table = Table.grid(padding=(0, 2))
     for name, file in shipped().items():
         table.add_row(Text(name, style="bold"), Text(purpose(file)))
@@ -97,7 +93,6 @@ def configs() -> None:
 
 
 def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
-    """Train a plain network with the hyperparameters of a finished run."""
     config = retraining_config(found, overrides)
     _show(config, out or new_folder(f"{found.resolve().name}-retrained", config))
 
@@ -112,7 +107,6 @@ def personalise(
     out: Path | None,
     **tuning: Any,
 ) -> None:
-    """Fine-tune the network of a finished run on each client's examples; what it has gained."""
     if client and clients:
         raise ConfigError("Give --clients or --client, not both.")
     tuning |= {"clients": client or clients, "layers": layers or ["*"]}
@@ -129,7 +123,6 @@ def personalise(
 def compare(
     files: list[str], overrides: list[str], methods: str, seeds: int, jobs: int, out: Path | None
 ) -> None:
-    """Run several methods, with one configuration or several."""
     names = [name.strip() for name in methods.split(",") if name.strip()]
     stems = [Path(_named(file, "compare")).stem for file in files or [None]]
     twice = [stem for stem in stems if stems.count(stem) > 1]
@@ -153,7 +146,6 @@ def table(
     jobs: int,
     out: Path | None,
 ) -> None:
-    """Run the rows of a table."""
     file = table_file(name)
     folder = out or Path("runs") / "-".join(filter(None, ("table", file.stem, scale)))
     with _sweeping(jobs, folder, f"the same command continues the table in {folder}") as runner:
@@ -168,7 +160,6 @@ def _sweeping(jobs: int, folder: Path, remedy: str) -> Iterator[CellRunner]:
 
 
 def report(folder: Path, out: Path | None) -> None:
-    """Write the page about a comparison or a run."""
     path = write_report(folder, out)
     Console().print(f"Report: {path}", soft_wrap=True, markup=False, highlight=False)
 
@@ -181,7 +172,6 @@ def select(
     jobs: int,
     out: Path | None,
 ) -> None:
-    """Train with several values of a key."""
     file = _named(single(files), "select")
     folder = out or Path("runs") / f"select-{Path(file).stem}"
     given = {"values": None if values is None else f"[{values}]", "seeds": seeds}
@@ -192,7 +182,6 @@ def select(
 
 
 def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
-    """Try other values of some keys, a run for each."""
     file = single(files)
     need("optuna", "fedpart search", "search")
     from simulations.sweeps.search.search import run_search
@@ -212,7 +201,6 @@ def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, 
 
 
 def costs(folders: list[str], accuracy: float | None, out: Path) -> None:
-    """Set searches and runs against each other, by what they have cost."""
     labelled: dict[str, list[Path]] = {}
     for text in folders:
         label, given, several = text.partition("=")

@@ -41,7 +41,6 @@ _show = partial(typer.echo, nl=False)
 def up(
     files: list[str], overrides: list[str], nodes: int | None, out: Path | None, resume: Path | None
 ) -> None:
-    """Run one experiment on processes of this machine, or continue one."""
     file = single(files)
     if nodes is not None:
         overrides = [*overrides, f"clients={nodes}"]
@@ -65,7 +64,6 @@ def _show_ours(text: str) -> None:
 
 
 def keys(folder: Path, nodes: int, host: Sequence[str] | None, owner: int | None) -> None:
-    """Make what the processes of a federation know each other by."""
     try:
         make_keys(folder, nodes, host or (), owner)
     except OSError as error:
@@ -74,7 +72,6 @@ def keys(folder: Path, nodes: int, host: Sequence[str] | None, owner: int | None
 
 
 def register(link: str, keys: Path) -> None:
-    """Let the SuperNodes of these keys in, and no others."""
     here, gone = Control(link, keys).register()
     typer.echo(f"{here} keys are registered.")
     if gone:
@@ -84,7 +81,6 @@ def register(link: str, keys: Path) -> None:
 def submit(
     link: str, keys: Path, files: list[str], overrides: list[str], out: Path | None, resume: Path | None
 ) -> None:
-    """Start a run on a federation."""
     file = single(files)
     folder = resume or out
     if folder is None or not folder.is_absolute():
@@ -101,7 +97,6 @@ def submit(
 
 
 def status(link: str, keys: Path) -> None:
-    """The SuperNodes and the runs."""
     control = Control(link, keys)
     for name, state in sorted(control.nodes().items(), key=lambda node: (len(node[0]), node[0])):
         typer.echo(f"{name}: {state}")
@@ -110,7 +105,6 @@ def status(link: str, keys: Path) -> None:
 
 
 def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:
-    """Follow a run to its end, starting its ServerApp again if that dies; copy and tell what it has left."""
     control = Control(link, keys)
     if (id := run) is None:
         latest = control.runs()[:1]

@@ -128,71 +128,35 @@ def read_state(path: str | Path, summary: Mapping[str, Any]) -> bytes:
     return content
 
 
+_Number = float | None  # what is not finite is null
+_TYPES: dict[Any, str] = {  # of keys, where they are there
+    str: "method engine execution precision state_sha256",
+    int: "round iteration rounds iterations replies seed data_seed num_classes examples skipped_clients "
+    "rounds_without_step upload_bytes download_bytes evaluation_bytes",
+    float: "seconds client_seconds simulated_seconds upload_ratio delta",
+    bool: "stepped",
+    int | None: "workers",
+    str | None: "git_commit",
+    _Number: "train_loss lml epsilon val_accuracy val_nll test_accuracy test_nll client_accuracy client_nll",
+    list[int]: "cohort",
+    list[str]: "psi_learned psi_remarks psi_held classes",
+    list[dict[str, Any]]: "skipped stages subnetworks",
+    dict[str, int]: "refused psi_alarms",
+    dict[str, _Number]: "psi psi_initial",
+    dict[str, str | None]: "versions",
+    dict[str, Any] | None: "clip",
+}
+
+
 def _model(**types: Any) -> type[BaseModel]:
     """Of plain data: these keys, where they are there, have values of these types."""
     fields: dict[str, Any] = {name: (kind, None) for name, kind in types.items()}
     return create_model("Contents", __config__=ConfigDict(extra="allow", strict=True), **fields)
 
 
-_Numbers, _Score = dict[str, float | None], float | None  # what is not finite is null
-_Scores = dict.fromkeys(
-    ("lml", "val_accuracy", "val_nll", "test_accuracy", "test_nll", "client_accuracy", "client_nll"), _Score
-)
-_Line = _model(
-    round=int,
-    iteration=int,
-    seconds=float,
-    train_loss=_Score,
-    cohort=list[int],
-    skipped=list[dict[str, Any]],
-    refused=dict[str, int],
-    replies=int,
-    stepped=bool,
-    upload_bytes=int,
-    download_bytes=int,
-    evaluation_bytes=int,
-    examples=int,
-    client_seconds=float,
-    simulated_seconds=float,
-    epsilon=_Score,
-    psi=_model(raw=dict[str, Any], physical=_Numbers),
-    **_Scores,
-)
-_Summary = _model(
-    method=str,
-    seed=int,
-    data_seed=int,
-    engine=str,
-    execution=str,
-    precision=str,
-    workers=int | None,
-    rounds=int,
-    iterations=int,
-    seconds=float,
-    psi=_Numbers,
-    psi_initial=_Numbers,
-    psi_learned=list[str],
-    psi_remarks=list[str],
-    psi_held=list[str],
-    psi_alarms=dict[str, int],
-    num_classes=int,
-    classes=list[str],
-    inputs=_model(form=Any, kinds=dict[str, list[Any]]),
-    versions=dict[str, str | None],
-    git_commit=str | None,
-    stages=list[dict[str, Any]],
-    subnetworks=list[dict[str, Any]],
-    skipped_clients=int,
-    rounds_without_step=int,
-    upload_ratio=float,
-    upload_bytes=int,
-    download_bytes=int,
-    epsilon=_Score,
-    delta=float,
-    clip=dict[str, Any] | None,
-    state_sha256=str,
-    **_Scores,
-)
+_KEYS = {name: kind for kind, names in _TYPES.items() for name in names.split()}
+_Summary = _model(**_KEYS, inputs=_model(form=Any, kinds=dict[str, list[Any]]))
+_Line = _model(**_KEYS | {"psi": _model(raw=dict[str, Any], physical=_KEYS["psi"])})
 _NEEDED = {
     "round": ("seconds", "upload_bytes", "download_bytes", "cohort", "skipped", "psi"),
     "iteration": ("seconds", "lml", "psi"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from simulations.results.scores import span, with_unit
+from simulations.results.scores import span
 
 Value = TypeVar("Value")
 _TITLES = {
@@ -179,15 +179,6 @@ def entries(physical: Mapping[str, float]) -> list[str]:
         parts.append(f"{len(norms)} tensors of weights, norm {total:.3g}")
         hidden = [*hidden, *norms]
     return parts + [f"{name} {physical[name]:.3g}" for name in names.rest if name not in hidden]
-
-
-def all_words(physical: Mapping[str, float], modules: Iterable[str]) -> list[str]:
-    """Everything that modules do, an entry each: ``affine: angle -12.4..+14.1 deg, scale_x +0.90..+1.10``."""
-    found: dict[str, list[str]] = {module: [] for module in modules}
-    for q, high in _paired(physical):
-        text = between(physical, (q.name, high)) if high else with_unit(f"{physical[q.name]:.3g}", q.unit)
-        found.setdefault(q.module, []).append(f"{q.component} {text}")
-    return [f"{module}: {', '.join(texts)}" if texts else module for module, texts in found.items()]
 
 
 def in_words(

@@ -66,9 +66,7 @@ class ValueScores:
             overfit=1 - float(sum(part["train"]["nll"] for part in parts)) / unseen if unseen > 0 else None,
             lml_per_seed={seed: run["lml"] for seed, run in found.items()},
             train_examples=min(trained, default=None),
-            test_examples=min(
-                (run["test_examples"] for run in runs if run.get("test_examples")), default=None
-            ),
+            test_examples=min(filter(None, (run.get("test_examples") for run in runs)), default=None),
         )
 
 

@@ -89,20 +89,11 @@ def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: S
     need("onnxscript", "The format onnx", "onnx")
     onnx = need("onnx.reference", "The format onnx", "onnx")
     args, kwargs = _arguments(traced)
-    shapes = _any_number(args, kwargs)
+    options = {"output_names": ["outputs"], "dynamo": True, "external_data": False, "verbose": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
-        torch.onnx.export(
-            module,
-            args,
-            file,
-            kwargs=kwargs,
-            output_names=["outputs"],
-            dynamic_shapes=shapes,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+        shapes = _any_number(args, kwargs)
+        torch.onnx.export(module, args, file, kwargs=kwargs, dynamic_shapes=shapes, **options)
     reader = onnx.ReferenceEvaluator(str(file))
     args, kwargs = _arguments(checked)
     flat = {name: leaf.numpy() for name, leaf in zip(reader.input_names, _flat(args), strict=False)}

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fedpart import Dataset, Federation, Protocol, Training
@@ -18,12 +19,12 @@ from fedpart.federated.cohorts import (
 from fedpart.federated.evaluation import by_architecture, ensemble
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
-from fedpart.updates.stages import Privacy
+from fedpart.updates.stages import Privacy, UsualBounds
 from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
+from simulations.config.load import Config
 from simulations.folders.data_files import git_commit, versions
 from simulations.results.curves import recent, seconds_to_accuracy
-from simulations.running.scores import flat, limits, measured, more_of_test, scores_of, tested
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
@@ -230,3 +231,56 @@ def _subnetwork(training: Training, k: int, seen: int, test: Dataset) -> dict[st
         "next": None if unseen is None else training.evaluate(unseen, k),
         "test": scores_of(training, test, k),
     }
+
+
+def scores_of(training: Training, dataset: Dataset, k: int | None = None) -> dict[str, float]:
+    """Of subnetwork k, or of the network; nothing where there are no examples."""
+    return training.evaluate(dataset, k) if len(dataset) else {}
+
+
+def tested(
+    state: Federation | Training, test: Dataset, measures: bool, samples: int | None = None
+) -> dict[str, Any]:
+    """The scores on test data; without the measures, if they fail: ``measures_missing`` then says why."""
+    try:
+        return state.evaluate(test, samples=samples, measures=measures)
+    except ValueError as error:
+        if not measures:
+            raise
+        return state.evaluate(test, samples=samples) | {"measures_missing": str(error)}
+
+
+def measured(config: Config) -> bool:
+    """Whether the likelihood's measures are asked for; a regression's error always is, in its own units."""
+    return config.measures or config.likelihood in ("gaussian", "poisson")
+
+
+def more_of_test(test: dict[str, Any]) -> dict[str, Any]:
+    """What there is besides accuracy and loss."""
+    return {f"test_{name}": value for name, value in test.items() if name not in ("accuracy", "nll")}
+
+
+def flat(scores: dict[str, dict[str, float]]) -> dict[str, float | None]:
+    """``{part}_accuracy`` and ``{part}_nll`` of each part."""
+    return {f"{part}_{key}": found.get(key) for part, found in scores.items() for key in ("accuracy", "nll")}
+
+
+def limits(federation: Federation, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What there is of ``clip`` with bounds and whom it has shortened, of ``psi_alarms`` and ``psi_held``."""
+    found: dict[str, Any] = {}
+    clip = federation.protocol.settings.clip
+    if clip is not None:
+        found["clip"] = asdict(clip)
+        following = (federation.stage(UsualBounds), federation.stage(Privacy))
+        for bounds in (bounds for stage in following if stage and (bounds := stage.bounds())):
+            psi, *cells = (None if bound.unit else bound.norm for bound in bounds)
+            found["clip"]["bounds"] = {"psi": psi, "cells": cells}
+        if clip.multiple is not None:
+            clipped = Counter(str(client) for line in lines for client in line.get("clipped", ()))
+            found["clip"]["clipped"] = dict(sorted(clipped.items(), key=lambda entry: int(entry[0])))
+    alarms = Counter(str(alarm["chunk"]) for line in lines for alarm in line.get("psi_alarms", ()))
+    if alarms:
+        found["psi_alarms"] = dict(sorted(alarms.items()))
+    if held := federation.held():
+        found["psi_held"] = held
+    return found

@@ -122,19 +122,7 @@ def test_commands_run(block, checkout):
         if words[1] == "report":
             words[2] = "runs/table"
             if not Path("runs/table").exists():
-                run(
-                    [
-                        "fedpart",
-                        "compare",
-                        "quickstart.yaml",
-                        "--methods",
-                        "fedavg",
-                        "--engine",
-                        "local",
-                        "--out",
-                        "runs/table",
-                    ]
-                )
+                run(["fedpart", "compare", "quickstart.yaml", "--methods", "fedavg", "--out", "runs/table"])
         run(words)
 
 
@@ -185,3 +173,11 @@ def test_links_lead_somewhere():
     ]
     assert links
     assert not [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()]
+
+
+def test_a_users_file_has_at_most_25_lines_and_a_federation_of_several_sizes_30():
+    files = {b.file: b.text for b in BLOCKS if b.page.endswith("your_model.md") and b.file}
+    assert set(files) == {"frozen_images.py", "lora_text.py", "tables.py", "series.py", "shapes.py"}
+    assert all(len(text.splitlines()) <= 25 for text in files.values())
+    first = blocks(DOCS / "guides" / "devices.md")[0].text
+    assert "federate(" in first and "architectures=" in first and len(first.splitlines()) <= 30

@@ -16,7 +16,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from simulations.building.task import build_task, saved_psi
 from simulations.folders.run_directory import saved_config
 from simulations.results.pictures import figures as fig
-from simulations.results.psi_parts import all_words, compact
+from simulations.results.psi_parts import compact, in_words
 
 IMAGES, SAMPLES = 5, 6
 Block = tuple[str, Tensor]  # a title of up to two lines, and images [n, columns, c, h, w]
@@ -57,7 +57,8 @@ def shown_blocks(task: Task, psi: Tensor, images: Tensor, limit: int | None = 2)
     blocks = [("training\nimages", images[:, None])]
     for name, values in panels:
         own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
-        words = compact(own, limit=limit) if limit else "; ".join(all_words(own, list(task.transforms)))
+        silent = [name for name in task.transforms if not any(key.startswith(f"{name}.") for key in own)]
+        words = compact(own, limit) if limit else "; ".join([*in_words(own, limit=len(own)), *silent])
         blocks.append((f"{name}\n{words}", sample(task, values, images)))
     return blocks
 

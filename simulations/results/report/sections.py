@@ -98,15 +98,12 @@ def curves_section(runs: Runs) -> PageSection | str:
         "curve ends at the validation score of the table. The y axis is fitted to what comes after the first "
         "tenth of the evaluations."
     )
-    timed = clocked(shown)
-    of = {against: timed if against == "time" else shown for against in AXES}
-    views = {
-        "rounds" if against == "rounds" else name: svg(
-            pictures.metric_figure(of[against], against, page=True)
-        )
-        for against, name in AXES.items()
-        if any(of[against].values())
-    }
+    views = {}
+    for against, name in AXES.items():
+        drawn = clocked(shown) if against == "time" else shown
+        if any(drawn.values()):
+            figure = pictures.metric_figure(drawn, against, page=True)
+            views["rounds" if against == "rounds" else name] = svg(figure)
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     if any(run.summary.get("runs_at_a_time", 1) > 1 for own in runs.values() for run in own):
         note += " Time was measured while several runs shared the machine."

@@ -130,25 +130,14 @@ def other(num_classes, input_shape):
 
 
 def test_networks_before_there_is_a_folder(tmp_path):
-    nets = {
-        net: {"model": f"{__name__}:{net.__name__}", "model_options": {}} for net in (two, pictures, other)
-    }
-    central = {
-        "keep_best": False,
-        "chunks": [1.0],
-        "method": "none",
-        "hyperparameters": PLAIN["hyperparameters"],
-    }
+    made = (two, pictures, other)
+    nets = {net: {"model": f"{__name__}:{net.__name__}", "model_options": {}} for net in made}
+    central = {**PLAIN, "keep_best": False, "method": "none"}
     inputs = r"The network does not take inputs \[2, 1, 28, 28\] \(.*\); change model or model_options\."
+    given = r"for inputs \[2, 1, 28, 28\], which do not fit"
     rows = [
-        (
-            tiny(**PLAIN, **nets[two]),
-            r"gives outputs \[2, 2\] for inputs \[2, 1, 28, 28\], which do not fit 10 classes .* model",
-        ),
-        (
-            tiny(**PLAIN, **nets[pictures]),
-            r"gives outputs \[2, 3, 28, 28\] for inputs \[2, 1, 28, 28\], which do not fit",
-        ),
+        (tiny(**PLAIN, **nets[two]), rf"gives outputs \[2, 2\] {given} 10 classes .* model"),
+        (tiny(**PLAIN, **nets[pictures]), rf"gives outputs \[2, 3, 28, 28\] {given}"),
         (tiny(**PLAIN, **nets[other]), inputs),
         (tiny_training(**central, **nets[other]), "The network does not take inputs"),
     ]

@@ -26,6 +26,9 @@ from simulations.folders.run_directory import read_summary
 from simulations.results.pictures.transform_figures import examples, run_blocks
 from simulations.running.run import run_experiment
 
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
+FINETUNED = {"method_options": {"validation": {"finetune_epochs": 1}}}  # beyond the iterations
+
 
 @pytest.mark.parametrize(
     "config",
@@ -33,24 +36,12 @@ from simulations.running.run import run_experiment
         tiny(rounds=2),
         tiny(rounds=1, method="augerino"),  # its affine family is not the configuration's
         tiny(rounds=1, evaluation_samples=1),
-        tiny(  # the weights of both sizes are composed
-            rounds=1,
-            method="fedavg",
-            model="digits_cnn",
-            architectures=TWO,
-            sharing={"kind": "basis"},
-        ),
+        tiny(rounds=1, method="fedavg", model="digits_cnn", architectures=TWO, sharing={"kind": "basis"}),
         tiny_training(keep_best=True),
         tiny_training(iterations=10, method="separate"),
-        tiny_training(
-            iterations=10,
-            method="validation",
-            chunks=[0.8, 0.2],
-            method_options={"validation": {"finetune_epochs": 1}},  # iterations beyond the configuration's
-        ),
+        tiny_training(iterations=10, method="validation", chunks=[0.8, 0.2], **FINETUNED),
     ],
 )
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_it_scores_as_the_run_has(config, monkeypatch):
     summary, test = run_experiment(config, "run"), build(config).test
     monkeypatch.setattr("simulations.building.reading.load_data", None)  # the data need not be there
@@ -62,7 +53,6 @@ def test_it_scores_as_the_run_has(config, monkeypatch):
     assert run.predict(test.inputs[:3]).shape == run.module()(test.inputs[:3]).shape
 
 
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_of_retraining_the_run_that_had_found_psi_may_be_gone():
     run_experiment(tiny(rounds=1), "found")
     done = command("retrain", "found", "iterations=2", "--out", "again")
@@ -72,7 +62,6 @@ def test_of_retraining_the_run_that_had_found_psi_may_be_gone():
     assert fedpart.load("again").psi == found
 
 
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_a_run_from_before_summaries_named_the_inputs_is_read_with_its_data():
     summary = run_experiment(tiny(rounds=1), "run")
     kept = {key: value for key, value in summary.items() if key not in ("inputs", "num_classes")}
@@ -96,7 +85,6 @@ class Both(nn.Module):
         return self.fc(left) + self.fc(right)
 
 
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path):
     path = tmp_path / "parts.yaml"
     path.write_text(
@@ -108,41 +96,21 @@ def test_a_transform_acts_on_the_part_that_a_file_names(tmp_path):
     assert not seen["left"].any() and seen["right"].all()
 
 
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
-@pytest.mark.parametrize("hidden", [[8], [8, 4], []])
-def test_lists_are_sequences(hidden):
-    config = ExperimentConfig.from_dict(
-        {"model": "mlp", "model_options": {"hidden": hidden}, "hyperparameters": {"affine": None}}
-    )
-    assert len(
-        [layer for layer in build_task(config, 3, (5,)).module if isinstance(layer, nn.Linear)]
-    ) == 1 + len(hidden)
-
-
 NORMALISE = {"mean": [0.2], "std": [0.4]}
 
 
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_images_are_normalised_after_they_are_rotated():
-    plain, found = (
-        load_data(tiny(rotated=True, test_points=None, **more)) for more in ({}, {"normalise": NORMALISE})
-    )
+    """And so are clients' own examples."""
+    own = {"rotated": True, "test_points": None, "evaluation": "clients", "evaluation_share": None}
+    configs = [tiny(**own, **more) for more in ({}, {"normalise": NORMALISE})]
+    plain, found = map(load_data, configs)
     for before, after in zip(plain.parts().values(), found.parts().values(), strict=True):
         torch.testing.assert_close(after.inputs, (before.inputs - 0.2) / 0.4)
         assert after.groups.equal(before.groups) and after.targets.equal(before.targets)
-
-
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
-def test_clients_own_examples_are_too():
-    own = {"evaluation": "clients", "evaluation_share": None}
-    plain, found = (tiny(**own, **more) for more in ({}, {"normalise": NORMALISE}))
-    for before, after in zip(
-        client_shards(plain, load_data(plain)), client_shards(found, load_data(found)), strict=True
-    ):
+    for before, after in zip(*map(client_shards, configs, (plain, found)), strict=True):
         torch.testing.assert_close(after.evaluation.inputs, (before.evaluation.inputs - 0.2) / 0.4)
 
 
-@pytest.mark.usefixtures("in_a_folder_of_its_own")
 def test_pictures_of_transforms_have_the_images_own_colours(tmp_path):
     config = tiny(rounds=1, normalise=NORMALISE)
     run_experiment(config, tmp_path / "run")
@@ -246,13 +214,10 @@ def test_the_guides_own_table_end_to_end(tmp_path, monkeypatch):
             for i in range(40 * hospitals)]  # fmt: skip
     Path("patients.csv").write_text("\n".join([header, *rows]) + "\n")
     Path("patients.yaml").write_text(text)
-    few = ["--set", "rounds=3", "evaluate_every=3"]
-    done = command("run", "patients.yaml", *few, "--out", "run")
-    assert done.exit_code == 0, done.output
-    again = command("run", "patients.yaml", *few, "--set", "workers=2", "--out", "again")
-    assert again.exit_code == 0, again.output
+    few = ["rounds=3", "evaluate_every=3"]
+    for name, more in (("run", []), ("again", ["workers=2"])):
+        done = command("run", "patients.yaml", "--out", name, "--set", *few, *more)
+        assert done.exit_code == 0, done.output
     assert math.isfinite(read_summary("run")["test_nll"])
     assert Path("run/state.safetensors").read_bytes() == Path("again/state.safetensors").read_bytes()
-    refused(
-        command("run", "patients.yaml", "--set", "clients=9", "cohort=2", "--out", "other"), "set clients: "
-    )
+    refused(command("run", "patients.yaml", "--set", "clients=9", "cohort=2"), "set clients: ")

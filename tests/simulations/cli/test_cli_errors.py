@@ -22,37 +22,28 @@ from simulations.folders.run_directory import read_metrics, saved_config
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
-    config = tiny_file(tmp_path, rounds=1)
-    refused(fedpart("run", config, "--out", "/proc/nope/x"), "cannot be kept in /proc/nope/x", "--out")
-    compared = fedpart("compare", config, "--methods", "fedavg", "--seeds", "1", "--out", "/proc/nope/x")
-    refused(compared, "cannot be kept in /proc/nope/x", "No such file or directory")
+def test_a_folder_that_cannot_be_written_or_named_is_one_sentence(tmp_path):
+    config, nowhere = tiny_file(tmp_path, rounds=1), "/proc/nope/x"
+    refused(fedpart("run", config, "--out", nowhere), f"cannot be kept in {nowhere}", "--out")
+    compared = fedpart("compare", config, "--methods", "fedavg", "--seeds", "1", "--out", nowhere)
+    refused(compared, f"cannot be kept in {nowhere}", "No such file or directory")
     refused(fedpart("run", config, "--out", config / "x"), "Not a directory")
-
-
-def test_a_nul_in_a_path_is_one_sentence(tmp_path):
-    config = tiny_file(tmp_path, rounds=1)
     for words in (("run", config, "--out"), ("compare", config, "--out"), ("run", "--resume"), ("show",)):
         refused(fedpart(*words, "a\0b"), r"There is a NUL character in 'a\x00b'; leave it out.")
 
 
-def test_a_device_without_memory_is_one_sentence(monkeypatch):
-    def full(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+def test_a_device_without_memory_is_one_sentence_and_another_error_keeps_its_traceback(monkeypatch):
+    def fails(error):
+        def run(*_, **__):
+            raise error
 
-    monkeypatch.setattr("simulations.cli.commands.run_experiment", full)
-    config = ROOT / "simulations" / "configs" / "quickstart.yaml"
-    result = fedpart("run", config, "--out", "folder")
-    refused(result, "too little memory (CUDA out of memory)", "device: cpu", "--resume", status=1)
+        monkeypatch.setattr("simulations.cli.commands.run_experiment", run)
+        return fedpart("run", ROOT / "simulations" / "configs" / "quickstart.yaml", "--out", "folder")
 
-
-def test_an_os_error_of_anything_else_keeps_its_traceback(monkeypatch):
-    def broken(*_):
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
-
-    monkeypatch.setattr("simulations.cli.commands.run_experiment", lambda *_, **__: broken())
-    result = fedpart("run", ROOT / "simulations" / "configs" / "quickstart.yaml", "--out", "folder")
-    assert isinstance(result.exception, FileNotFoundError)
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+    refused(fails(full), "too little memory (CUDA out of memory)", "device: cpu", "--resume", status=1)
+    elsewhere = FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
+    assert fails(elsewhere).exception is elsewhere
 
 
 def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path):

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,19 +64,16 @@ def test_a_key_is_registered_for_the_client_that_its_file_names(reached):
     reached.calls["ListNodes"] = lambda: SimpleNamespace(nodes_info=[])
     reached.calls["RegisterNode"] = lambda **fields: told.append(fields)
     assert reached.register() == (2, 0)
-    assert {request["name"]: request["public_key"] for request in told} == {
-        f"client-{client}": public_key(reached.keys, client) for client in (0, 2)
-    }
+    keys = {f"client-{client}": public_key(reached.keys, client) for client in (0, 2)}
+    assert {request["name"]: request["public_key"] for request in told} == keys
 
 
 def test_a_key_whose_file_is_gone_is_withdrawn(reached):
     known = [
-        SimpleNamespace(name=f"client-{client}", node_id=client + 70, status=status, public_key=key)
-        for client, status, key in (
-            *((client, "online", public_key(reached.keys, client)) for client in range(3)),
-            (1, "unregistered", b"older"),
-        )
+        SimpleNamespace(node_id=client + 70, status="online", public_key=public_key(reached.keys, client))
+        for client in range(3)
     ]
+    known.append(SimpleNamespace(node_id=71, status="unregistered", public_key=b"older"))
     (reached.keys / "node-1.pub").unlink()
     withdrawn = []
     reached.calls["ListNodes"] = lambda: SimpleNamespace(nodes_info=known)
@@ -115,10 +112,8 @@ def test_a_run_that_has_died_is_started_again_a_few_times_and_by_one(reached):
     while (id := reached.again(runs[0])) is not None:
         ids.append(id)
     assert ids == [1, 2, 3, 4] and len(started) == 1 + control.RESTARTS
-    assert [(one["resume"], one.get("restarts", 0)) for one in started] == [
-        (False, 0),
-        *((True, times) for times in (1, 2, 3)),
-    ]
+    times = [(one["resume"], one.get("restarts", 0)) for one in started]
+    assert times == [(False, 0), (True, 1), (True, 2), (True, 3)]
     assert {one["experiment"] for one in started} == {"{}"}
     assert reached.again(runs[-1]) == 4, "somebody else has started it again"
     for status, details in (("finished:completed", ""), ("finished:failed", "the disk is full")):
@@ -155,16 +150,7 @@ def test_the_superlinks_database_is_its_users_alone(tmp_path, monkeypatch):
     assert stat.S_IMODE((tmp_path / "state.db").stat().st_mode) == 0o600
 
 
-def test_a_process_that_is_to_end_is_not_started_again_though_it_had_just_died(workers, monkeypatch):
-    monkeypatch.setattr(processes, "RESTART_SECONDS", 0.0)
-    workers.start("serverapp", [sys.executable, "-c", ""])
-    workers._running["serverapp"].wait()
-    assert workers.mend() == ["serverapp"]
-    workers.finish("serverapp")
-    assert workers.mend() == [] and workers.ended("serverapp")
-
-
-def test_a_process_that_ends_is_started_again(workers, monkeypatch):
+def test_a_process_that_ends_is_started_again_unless_it_is_to_end(workers, monkeypatch):
     monkeypatch.setattr(processes, "RESTART_SECONDS", 0.0)
     workers.start("superlink", waiting())
     first = workers.pid("superlink")
@@ -173,6 +159,11 @@ def test_a_process_that_ends_is_started_again(workers, monkeypatch):
     workers._running["superlink"].wait()
     assert workers.mend() == ["superlink"] and workers.mend() == []
     assert workers.pid("superlink") != first and not workers.ended("superlink")
+    workers.start("serverapp", [sys.executable, "-c", ""])
+    workers._running["serverapp"].wait()
+    assert workers.mend() == ["serverapp"]
+    workers.finish("serverapp")
+    assert workers.mend() == [] and workers.ended("serverapp")
 
 
 def test_a_run_that_nobody_will_begin_is_not_waited_for(workers, monkeypatch):
@@ -218,15 +209,11 @@ def test_a_signal_while_processes_start_ends_them_and_nothing_is_submitted(tmp_p
     assert len(asked) == 1 and ended == [True]
 
 
-def test_a_signal_that_comes_when_the_last_round_is_over_stops_nothing(tmp_path, monkeypatch):
-    ended_as(monkeypatch, "finished:completed")
-    up.run_deployed(small_config(), tmp_path / "out")
-
-
-@pytest.mark.parametrize("status", ["finished:failed", "pending", "running"])
-def test_a_signal_before_that_interrupts(tmp_path, monkeypatch, status):
+@pytest.mark.parametrize("status", ["finished:completed", "finished:failed", "pending", "running"])
+def test_a_signal_interrupts_unless_the_last_round_is_over(tmp_path, monkeypatch, status):
     ended_as(monkeypatch, status)
-    with pytest.raises(Interrupted, match="SIGTERM after round 0"):
+    over = status == "finished:completed"
+    with nullcontext() if over else pytest.raises(Interrupted, match="SIGTERM after round 0"):
         up.run_deployed(small_config(), tmp_path / "out")
 
 
@@ -275,21 +262,20 @@ def test_a_server_that_does_not_answer_is_not_healthy(tmp_path):
     keys = tmp_path / "ours" / "superlink"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys / "server.crt", keys / "server.key")
-    server = HTTPServer(("127.0.0.1", 0), Answering)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-
-    def status(authority):
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
         address = f"127.0.0.1:{server.server_port}"
-        command = [sys.executable, "-m", "simulations.deployment.health", address, str(authority / CA)]
-        return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
 
-    try:
-        assert status(keys) == 0
-        assert status(tmp_path / "other" / "superlink") != 0
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        def status(authority):
+            command = [sys.executable, "-m", "simulations.deployment.health", address, authority / CA]
+            return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
+
+        try:
+            assert status(keys) == 0
+            assert status(tmp_path / "other" / "superlink") != 0
+        finally:
+            server.shutdown()
+            thread.join()
     assert status(keys) != 0

@@ -30,9 +30,8 @@ def read_of_processes():
     read = b""
     for process in psutil.Process().children(recursive=True):
         with suppress(OSError):  # it has just ended
-            read += b"".join(
-                Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("cmdline", "environ")
-            )
+            files = (Path(f"/proc/{process.pid}/{name}") for name in ("cmdline", "environ"))
+            read += b"".join(file.read_bytes() for file in files)
     return read
 
 
@@ -94,9 +93,8 @@ def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(tmp_path, mon
     with Deployment(2, tmp_path, tmp_path / "logs") as federation:
         make_keys(federation.keys, 3)
         assert federation.control.register() == (3, 0)
-        hostile = Hostile(
-            ABUSES, federation.address, federation.keys / "superlink" / CA, federation.keys / "supernode-2"
-        )
+        keys = federation.keys
+        hostile = Hostile(ABUSES, federation.address, keys / "superlink" / CA, keys / "supernode-2")
         hostile.start()
         over = threading.Event()
 

@@ -102,14 +102,10 @@ def test_they_import_the_strategy_and_the_client_app(own):
 
 @pytest.mark.slow
 def test_the_bundle_of_a_deployment_names_what_is_installed():
-    components = tomllib.loads(control._APP.format(version=1, serverapp=control.SERVER_APP))["tool"]["flwr"][
-        "app"
-    ]["components"]
-    for place in components.values():
-        module, _, name = place.partition(":")
-        python(
-            ROOT.parent, "-c", f"from {module} import {name}; import sys; sys.exit('server' in sys.modules)"
-        )
+    bundle = tomllib.loads(control._APP.format(version=1, serverapp=control.SERVER_APP))
+    for place in bundle["tool"]["flwr"]["app"]["components"].values():
+        load = f"from {place.replace(':', ' import ')}; import sys; sys.exit('server' in sys.modules)"
+        python(ROOT.parent, "-c", load)
 
 
 OVERRIDES = "rounds=2 clients=5 cohort=3 samples=2 training_points=100 evaluate_every=2"
@@ -131,15 +127,9 @@ def flwr(tmp_path):
 @pytest.mark.slow
 def test_flwr_run_equals_the_local_engine(flwr, tmp_path):
     out = tmp_path / "out"
-    process = flwr(
-        "run",
-        ".",
-        "--stream",
-        "--federation-config",
-        "num-supernodes=5 client-resources-num-cpus=1 init-args-num-cpus=2",
-        "--run-config",
-        f'overrides="{OVERRIDES}" out="{out}"',
-    )
+    federation = "num-supernodes=5 client-resources-num-cpus=1 init-args-num-cpus=2"
+    more = ("--federation-config", federation, "--run-config", f'overrides="{OVERRIDES}" out="{out}"')
+    process = flwr("run", ".", "--stream", *more)
     log = process.stdout + process.stderr
     assert (out / "summary.json").exists(), log[-5000:]
     status = json.loads(flwr("ls", "--format", "json").stdout)["runs"][0]["status"]
@@ -151,8 +141,7 @@ def test_flwr_run_equals_the_local_engine(flwr, tmp_path):
     federation = Federation(experiment.protocol)
     LocalEngine(federation, experiment.shards).run(2)
     torch.set_num_threads(before)
+    expected = {f"w/{name}": tensor for name, tensor in federation.tensors().items()}
+    expected |= {f"psi/{name}": tensor for name, tensor in federation.psi_tensors().items()}
     state = load_file(out / "state.safetensors")
-    for name, tensor in federation.tensors().items():
-        assert torch.equal(state[f"w/{name}"], tensor), name
-    for name, tensor in federation.psi_tensors().items():
-        assert torch.equal(state[f"psi/{name}"], tensor), name
+    assert not [name for name, tensor in expected.items() if not torch.equal(state[name], tensor)]

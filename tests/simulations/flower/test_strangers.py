@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import refusals
 import torch
-from command_line import fedpart
+from command_line import fedpart, shown
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from rich.console import Console
@@ -54,9 +54,8 @@ def test_a_serverapp_clips_over_a_superlink_and_not_in_a_simulation(tmp_path, mo
     out = tmp_path / "out"
     grid = InProcessGrid(app, TINY["clients"], config)
     served.main(grid, Context(0, 0, {}, RecordDict(), {**config, "out": str(out)}))
-    expected = run_experiment(
-        tiny(rounds=3, evaluate_every=1, **({"clip": "adaptive"} if deployed else {})), tmp_path / "local"
-    )
+    clip = {"clip": "adaptive"} if deployed else {}
+    expected = run_experiment(tiny(rounds=3, evaluate_every=1, **clip), tmp_path / "local")
     assert (out / "state.safetensors").read_bytes() == (tmp_path / "local" / "state.safetensors").read_bytes()
     summary = read_summary(out)
     assert summary.get("clip") == expected.get("clip") and ("clip" in summary) == deployed
@@ -73,23 +72,13 @@ def test_a_run_names_its_clip_and_whom_it_has_shortened(tmp_path):
     assert clip["multiple"] == 1.0 and len(clip["bounds"]["cells"]) == 3 and clip["bounds"]["psi"] > 0
     counts = [str(client) for line in lines for client in line["clipped"]]
     assert clip["clipped"] == {one: counts.count(one) for one in sorted(set(counts), key=int)} != {}
-    said.print(panel(summary, tmp_path))
-    assert "1 times the usual norm" in said.export_text()
-    assert "clipped" not in read_metrics_of_a_plain_run(tmp_path / "plain")
+    assert "1 times the usual norm" in shown(panel(summary, tmp_path))
+    run_experiment(tiny(rounds=1), tmp_path / "plain")
+    assert "clipped" not in read_metrics(tmp_path / "plain")[0]
 
 
-def read_metrics_of_a_plain_run(folder):
-    run_experiment(tiny(rounds=1), folder)
-    return read_metrics(folder)[0]
-
-
-PRIVATE = {
-    "rounds": 1,
-    "weighting": "uniform",
-    "on_client_error": "skip",
-    "clip": {"weights": 1.0, "psi": 1.0},
-    "checkpoint_every": 1,
-}
+PRIVATE = {"rounds": 1, "weighting": "uniform", "on_client_error": "skip"}
+PRIVATE["clip"] = {"weights": 1.0, "psi": 1.0}
 SEEDED = {**PRIVATE, "privacy": {"noise_multiplier": 2.0, "randomness": "seed"}}
 SYSTEM = {**PRIVATE, "privacy": {"noise_multiplier": 2.0}}
 
@@ -125,10 +114,8 @@ def test_simulated_stands_beside_an_epsilon_that_protects_nobody(tmp_path, chang
     summary = run_experiment(tiny(**changes), folder)
     assert summary["epsilon_simulated"] is simulated
     assert read_summary(folder)["epsilon_simulated"] is simulated
-    said = Console(record=True, width=200, force_terminal=False)
-    said.print(panel(summary, folder))
     text = f"epsilon {summary['epsilon']:.2f} at delta 1e-05" + ", simulated" * simulated
-    assert text in said.export_text() and ("simulated" in text) == simulated
+    assert text in shown(panel(summary, folder)) and ("simulated" in text) == simulated
     head, (row,) = runs_table(find(folder))
     assert row[head.index("privacy")] == text
 

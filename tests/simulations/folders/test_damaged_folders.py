@@ -32,34 +32,24 @@ from simulations.sweeps.search.search import run_search
 TOLD = re.compile(r"data\.json cannot be read|data are not those that the run")
 KINDS = ("bit", "cut", "swap", "line", "cut line")
 SENTENCES = (ConfigError, RunError, fedpart.ClientError)
-PRIVATE = {
-    "weighting": "uniform",
-    "clip": {"weights": 1.0, "psi": 1.0},
-    "privacy": {"noise_multiplier": 1.0, "delta": 1e-3},
-}
+PRIVATE = {"weighting": "uniform", "clip": {"weights": 1.0, "psi": 1.0}}
+PRIVATE["privacy"] = {"noise_multiplier": 1.0, "delta": 1e-3}
 
 
 def config(data, **changes):
-    base = {
-        "data": "table",
-        "data_dir": str(data),
-        "data_options": {"target": "kind"},
-        "model": "mlp",
-        "model_options": {"hidden": [4]},
-        "hyperparameters": {"affine": None, "dropout": {}},
-        "split": {"recipe": "iid"},
-        **dict.fromkeys(("training_points", "validation_points", "test_points")),
-        **{"rounds": 4, "clients": 4, "cohort": 2, "chunks": [0.5, 0.5], "samples": 1},
-        **{"evaluate_every": 1, "checkpoint_every": 1},
-    }
-    return tiny(**{**base, **changes})
+    few = {"rounds": 4, "clients": 4, "cohort": 2, "samples": 1, "split": {"recipe": "iid"}}
+    return tiny(**{**shared(data), **few, "evaluate_every": 1, "checkpoint_every": 1, **changes})
 
 
 def trained(data, **changes):
-    base = config(data).resolved()
-    keys = ("data", "data_dir", "data_options", "model", "model_options", "hyperparameters", "chunks")
+    return tiny_training(**{**shared(data), **changes})
+
+
+def shared(data):
+    of_data = {"data": "table", "data_dir": str(data), "data_options": {"target": "kind"}}
+    network = {"chunks": [0.5, 0.5], "model": "mlp", "model_options": {"hidden": [4]}}
     points = dict.fromkeys(("training_points", "validation_points", "test_points"))
-    return tiny_training(**{**{key: base[key] for key in keys}, **points, **changes})
+    return {**of_data, **network, **points, "hyperparameters": {"affine": None, "dropout": {}}}
 
 
 def ended(config, folder):
@@ -146,7 +136,6 @@ def resumed():
         doubled(config, run)
         run = run / "beside"
     summary = read_summary(run)
-    assert summary is not None
     if "epsilon" in summary:
         return summary["rounds"], summary["epsilon"] >= least_epsilon()
     times = dict.fromkeys(("seconds", "client_seconds", "git_commit"))

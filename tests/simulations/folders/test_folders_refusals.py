@@ -12,6 +12,7 @@ from interruptions import Died, DiesAfter
 from tiny import same_run, tiny, tiny_training, unnamed
 
 import fedpart
+from fedpart.training.files import completed
 from simulations.building.experiment import build
 from simulations.cli.commands import show
 from simulations.config.load import ConfigError
@@ -83,17 +84,10 @@ def test_damaged_folders(ended, stopped, tmp_path):
             text.encode() if index == number else part for index, part in enumerate(old.split(b"\n"), start=1)
         )
 
-    for name, changes in {
-        "a method that is a number": {"method": 3},
-        "psi that is a list": {"psi": []},
-        "rounds that are text": {"rounds": "4"},
-        "a huge number": {"seconds": int("9" * 30)},
-        "inputs that are text": {"inputs": "pictures"},
-        "learned psi that is a number": {"psi_learned": 1},
-        "versions that are a list": {"versions": [1]},
-    }.items():
+    wrong = {"method": 3, "psi": [], "rounds": "4", "seconds": int("9" * 30), "inputs": "pictures"}
+    for key, value in (wrong | {"psi_learned": 1, "versions": [1]}).items():
         says = rf"summary\.json is damaged .*{anew}"
-        row(name, ended, "summary.json", objects(**changes), show, says, True)
+        row(f"{key} {value}", ended, "summary.json", objects(**{key: value}), show, says, True)
     row("a score", ended, "summary.json", objects(test_accuracy=1.0), show, f"changed after .*{anew}")
     row("deep", ended, "summary.json", lambda _: deep.encode(), show, f"no JSON object.*{anew}")
     row("many digits", ended, "summary.json", lambda _: f'{{"seed": {long}}}'.encode(), show, anew)
@@ -117,6 +111,8 @@ def test_damaged_folders(ended, stopped, tmp_path):
         ("a cohort of text", line(1, '{"round": 1, "cohort": "all"}'), "cohort: .* valid list"),
     ):
         row(f"old, {name}", stopped, "metrics.jsonl", change, resume, rf"{says}.*{keeps}", True)
+    nul = partial(run_experiment, tiny(), "a\0b")
+    rows.append(("NUL", nul, ConfigError, r"No folder can be called 'a\\x00b'; leave the NUL"))
     row("a page", ended, "metrics.jsonl", lambda t: t[:-30] + t[-2:], write_report, "jsonl is damaged")
     refusals.check(rows)
 
@@ -149,10 +145,8 @@ def test_weights_that_are_not_the_summary_s(ended, tmp_path):
     first = next(iter(state))
     flipped = bytearray((ended / "state.safetensors").read_bytes())
     flipped[-3] ^= 4
-    contents = {
-        "a bit": bytes(flipped),
-        "another type": safetensors.torch.save({**state, first: state[first].half()}),
-    }
+    half = safetensors.torch.save({**state, first: state[first].half()})
+    contents = {"a bit": bytes(flipped), "another type": half}
     ways = {
         "load": fedpart.load,
         "export": lambda run: export_run(run, "safetensors"),
@@ -187,15 +181,13 @@ def test_metrics_that_are_lost_cost_no_weights(ended, stopped, tmp_path):
         assert (folder / "state.safetensors").read_bytes() == (ended / "state.safetensors").read_bytes()
         assert summary["test_accuracy"] == (read_summary(ended) or {})["test_accuracy"]
         assert any("metrics begin at round" in said for said in notes.said)
-
-
-def test_a_training_whose_metrics_are_lost_keeps_its_weights(tmp_path):
-    run_experiment(tiny_training(), tmp_path / "run")
-    before = (tmp_path / "run" / "state.safetensors").read_bytes()
+    central = tmp_path / "central"
+    run_experiment(tiny_training(), central)
+    before = (central / "state.safetensors").read_bytes()
     for name in ("metrics.jsonl", "summary.json", "state.safetensors"):
-        (tmp_path / "run" / name).unlink()
-    assert resume(tmp_path / "run")["iterations"] == 30
-    assert (tmp_path / "run" / "state.safetensors").read_bytes() == before
+        (central / name).unlink()
+    assert resume(central)["iterations"] == 30
+    assert (central / "state.safetensors").read_bytes() == before
 
 
 def test_weights_are_written_before_statistics(stopped, ended, tmp_path, monkeypatch):
@@ -216,11 +208,6 @@ def test_threads_that_change_bits_are_told(stopped, tmp_path):
         shutil.copytree(stopped, folder)
         resume(folder, notes, threads=threads)
         assert [said.partition(":")[0] for said in notes.said] == told
-
-
-def test_a_name_that_no_folder_can_have():
-    call = partial(run_experiment, tiny(), "a\0b")
-    refusals.check([("NUL", call, ConfigError, r"No folder can be called 'a\\x00b'; leave the NUL")])
 
 
 def test_an_old_folder_goes_on_without_seals(stopped, ended, tmp_path):
@@ -278,3 +265,6 @@ def test_every_flipped_bit_of_a_checkpoint_is_found(stopped, ended, tmp_path):
         else:
             assert torch.equal(right.w, w)
     assert refused > len(content) / 149 / 4
+    place = len(content) // 2
+    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    assert (completed(stopped / "checkpoint.pt"), completed(file)) == (3, 0)  # it tells no round

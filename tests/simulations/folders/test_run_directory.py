@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from interruptions import Died, DiesAfter, killed
+from interruptions import Died, DiesAfter, die, killed
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
@@ -119,13 +119,6 @@ def test_building_is_a_function_of_the_configuration():
     assert torch.equal(one.shards[0].inputs, other.shards[0].inputs)  # data have a seed of their own
 
 
-def test_an_existing_run_is_never_written_to(undisturbed):
-    before = {path.name: path.read_bytes() for path in undisturbed.iterdir()}
-    with pytest.raises(FileExistsError, match=r"already holds a run.*--resume .*--out"):
-        run_experiment(tiny(), undisturbed)
-    assert {path.name: path.read_bytes() for path in undisturbed.iterdir()} == before
-
-
 @pytest.mark.parametrize("round", [1, 3, 4])
 def test_resuming_after_a_round_gives_the_same_bits(undisturbed, tmp_path, round):
     with pytest.raises(Died):
@@ -135,31 +128,24 @@ def test_resuming_after_a_round_gives_the_same_bits(undisturbed, tmp_path, round
     same_run(undisturbed, tmp_path)
 
 
-def test_resuming_after_a_death_between_metrics_and_checkpoint(undisturbed, tmp_path, monkeypatch):
-    def die(self, federation):
-        if federation.round == 4:
-            raise Died
-        save(self, federation)
+@pytest.mark.parametrize("name", ["save", "finish"])
+def test_resuming_after_a_death_between_metrics_and_checkpoint_or_before_the_summary(
+    undisturbed, tmp_path, monkeypatch, name
+):
+    whole = getattr(RunDirectory, name)
 
-    save = RunDirectory.save
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(RunDirectory, "save", die)
-        run_experiment(tiny(), tmp_path)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"round": 5, "secon')  # a line that was torn
-    assert [line["round"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4]
-    run_experiment(tiny(), tmp_path, resume=True)
-    same_run(undisturbed, tmp_path)
-
-
-def test_resuming_before_the_summary_was_written(undisturbed, tmp_path, monkeypatch):
-    def die(*arguments):
-        raise Died
+    def last(self, what):
+        if name == "finish" or what.round == 4:
+            die()
+        whole(self, what)
 
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(RunDirectory, "finish", die)
+        patch.setattr(RunDirectory, name, last)
         run_experiment(tiny(), tmp_path)
     assert read_summary(tmp_path) is None
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 6, "secon')  # a line that was torn
+    assert [line["round"] for line in read_metrics(tmp_path)][:4] == [1, 2, 3, 4]
     run_experiment(tiny(), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)
 
@@ -218,10 +204,12 @@ def test_runs_from_when_there_were_more_keys_go_on(undisturbed, tmp_path):
     same_run(undisturbed, tmp_path)
 
 
-def test_a_finished_run_is_left_alone(undisturbed):
-    before = (undisturbed / "summary.json").stat().st_mtime_ns
+def test_a_finished_run_is_left_alone_and_never_written_over(undisturbed):
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in undisturbed.iterdir()}
     assert run_experiment(tiny(), undisturbed, resume=True) == read_summary(undisturbed)
-    assert (undisturbed / "summary.json").stat().st_mtime_ns == before
+    with pytest.raises(FileExistsError, match=r"already holds a run.*--resume .*--out"):
+        run_experiment(tiny(), undisturbed)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in undisturbed.iterdir()} == before
 
 
 def test_resuming_with_another_configuration_names_the_difference(undisturbed, tmp_path):

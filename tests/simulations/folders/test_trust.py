@@ -6,7 +6,6 @@ import signal
 import sys
 import tempfile
 from contextlib import closing
-from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 
@@ -63,15 +62,7 @@ NAMED = [
     {"devices": {"speed": {"theirs:number": [1]}}},
     {"model": "ensemble", "model_options": {"members": [{"model": "theirs:network"}]}},
 ]
-READERS = [
-    ("report", "RUN"),
-    ("export", "RUN"),
-    ("retrain", "RUN"),
-    ("personalise", "RUN"),
-    ("run", "--resume", "RUN"),
-    ("search", "--resume", "RUN"),
-    ("costs", "RUN"),
-]
+READERS = ["report", "export", "retrain", "personalise", "costs", "run --resume", "search --resume"]
 PRIVATE = {
     "weighting": "uniform",
     "clip": {"weights": 0.5, "psi": 0.05},
@@ -101,58 +92,35 @@ def folder(path, config, **changes):
 
 def test_whatever_names_code_in_a_folder_is_refused_before_it_is_imported(tmp_path):
     runs = [folder(tmp_path / str(number), tiny(), **changes) for number, changes in enumerate(NAMED)]
-    rows = [
+    refusals.check(
         (str(changes), partial(saved_config, run), ConfigError, "is code, .*--trust-code")
         for run, changes in zip(runs, NAMED, strict=True)
-    ]
-    refusals.check(
-        [*rows, ("load", partial(library.load, runs[0]), ConfigError, "os:system.*trust_code=True")]
     )
+    load = partial(library.load, runs[0])
+    refusals.check([("load", load, ConfigError, "os:system.*trust_code=True")])
     assert not list(tmp_path.glob("**/*.ran")) and not Path("owned").exists()
 
 
-@pytest.mark.parametrize("words", READERS, ids=" ".join)
+@pytest.mark.parametrize("words", READERS)
 def test_no_command_that_reads_a_folder_runs_its_code_unasked(tmp_path, words):
     run = folder(tmp_path / "theirs", tiny(), model="theirs:network")
-    refused(fedpart(*(str(run) if word == "RUN" else word for word in words)), "'theirs:network' is code")
+    refused(fedpart(*words.split(), run), "'theirs:network' is code")
     assert not (tmp_path / "theirs.ran").exists()
 
 
 def test_what_is_imported_is_of_its_kind_before_it_is_called(tmp_path):
-    kinds = [
-        LIKELIHOODS,
-        DATASETS,
-        MODELS,
-        TRANSFORMS,
-        METHODS,
-        CODECS,
-        DEFENCES,
-        SHARINGS,
-        LOGGERS,
-    ]
+    kinds = (LIKELIHOODS, DATASETS, MODELS, TRANSFORMS, METHODS, CODECS, DEFENCES, SHARINGS, LOGGERS)
     python = ("os:system", "subprocess:Popen", "builtins:eval", "shutil:rmtree", "fedpart.registry:os.system")
-    rows = [
-        (
-            f"{kind.kind} {name}",
-            partial(kind.resolve, name),
-            ValueError,
-            f"a part of Python, and no {kind.kind}",
-        )
-        for kind in kinds
-        for name in python
-    ]
-    rows += [
-        (f"{k.kind}", partial(k.resolve, "theirs:Likely"), ValueError, "the class Likely, and no")
-        for k in kinds
-    ]
-    number = "a function that returns int, and no"
-    rows += [(f"{k.kind} of int", partial(k.resolve, "theirs:number"), ValueError, number) for k in kinds]
-    run = folder(tmp_path / "run", tiny(), **NAMED[0])
-    rows += [
-        ("load", partial(library.load, run, trust_code=True), ConfigError, "'os:system' is a part of Python")
-    ]
+    names = dict.fromkeys(python, "a part of Python, and no")
+    names |= {"theirs:Likely": "the class Likely, and no", "theirs:number": "that returns int, and no"}
+    run = partial(library.load, folder(tmp_path / "run", tiny(), **NAMED[0]), trust_code=True)
     with trusting(True):
-        refusals.check(rows)
+        refusals.check(
+            (f"{kind.kind} {name}", partial(kind.resolve, name), ValueError, f"{says} {kind.kind}")
+            for kind in kinds
+            for name, says in names.items()
+        )
+        refusals.check([("load", run, ConfigError, "'os:system' is a part of Python")])
     assert not Path("owned").exists()
 
 
@@ -199,12 +167,13 @@ def test_trust_ends_with_the_command_and_with_a_change_of_the_code(tmp_path):
 def test_what_a_folder_names_in_an_installed_package_tells_its_kind(tmp_path):
     (tmp_path / "plain.py").write_text("def network(num_classes): ...\nfrom torch import load, save")
     sys.path.insert(0, str(tmp_path))
-    rows = []
-    for kind in (DATASETS, MODELS, LIKELIHOODS, LOGGERS, SPLITS):
-        for name in ("pandas:read_pickle", "torch:load", "torch:save", "plain:load", "pandas:ExcelFile"):
-            rows.append((f"{kind.kind} {name}", partial(kind.resolve, name), ValueError, f"no {kind.kind}"))
+    names = ("pandas:read_pickle", "torch:load", "torch:save", "plain:load", "pandas:ExcelFile")
     with trusting(True):
-        refusals.check(rows)
+        refusals.check(
+            (f"{kind.kind} {name}", partial(kind.resolve, name), ValueError, f"no {kind.kind}")
+            for kind in (DATASETS, MODELS, LIKELIHOODS, LOGGERS, SPLITS)
+            for name in names
+        )
         assert MODELS.resolve("plain:network") and MODELS.resolve("torchvision.models:resnet18")
     assert DATASETS.resolve("pandas:read_pickle")  # of a configuration that the user runs
     with trusting(True):
@@ -240,10 +209,16 @@ def test_a_configuration_that_is_cut_or_changed_is_no_other_one(tmp_path, config
     read(b"".join(lines[1:]))  # of a version without checksums
 
 
+@pytest.mark.filterwarnings("ignore:Loggers get")
 def test_folders_of_private_runs_are_their_owners_alone(tmp_path):
+    """And what loggers of ``federate()`` leave."""
     for name, config in (("private", tiny(**PRIVATE)), ("other", tiny())):
         RunDirectory.create(tmp_path / name, config).close()
-    assert [(tmp_path / name).stat().st_mode & 0o077 for name in ("private", "other")] == [0, 0o055]
+        with logged([Logger()], tmp_path / f"logs of {name}", settings=config.settings()):
+            pass
+    for what in ("", "logs of "):
+        modes = [(tmp_path / f"{what}{name}").stat().st_mode & 0o077 for name in ("private", "other")]
+        assert modes == [0, 0o055]
     (tmp_path / "private").chmod(0o755)
     RunDirectory.reopen(tmp_path / "private", tiny(**PRIVATE)).close()
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
@@ -268,12 +243,3 @@ def test_keys_of_a_killed_federation_are_removed_by_the_next(tmp_path, monkeypat
         assert not stale.exists() and first.is_dir() and second.is_dir()
         assert first.stat().st_mode & 0o777 == 0o700
     assert not list(tmp_path.glob("*fedpart-*"))
-
-
-@pytest.mark.filterwarnings("ignore:Loggers get")
-def test_logs_of_a_private_federate_are_their_owners_alone(tmp_path):
-    for name, privacy in (("private", {"noise_multiplier": 1.0}), ("other", None)):
-        settings = make_dataclass("Settings", ["privacy"])(privacy)
-        with logged([Logger()], tmp_path / name, settings=settings):
-            pass
-    assert [(tmp_path / name).stat().st_mode & 0o077 for name in ("private", "other")] == [0, 0o055]

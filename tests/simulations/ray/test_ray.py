@@ -70,12 +70,6 @@ def test_clients_evaluate_and_try_settings_on_ray_as_they_do_here():
     assert other[1][-1].client_accuracy is not None
 
 
-def test_dead_actor_is_replaced(grid):
-    ray.kill(grid._actors[0].handle)
-    assert_equal_runs(run(grid, 2), local(2))
-    assert len(grid._actors) == 2 and not under_way(grid)
-
-
 def test_client_that_kills_its_actor_in_mid_round_once(tmp_path):
     victim = build({}).protocol.cohort(2)[1]
     config = {"dying": victim, "marker": str(tmp_path / "died")}
@@ -119,19 +113,17 @@ def test_who_is_beside_a_message_that_kills_is_not_to_blame():
 
 
 def test_timeout_gives_up_and_the_grid_goes_on(grid):
-    messages = [
-        Message(RecordDict({"config": ConfigRecord()}), node, "query") for node in grid.get_node_ids()
-    ]
+    content = RecordDict({"config": ConfigRecord()})
+    messages = [Message(content, node, "query") for node in grid.get_node_ids()]
     assert len(list(grid.send_and_receive(messages, timeout=0.0))) < CLIENTS
     assert len(list(grid.send_and_receive(messages))) == CLIENTS
 
 
 def instructions(federation, clients=CLIENTS):
     """What a strategy sends to the clients, all of them with the same arrays."""
-    state = state_record(federation.start(1), federation.protocol, federation.partition)
-    return [
-        instruction(federation.protocol, 1, client, FIRST_NODE + client, state) for client in range(clients)
-    ]
+    protocol = federation.protocol
+    state = state_record(federation.start(1), protocol, federation.partition)
+    return [instruction(protocol, 1, client, FIRST_NODE + client, state) for client in range(clients)]
 
 
 def noting():
@@ -249,9 +241,8 @@ def test_the_servers_values_are_stored_once_a_round(grid, monkeypatch):
 def test_arrays_travel_beside_their_message():
     claim_identity()
     array = np.arange(5.0)
-    message = Message(
-        RecordDict({"a": ArrayRecord({"x": Array(array)}), "c": ConfigRecord({"n": 1})}), 1, "train"
-    )
+    content = RecordDict({"a": ArrayRecord({"x": Array(array)}), "c": ConfigRecord({"n": 1})})
+    message = Message(content, 1, "train")
     before = message_to_proto(message).SerializeToString(deterministic=True)
     (slot,) = make_slots(1)
     for address, kind in ((slot.address, tuple), (None, np.ndarray)):
@@ -303,6 +294,7 @@ def test_slots_are_kept_but_those_of_dead_actors(grid):
     ray.kill(grid._actors[0].handle)
     assert_equal_runs(run(grid, 2), local(2))
     after = [set(actor.slots) for actor in grid._actors]
+    assert len(grid._actors) == 2 and not under_way(grid)
     assert len(after[0]) == WAITING + 1 and not after[0] & before[0] and after[1] == before[1]
 
 

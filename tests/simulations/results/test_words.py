@@ -19,7 +19,7 @@ from simulations.results.curves import Run
 from simulations.results.overview import headline
 from simulations.results.pictures.comparison_figures import metric_figure
 from simulations.results.pictures.run_figures import run_figure
-from simulations.results.psi_parts import all_words, compact, in_words
+from simulations.results.psi_parts import compact, in_words
 from simulations.results.report.page import write_report
 from simulations.results.scores import BYTES, SCORES, TIME, Score, score_of, span, told, words_of
 from simulations.results.terminal.panel import rows
@@ -54,7 +54,6 @@ def test_wherever_it_stands_a_range_is_written_alike():
     assert compact({"dropout1.rate [%]": 5.0, **arms, "light.gain": 0.2}) == "dropout 5.0%, light.gain 0.2"
     assert compact(arms).startswith("arms.probability[2.5%]")  # where no rate says it
     assert in_words(psi | wide) == ["rotation -12.4..+14.1 deg", "shift x -1.36..+1.36%"]
-    assert all_words(psi | wide, []) == ["affine: angle -12.4..+14.1 deg, shift_x -1.36..+1.36%"]
 
 
 def test_what_a_run_has_learned_is_what_its_summary_says(tmp_path):

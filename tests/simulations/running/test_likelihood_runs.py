@@ -75,17 +75,9 @@ def test_held_out_data_are_looked_at_before_there_is_a_folder(kind, tmp_path):
 
 
 MEMBERS = [{"model": "digits_cnn", "width": width} for width in (1.0, 0.5)]
-KEYS = {
-    "data": "digits",
-    "model": "ensemble",
-    "model_options": {"kind": "slimmable", "members": MEMBERS},
-    "likelihood": "ensemble",
-    "hyperparameters": {"affine": None, "dropout": {}, "mask": None},
-    "corrupted": True,
-    "iterations": 6,
-    "evaluate_every": 3,
-    "samples": 1,
-}
+KEYS = {"data": "digits", "model": "ensemble", "likelihood": "ensemble", "corrupted": True, "samples": 1}
+KEYS |= {"model_options": {"kind": "slimmable", "members": MEMBERS}, "iterations": 6, "evaluate_every": 3}
+KEYS["hyperparameters"] = {"affine": None, "dropout": {}, "mask": None}
 
 
 @pytest.fixture(autouse=True)

@@ -141,6 +141,13 @@ def test_pictures_are_drawn_once(tmp_path, monkeypatch):
     assert (tmp_path / "run" / "learning_curve.png").exists()
 
 
+SEEN = []
+
+
+def note(line):
+    SEEN.append(line["round"])
+
+
 class Broken(Logger):
     """Works for two rounds."""
 
@@ -151,23 +158,12 @@ class Broken(Logger):
 
 
 def test_a_logger_that_fails_neither_ends_the_run_nor_changes_it(calm, tmp_path):
-    config = tiny(rounds=6, loggers=[f"{__name__}:Broken"])
+    SEEN.clear()
+    config = tiny(rounds=6, loggers=[f"{__name__}:Broken", f"{__name__}:note"])
     with pytest.warns(RuntimeWarning, match="test_logged_runs:Broken has failed .*the server is away"):
         run_experiment(config, tmp_path)
     same_run(calm, tmp_path)
-
-
-SEEN = []
-
-
-def note(line):
-    SEEN.append(line["round"])
-
-
-def test_a_function_of_ones_own_sees_every_line(tmp_path):
-    SEEN.clear()
-    run_experiment(tiny(rounds=3, loggers=[f"{__name__}:note"]), tmp_path)
-    assert SEEN == [1, 2, 3]
+    assert SEEN == [1, 2, 3, 4, 5, 6], "a function of one's own sees every line"
 
 
 def test_processes_of_workers_are_forked_beside_loggers(calm, tmp_path):

@@ -83,10 +83,13 @@ def written(tmp_path, **settings):
     return file
 
 
-def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path):
+def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path, monkeypatch):
+    made, make = [], resume.beside_config
+    monkeypatch.setattr(resume, "beside_config", lambda config: made.append(config) or make(config))
     out, alone = tmp_path / "run", tmp_path / "alone"
     done = fedpart("run", written(tmp_path, beside="fedavg"), "--out", out)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0 and len(made) == 1, done.output
+    assert "the same without learned hyperparameters" not in done.output  # it stands there already
     run_experiment(tiny(method="fedavg"), alone)
     assert (out / "beside" / "state.safetensors").read_bytes() == (alone / "state.safetensors").read_bytes()
     score, own = (json.loads((p / "summary.json").read_text()) for p in (out / "beside", out))
@@ -108,35 +111,16 @@ def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path):
     assert (out / "beside" / "state.safetensors").read_bytes() == (through / "state.safetensors").read_bytes()
 
 
-def test_its_configuration_is_made_once(tmp_path, monkeypatch):
-    made, make = [], resume.beside_config
-
-    def count(config):
-        made.append(config)
-        return make(config)
-
-    monkeypatch.setattr(resume, "beside_config", count)
-    done = fedpart("run", written(tmp_path, rounds=1, beside="fedavg"), "--out", tmp_path / "run")
-    assert done.exit_code == 0 and len(made) == 1
-    assert json.loads((tmp_path / "run" / "beside" / "summary.json").read_text())["method"] == "fedavg"
-    assert "the same without learned hyperparameters" not in done.output  # it stands there already
-
-
-def test_a_method_beside_itself_is_left_out(tmp_path):
-    out = tmp_path / "run"
-    done = fedpart("run", written(tmp_path, method="fedavg", beside="fedavg"), "--out", out)
-    assert done.exit_code == 0, done.output
-    assert not (out / "beside").exists()
-    assert "same clients and cohorts" not in done.output
-
-
-def test_what_the_other_method_cannot_do_is_refused_before_the_run(tmp_path):
+def test_what_the_other_method_cannot_do_is_refused_before_the_run_and_itself_is_left_out(tmp_path):
     with pytest.raises(ConfigError, match="laplace"):
         tiny(beside="laplace")
     caps = {"scheme": "node", "defaults": "zeros", "caps": {1: 1.0}, "beside": "fedavg"}
     out = tmp_path / "run"
     refused(fedpart("run", written(tmp_path, **caps), "--out", out), "caps")
     assert not out.exists()
+    done = fedpart("run", written(tmp_path, rounds=1, method="fedavg", beside="fedavg"), "--out", out)
+    assert done.exit_code == 0, done.output
+    assert not (out / "beside").exists() and "same clients and cohorts" not in done.output
 
 
 AUGERINO = {"affine": {"family": "augerino"}, "dropout": {"rate": 0.1}}

@@ -93,13 +93,8 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, writing
 
 
 def test_a_simulated_run_has_its_checkpoints_where_they_are_wanted(tmp_path, writing):
-    config = tiny(rounds=3, checkpoint_every=2)
-    seen = []
-
-    def watch(line):
-        seen.append((tmp_path / "run" / CHECKPOINT).exists())
-
-    run_experiment(config, tmp_path / "run", watch=watch)
+    config, seen, file = tiny(rounds=3, checkpoint_every=2), [], tmp_path / "run" / CHECKPOINT
+    run_experiment(config, tmp_path / "run", watch=lambda line: seen.append(file.exists()))
     assert seen == [False, True, True]
 
 
@@ -160,6 +155,8 @@ def test_files_and_terminal_tell_the_simulated_time(late):
     assert summary["simulated_seconds_to"] == seconds_to_accuracy(lines)
     assert f"{ends[-1]:,.1f} simulated s" in told and "on the simulated clock" in told
     assert all("staleness" not in line for line in lines)
+    whole = (4 * summary["parameters"]["trained"] + UPLOAD_HEADER) * sum(line["replies"] for line in lines)
+    assert summary["upload_ratio"] == sum(line["upload_bytes"] for line in lines) / whole
 
 
 def test_the_answers_are_counted_by_chunk(tmp_path):
@@ -175,12 +172,6 @@ def test_the_answers_are_counted_by_chunk(tmp_path):
     expected = [sum(protocol.chunk(client) == k for client in cohorts) / 15 for k in (1, 2, 3)]
     assert found["answers_chunks"] == pytest.approx(expected) and min(expected) > 0
     assert found["psi"] != read_summary(tmp_path / "late")["psi"]
-
-
-def test_the_upload_ratio_is_of_those_that_were_waited_for(late):
-    lines, summary = read_metrics(late[0]), read_summary(late[0])
-    whole = (4 * summary["parameters"]["trained"] + UPLOAD_HEADER) * sum(line["replies"] for line in lines)
-    assert summary["upload_ratio"] == sum(line["upload_bytes"] for line in lines) / whole
 
 
 def test_the_page_draws_over_simulated_time(late, tmp_path):

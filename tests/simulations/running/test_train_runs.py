@@ -140,18 +140,16 @@ def test_stages_are_tested_where_they_end(tmp_path):
     assert only["examples"] == 120 and only["next"] is None  # finetuned on both chunks
 
 
-def test_a_validation_set_is_not_among_the_examples_trained_on(tmp_path):
-    summary = run_experiment(tiny_training(method="validation", chunks=[0.9, 0.1]), tmp_path)
-    (only,) = summary["subnetworks"]
-    assert only["examples"] == 108
-    assert summary["train_nll"] == only["train"]["nll"] != only["next"]["nll"]
-
-
-@pytest.mark.parametrize("method", ["none", "separate"])
-def test_baselines_run(tmp_path, method):
-    summary = run_experiment(tiny_training(method=method), tmp_path)
-    assert len(summary["subnetworks"]) == (3 if method == "separate" else 1)
-    assert (summary["lml"] is None) == (method == "none")
+@pytest.mark.parametrize(("method", "subnetworks"), [("none", 1), ("separate", 3), ("validation", 1)])
+def test_baselines_run(tmp_path, method, subnetworks):
+    chunks = {"chunks": [0.9, 0.1]} if method == "validation" else {}
+    summary = run_experiment(tiny_training(method=method, **chunks), tmp_path)
+    assert len(summary["subnetworks"]) == subnetworks
+    assert (summary["lml"] is None) == (method != "separate")
+    if method == "validation":  # its set is not among the examples trained on
+        (only,) = summary["subnetworks"]
+        assert only["examples"] == 108
+        assert summary["train_nll"] == only["train"]["nll"] != only["next"]["nll"]
 
 
 def test_train_shows_progress_a_summary_and_pictures(tmp_path):
@@ -178,16 +176,13 @@ def test_whose_run_it_is(undisturbed, tmp_path):
     refused(fedpart("train", "--resume", undisturbed, "--set", "seed=5"), "seed = 0, not 5")
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence(tmp_path):
-    bad = tiny_training_file(tmp_path, optimiser={"name": "sgd", "learning_rate": 1e30})
-    refused(fedpart("train", bad, "--out", "bad"), "iteration", "lower the learning rates", status=1)
-    assert read_summary("bad") is None
-
-
 def test_an_augerino_that_diverges_ends_in_one_sentence_and_can_be_read_and_resumed(tmp_path):
     digits = {"data": "digits", "model": "digits_cnn", "model_options": {}, "hyperparameters": {"affine": {}}}
     unsafe = {"augerino": {"safe": False, "weight": 1.0}}
     far = {"method": "augerino", "method_options": unsafe, "optimiser_psi": {"learning_rate": 4.0}}
+    wild = tiny_training_file(tmp_path, optimiser={"name": "sgd", "learning_rate": 1e30})
+    refused(fedpart("train", wild, "--out", "wild"), "iteration", "lower the learning rates", status=1)
+    assert read_summary("wild") is None
     bad = tiny_training_file(tmp_path, **digits, **far)
     sentence = "has diverged, as its objective is unbounded", "use the safe one (safe: true)"
     refused(fedpart("train", bad, "--out", "bad"), *sentence, status=1)

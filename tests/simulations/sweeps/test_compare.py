@@ -203,13 +203,6 @@ def test_equal_upload_is_of_the_same_images_and_forgives_a_thousandth(tmp_path):
     assert equal(["partitioned", "fedavg"], **early) == pytest.approx([0.65, 0.25])
 
 
-def test_one_seed_has_no_standard_error(tmp_path):
-    (row,) = compare(tmp_path, FakeRunner(), ["partitioned"], seeds=1).rows
-    assert row["validation"].error is None and "90.00" in compare.printed
-    assert row["upload_ratio"].mean == pytest.approx(0.77)  # FedAvg was not run: the run's own figure
-    assert "standard_error" in (tmp_path / "comparison.csv").read_text()
-
-
 def test_a_regression_is_measured_by_its_loss(tmp_path):
     def run(config, out, **_):
         return write_run(out, config, None, test_nll=0.25)
@@ -302,21 +295,16 @@ def test_one_bad_cell_does_not_lose_the_others(tmp_path):
     assert again.calls == [("fedavg", 3, True), ("fedavg", 4, True)]
 
 
-@pytest.mark.parametrize("error", [Interrupted(2, "round 5"), OSError("disk full"), KeyboardInterrupt()])
-def test_a_person_or_the_disk_stops_everything(tmp_path, error):
-    runner = FakeRunner({("partitioned", 3): error})
-    with pytest.raises(type(error)):
-        compare(tmp_path, runner)
-    assert len(runner.calls) == 2
-
-
-def test_a_bad_configuration_stops_at_the_first_run_but_not_later(tmp_path):
-    runner = FakeRunner({("fedavg", 3): ConfigError("There is no folder.")})
-    with pytest.raises(ConfigError, match="no folder"):
-        compare(tmp_path / "a", runner)
-    assert len(runner.calls) == 1
-    with pytest.raises(SweepIncomplete, match="No ranges"):
-        compare(tmp_path / "b", FakeRunner({("partitioned", 3): ConfigError("No ranges.")}))
+@pytest.mark.parametrize("error", [Interrupted(2, "round 5"), OSError("disk full"), KeyboardInterrupt("no")])
+def test_a_person_or_the_disk_stops_everything_and_a_bad_configuration_at_the_first_run(tmp_path, error):
+    bad = ConfigError("There is no folder.")
+    for name, cell, stop in (("a", ("partitioned", 3), error), ("b", ("fedavg", 3), bad)):
+        runner = FakeRunner({cell: stop})
+        with pytest.raises(type(stop), match=str(stop)):
+            compare(tmp_path / name, runner)
+        assert len(runner.calls) == (2 if stop is error else 1)
+    with pytest.raises(SweepIncomplete, match="no folder"):
+        compare(tmp_path / "c", FakeRunner({("partitioned", 3): bad}))
 
 
 def test_bad_requests_are_refused(tmp_path):
@@ -336,10 +324,12 @@ def test_bad_requests_are_refused(tmp_path):
 
 def test_unequal_cohorts_are_pointed_out(tmp_path):
     config = small_config(seed=3)
-    for cell in plan(config, ["fedavg", "partitioned"], 1, tmp_path):
+    for cell in plan(config.model_copy(update={"beside": "fedavg"}), ["fedavg", "partitioned"], 1, tmp_path):
+        assert cell.config.beside is None, "nothing is run beside it, also when it goes on alone"
         cohort = [0, 1] if cell.config.method == "fedavg" else [0, 2]
         write_run(cell.folder, cell.config, [0.5] * 12, cohort=cohort)
     comparison = compare(tmp_path, FakeRunner(), seeds=1)
+    assert all(row["validation"].error is None for row in comparison.rows)
     assert comparison.notes == ["Seed 3: the methods' cohorts differ, first in round 1."]
     assert comparison.notes[0] in compare.printed and "the same data and clients" in comparison.title()
 
@@ -378,11 +368,6 @@ def test_what_is_left_out_again_needs_no_data(tmp_path, monkeypatch):
     monkeypatch.setattr("simulations.sweeps.compare.load_data", lambda config: pytest.fail("data are loaded"))
     compare(tmp_path, run, methods, 1, **changes)
     assert "augerino is left out, for it does not fit: " in compare.printed
-
-
-def test_nothing_is_run_beside_a_cell_also_when_it_goes_on_alone(tmp_path):
-    cells = plan(small_config(beside="fedavg"), ["fedavg", "partitioned"], 2, tmp_path)
-    assert [cell.config.beside for cell in cells] == [None] * 4
 
 
 def test_every_kind_of_psi_that_has_moved_is_named_and_ranges_stand_in_order(tmp_path):

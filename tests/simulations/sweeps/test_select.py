@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import fedpart, refused
+from command_line import fedpart, refused, shown
 from layout import assert_nothing_overlaps
 from rich.console import Console
 from tiny import tiny_training, tiny_training_file
@@ -36,6 +36,13 @@ def scored(value, seed, lml):
         "train_accuracy": 0.9, "train_nll": -0.01 * value,
         "test_accuracy": 0.8 + lml / 1000, "test_nll": -lml / 100,
     }  # fmt: skip
+
+
+def columns_of(scores, values=(5, 15, 30), **more):
+    """The selection of these summaries, by value, of one column."""
+    config = tiny_training(select={**SELECT, "values": list(values), "seeds": 1, **more})
+    column = Column.of("partitioned", "lml", config, {str(value): own for value, own in scores.items()})
+    return Selection(config.select.key, [column], [], config), column
 
 
 class Pretends:
@@ -88,22 +95,20 @@ def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path):
 
 
 @pytest.mark.parametrize(("examples", "text"), [(40, "79 ± 0"), (1000, "79.2 ± 0.4"), (None, "79.2 ± 0.4")])
-def test_no_more_digits_than_the_examples_that_were_scored_hold(examples, text, tmp_path):
-    """Whatever the configuration asks for: null stands for all."""
-    config = tiny_training(select={**SELECT, "values": [5], "seeds": 2}, test_points=None)
+def test_no_more_digits_than_the_examples_that_were_scored_hold(examples, text):
     own = {} if examples is None else {"test_examples": examples}
     scores = [{"test_accuracy": 0.7875 + 0.0085 * seed} | own for seed in (0, 1)]
     runs = [scored(5, seed, -8.2 + 0.8 * seed) | scores[seed] for seed in (0, 1)]
-    column = Column.of("partitioned", "lml", config, {"5": runs})
-    head, (row,) = Selection(SELECT["key"], [column], [], config).cells(column)
+    selection, column = columns_of({5: runs}, [5], seeds=2)
+    head, (row,) = selection.cells(column)
     assert row[head.index("test\naccuracy\n[%]")] == text
 
 
 def test_a_terminal_gets_the_bar_of_each_run(tmp_path):
-    shown = []
+    given = []
 
     def run(config, out, *, progress=None, **_):
-        shown.append(progress)
+        given.append(progress)
 
     config = tiny_training(select={**SELECT, "values": [5]})
     for terminal in (True, False):
@@ -111,32 +116,27 @@ def test_a_terminal_gets_the_bar_of_each_run(tmp_path):
         console = Console(file=stream, force_terminal=terminal, width=80)
         progress = Progress(console)
         run_selection(config, tmp_path, CellRunner(run=run, progress=progress, console=console))
-        assert shown == [progress if terminal else None] * 2
+        assert given == [progress if terminal else None] * 2
         assert ("Run 1 of 2: kept 5, seed 0" in stream.getvalue()) == terminal
-        shown.clear()
+        given.clear()
 
 
 @pytest.mark.parametrize(("best", "side"), [(5, "smallest"), (30, "largest"), (15, None)])
 def test_the_best_value_at_the_edge_of_what_was_tried_is_pointed_out(best, side):
-    config = tiny_training(select={**SELECT, "seeds": 1})
-    runs = {str(value): [scored(value, 0, -abs(value - best))] for value in (5, 15, 30)}
-    column = Column.of("partitioned", "lml", config, runs)
-    warned = " ".join(Selection(config.select.key, [column], [], config).warnings(column))
+    selection, column = columns_of({value: [scored(value, 0, -abs(value - best))] for value in (5, 15, 30)})
+    warned = " ".join(selection.warnings(column))
     assert (f"{best} is the {side} value" in warned) == (side is not None) == bool(warned)
 
 
 @pytest.mark.parametrize("seen", [0.3, 0.29, 0.1])
 def test_networks_that_have_had_no_time_to_overfit_are_pointed_out(seen):
     """A subnetwork's loss on its own chunks against that on the next; the full network has no next."""
-    config = tiny_training(select={**SELECT, "seeds": 1})
-    whole = {"examples": 120, "train": {"nll": 0.0}, "next": None}
-    losses = {5: 0.3, 15: 0.3, 30: seen}
-    runs = {}
-    for value, loss in losses.items():
+    whole, runs = {"examples": 120, "train": {"nll": 0.0}, "next": None}, {}
+    for value, loss in ((5, 0.3), (15, 0.3), (30, seen)):
         parts = [{"train": {"nll": loss}, "next": {"nll": 0.3}}, whole]
-        runs[str(value)] = [scored(value, 0, -abs(value - 15)) | {"subnetworks": parts}]
-    column = Column.of("partitioned", "lml", config, runs)
-    warned = Selection(config.select.key, [column], [], config).warnings(column)
+        runs[value] = [scored(value, 0, -abs(value - 15)) | {"subnetworks": parts}]
+    selection, column = columns_of(runs)
+    warned = selection.warnings(column)
     assert any("no time to overfit" in text for text in warned) == (seen > 0.2)
 
 
@@ -152,21 +152,17 @@ def test_a_run_that_fails_does_not_lose_the_others(tmp_path):
     assert json.loads((tmp_path / "summary.json").read_text())["failures"] == []
 
 
-def test_values_are_compared_on_the_seeds_that_all_of_them_have(tmp_path):
+def test_values_are_compared_on_the_seeds_that_all_of_them_have():
     """The data of seed 1 are easier, whatever the value: 15 has no run on it."""
-    evidences = {"5": {0: -30.0, 1: -3.0}, "15": {0: -20.0}, "30": {0: -25.0, 1: -1.0}, "40": {}}
-    runs = {v: [scored(int(v), seed, lml) for seed, lml in own.items()] for v, own in evidences.items()}
-    config = tiny_training(select={"key": "iterations", "values": [5, 15, 30, 40], "seeds": 2})
-    column = Column.of("partitioned", "lml", config, runs)
+    evidences = {5: {0: -30.0, 1: -3.0}, 15: {0: -20.0}, 30: {0: -25.0, 1: -1.0}, 40: {}}
+    runs = {v: [scored(v, seed, lml) for seed, lml in own.items()] for v, own in evidences.items()}
+    selection, column = columns_of(runs, evidences, key="iterations", seeds=2)
     assert column.best == 15
     assert [row.lml and row.lml.mean for row in column.rows] == [-30.0, -20.0, -25.0, None]
     assert [row.seeds for row in column.rows] == [[0], [0], [0], []]
     assert column.rows[2].lml_per_seed == {0: -25.0, 1: -1.0}
     assert column.rank_correlation["test_accuracy"] == pytest.approx(1.0)
-    selection = Selection("iterations", [column], [], config)
-    stream = io.StringIO()
-    Console(file=stream, width=80).print(selection.table())
-    assert "all numbers are of the 1 seed that every value with a result has" in stream.getvalue()
+    assert "all numbers are of the 1 seed that every value with a result has" in shown(selection.table(), 80)
     assert "over 2 seeds" not in selection_figure(selection).get_suptitle()
 
 
@@ -195,13 +191,10 @@ def test_the_picture_shows_each_measure_with_its_best_value(tmp_path):
 
 
 def test_equal_scores_share_their_mean_rank():
-    section = {"key": "iterations", "values": [1, 2, 3, 4]}
-    accuracies, evidences = (0.3, 0.1, 0.1, 0.9), (-3.0, -4.0, -2.0, -1.0)
-    runs = {
-        str(i): [scored(i, 0, lml) | {"test_accuracy": accuracy, "test_nll": 1.0}]
-        for i, (lml, accuracy) in enumerate(zip(evidences, accuracies, strict=True))
-    }
-    found = Column.of("partitioned", "lml", tiny_training(select=section), runs).rank_correlation
+    scores = {"test_accuracy": (0.3, 0.1, 0.1, 0.9), "test_nll": (1.0,) * 4}
+    runs = {i: [scored(i, 0, lml) | {key: own[i - 1] for key, own in scores.items()}]
+            for i, lml in enumerate((-3.0, -4.0, -2.0, -1.0), start=1)}  # fmt: skip
+    found = columns_of(runs, runs, key="iterations")[1].rank_correlation
     # Ranks 2 1 3 4 and 3 1.5 1.5 4, mean 2.5: covariance 3 of sqrt(5 * 4.5).
     assert found["test_accuracy"] == pytest.approx(3 / math.sqrt(22.5))
     assert found["test_log_likelihood"] is None  # all equal
@@ -217,10 +210,8 @@ def test_equal_scores_share_their_mean_rank():
     ],
 )
 def test_values_stand_where_they_can_be_read(values, scale, ticks):
-    config = tiny_training(select={**SELECT, "values": values, "seeds": 1})
     runs = {str(value): [scored(1, 0, -1.0 - i)] for i, value in enumerate(values)}
-    column = Column.of("partitioned", "lml", config, runs)
-    figure = selection_figure(Selection("key", [column], [], config))
+    figure = selection_figure(columns_of(runs, values)[0])
     assert_nothing_overlaps(figure)
     ax = figure.axes[0]
     assert ax.get_xscale() == scale

@@ -59,12 +59,8 @@ REGRESSION = {
 @pytest.mark.parametrize("kind", ["federated", "centralised"])
 def test_a_regression_tells_its_loss_and_its_error_and_scalars_keep_their_sign(tmp_path, kind):
     of_data = {key: value for key, value in REGRESSION.items() if key != "split"}
-    config = (
-        tiny(**REGRESSION)
-        if kind == "federated"
-        else tiny_training(**of_data, model_options={}, keep_best=False)
-    )
-    summary = run_experiment(config, tmp_path)
+    central = tiny_training(**of_data, model_options={}, keep_best=False)
+    summary = run_experiment(tiny(**REGRESSION) if kind == "federated" else central, tmp_path)
     text = shown(panel(summary, tmp_path))
     assert summary["psi"]["offset"] < 0 and f"offset {summary['psi']['offset']:.3g}" in text
     assert f"{summary['val_nll']:.3f} nats on validation data" in text
@@ -145,12 +141,8 @@ def test_a_command_is_written_as_uv_runs_it(found, tmp_path, monkeypatch):
 def test_a_mask_is_told_whole_and_a_range_with_both_ends():
     """An input that is always 0 never moves; the others keep their numbers, and the mask its length."""
     psi = {f"mask.keep[{i}] [%]": 90.0 if i in (1, 3) else 10.0 for i in range(4)}
-    psi |= {
-        "affine.scale_min": 0.5,
-        "affine.scale_max": 1.0,
-        "affine.shear_min": 0.0,
-        "affine.shear_max": 0.0,
-    }
+    psi |= {f"affine.{name}": 0.5 * (name == "scale_min") for name in ("scale_min", "shear_min", "shear_max")}
+    psi["affine.scale_max"] = 1.0
     moved = ["mask.keep[1] [%]", "mask.keep[3] [%]", "affine.scale_min"]
     found = whole(moved, psi)
     assert kept(found) == [1, 3] and len(PsiParts.of(found).keeps) == 4

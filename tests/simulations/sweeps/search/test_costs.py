@@ -1,8 +1,8 @@
 """What searches and runs have cost, and what cannot be searched."""
 
 import csv
+import io
 import json
-import os
 from functools import partial
 
 import pytest
@@ -41,13 +41,9 @@ def search(folder, accuracies, kilobyte=1000):
 
 @pytest.fixture
 def folders(tmp_path):
-    return {
-        "run": [run(tmp_path / "run0", 0.58), run(tmp_path / "run1", 0.60)],
-        "search": [
-            search(tmp_path / "search0", [None, 0.7, 0.64]),
-            search(tmp_path / "search1", [0.3, 0.9, 0.66]),
-        ],
-    }
+    runs = [run(tmp_path / "run0", 0.58), run(tmp_path / "run1", 0.60)]
+    tried = ([None, 0.7, 0.64], [0.3, 0.9, 0.66])
+    return {"run": runs, "search": [search(tmp_path / f"search{i}", own) for i, own in enumerate(tried)]}
 
 
 def test_a_table_by_hand(folders):
@@ -85,9 +81,8 @@ def test_the_command_writes_table_and_picture(folders, tmp_path):
     rows = list(csv.DictReader((tmp_path / "out" / "costs.csv").open()))
     assert [(row["method"], row["seeds"]) for row in rows] == [("run", "2"), ("search", "2"), ("a=b,c", "1")]
     assert float(rows[1]["at_equal_bytes"]) == pytest.approx(0.8)
-    assert (
-        "| search (2) | 65.0 ± 1.0 | 30 kB | 18 | 12 | 150 |" in (tmp_path / "out" / "costs.md").read_text()
-    )
+    row = "| search (2) | 65.0 ± 1.0 | 30 kB | 18 | 12 | 150 |"
+    assert row in (tmp_path / "out" / "costs.md").read_text()
     assert (tmp_path / "out" / "costs.png").stat().st_size > 5000
 
 
@@ -127,21 +122,17 @@ def section(space=RATES, trials=1, objective="val_nll", **more):
 
 
 def begun(config, out):
-    with open(os.devnull, "w") as nowhere:
-        run_search(config, out, CellRunner(console=Console(file=nowhere)))
+    run_search(config, out, CellRunner(console=Console(file=io.StringIO())))
 
 
 def searched(out, **changes):
     begun(tiny(**changes), out)
 
 
-def test_sections():
+def test_what_cannot_be_searched(tmp_path):
     refusals.check(
         (f"{changes}", partial(tiny, search=changes), ConfigError, says) for changes, says in SECTIONS
     )
-
-
-def test_what_cannot_be_searched(tmp_path):
     low = section({"local.learning_rate": [1e-9, 1e-8]}, own_values_first=True)
     far = "own local.learning_rate is .* which search.space.local.learning_rate does not offer"
     central = tiny_training(search=section({"optimiser.learning_rate": [0.001, 0.1]}, objective="client_nll"))
@@ -167,15 +158,11 @@ def test_folders(tmp_path):
     endless = tiny(search=section({"local.learning_rate": {"choice": [1e30]}}))
     another = "holds a search with another configuration"
     a_run = partial(begun, inside, out / "trials" / "000")
+    none = partial(begun, endless, tmp_path / "none")
     refusals.check(
         [
             ("another search", partial(begun, other, out), ConfigError, another),
             ("a run", a_run, ConfigError, "holds a run; choose another folder"),
-            (
-                "no result",
-                partial(begun, endless, tmp_path / "none"),
-                RunError,
-                "No trial has a result",
-            ),
+            ("no result", none, RunError, "No trial has a result"),
         ]
     )

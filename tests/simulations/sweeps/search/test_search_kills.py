@@ -166,16 +166,9 @@ def test_killed_stopped_and_continued_in_two_processes(tmp_path):
 
 
 NAMES = AffineAugmentation.components["lila"]
-DRAWN = {
-    "data": "digits",
-    "model": "digits_cnn",
-    "model_options": {},
-    "method": "none",
-    "method_options": {"none": {"augment": True}},
-    "hyperparameters": {"affine": {"family": "lila", "initial": {}}, "dropout": None},
-    "iterations": 4,
-    "evaluate_every": 2,
-}
+DRAWN = {"data": "digits", "model": "digits_cnn", "model_options": {}, "iterations": 4, "evaluate_every": 2}
+DRAWN |= {"method": "none", "method_options": {"none": {"augment": True}}}
+DRAWN["hyperparameters"] = {"affine": {"family": "lila", "initial": {}}, "dropout": None}
 SPACE = {f"hyperparameters.affine.initial.{name}": [0.0, 0.5] for name in NAMES}
 
 
@@ -184,18 +177,13 @@ def centralised(space=SPACE, trials=3, objective="val_accuracy", **changes):
     return tiny_training(**{**DRAWN, **changes, "search": section})
 
 
-def quietly(config, out):
-    with open(os.devnull, "w") as nowhere:
-        return run_search(config, out, CellRunner(console=Console(file=nowhere)))
-
-
 def test_every_draw_is_kept_to_the_bit_and_a_longer_search_goes_on(tmp_path):
     file, out = tmp_path / "search.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump(centralised(trials=1).resolved()))
     assert fedpart("search", file, "--out", out).exit_code == 0
     first = out / "trials" / "000" / "state.safetensors"
     before = first.stat().st_mtime_ns
-    found = quietly(centralised(trials=2), out)
+    found = run(centralised(trials=2), out)
     assert first.stat().st_mtime_ns == before
     for row in found.rows:
         folder = out / "trials" / f"{row.number:03d}"
@@ -205,13 +193,12 @@ def test_every_draw_is_kept_to_the_bit_and_a_longer_search_goes_on(tmp_path):
     assert found.rows[0].values != found.rows[1].values
     assert found.spent.rounds == 2 * 4 and found.spent.bytes == 0
     best = load_config(out / "best.yaml", kind=TrainingConfig)
-    assert best.hyperparameters.affine.initial == {
-        key.rpartition(".")[2]: value for key, value in found.best.values.items()
-    }
+    drawn = {key.rpartition(".")[2]: value for key, value in found.best.values.items()}
+    assert best.hyperparameters.affine.initial == drawn
 
 
 def test_training_that_fails_is_a_failed_trial_and_the_search_goes_on(tmp_path):
     space = {"optimiser.learning_rate": {"choice": [0.001, 1e30]}}
-    result = quietly(centralised(space=space, trials=3), tmp_path / "out")
+    result = run(centralised(space=space, trials=3), tmp_path / "out")
     states = {row.values["optimiser.learning_rate"]: row.state for row in result.rows}
     assert states == {0.001: "complete", 1e30: "failed"}
