@@ -150,9 +150,7 @@ class Task:
 
     def with_samples(self, samples: int | None) -> Task:
         """The task with so many samples, or its own; made once, for its first pass looks for random draws.
-
-        Without transforms more samples than it has would be the same ones, and it keeps its own.
-        """
+        Without transforms more samples than it has would be the same ones, and it keeps its own."""
         if samples is None or samples == self.samples or (samples > self.samples and not self.transforms):
             return self
         if samples not in self._sampled:
@@ -293,11 +291,7 @@ class Task:
         return values
 
     def widths(self, psi: Tensor) -> Tensor:
-        """Widths of all transforms' distributions, one vector, differentiable in ``psi``; see Augerino.
-
-        Raises:
-            ValueError: no transform has widths.
-        """
+        """Widths of all transforms' distributions, one vector, differentiable in ``psi``; see Augerino."""
         with self._passes.holding(self.psi_space.tensors(psi)):
             return self._model.widths()
 

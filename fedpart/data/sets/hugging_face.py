@@ -44,9 +44,10 @@ def load_hugging_face(
     """``data: hf:OWNER/NAME`` of the hub, or ``data: hf:FORMAT`` of files in ``data_dir``.
 
     A format is one that ``datasets.load_dataset`` knows, such as ``imagefolder``, ``parquet`` or ``json``.
-    The inputs are the one column of images; without one, all columns of numbers but the target, the client's
-    and those to ignore. Splits called train, validation and test (or as folders of images may be called) are
-    taken as they are; what is missing is held out from the training examples.
+    The inputs are the one column of images, [n, 3 or 1, h, w] float32 in [0, 1]; without one, all columns of
+    numbers but the target, the client's and those to ignore, [n, columns] float32. Splits called train,
+    validation and test (or as folders of images may be called) are taken as they are; what is missing is held
+    out from the training examples.
 
     Args:
         name: of the data set on the hub, with a slash, or of the format.
@@ -57,9 +58,6 @@ def load_hugging_face(
         examples: how many there must be in all; None: any number.
         size, colour: of images, see :func:`.pixels`.
         validation, test, hold_out, download, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of images [n, 3 or 1, h, w] float32 in [0, 1], or inputs [n, columns] float32; and targets [n].
     """
     if not name:
         raise ValueError("The data set 'hf' needs a name: data: hf:OWNER/NAME, or hf:parquet and the like.")

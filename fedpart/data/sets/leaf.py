@@ -42,14 +42,9 @@ def load_leaf(
 
     Args:
         data_dir: the folder with ``train/`` and ``test/``, and perhaps ``validation/``.
-        shape: of one example, e.g. [1, 28, 28] for FEMNIST, whose files have 784 numbers; None: as it is
-            there.
-        real_targets: whether ``y`` are numbers to predict, and no classes.
+        shape: of one example, e.g. [1, 28, 28] for FEMNIST, which has 784 numbers; None: as it is.
+        real_targets: whether ``y`` are numbers to predict, float32, and no classes, int64.
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, ...] float32 as they are in the files, and targets [n]: int64 classes, or
-            float32.
     """
     files, most = leaf_files(data_dir), Limits.of(limits)
     most.file_sizes(itertools.chain.from_iterable(files.values()))

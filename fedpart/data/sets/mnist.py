@@ -45,15 +45,12 @@ def load_mnist(
 ) -> Splits:
     """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
 
-    Validation is the last 10,000 images of the original training file, the same for every seed; the paper
-    does not say which images form it. No mean is subtracted.
+    Validation is the last 10,000 images of the original training file; the paper does not say which form it.
+    Inputs are [n, 1, 28, 28] float32 in [0, 1], no mean subtracted, labels [n] in 0..9.
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
         validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
     """
     if data_dir is None:
         raise FileNotFoundError(

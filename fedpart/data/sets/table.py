@@ -128,9 +128,9 @@ def load_table(
 ) -> Splits:
     """A CSV or Parquet file, or ``train.csv`` and ``test.csv`` in a folder.
 
-    All columns but the target, the client's and those to ignore are inputs and hold numbers. Classes and
-    clients are numbered in ascending order, whole numbers by value and others as text. What has no file is
-    held out from the training rows: the test set first, then the validation set.
+    All columns but the target, the client's and those to ignore are inputs and hold numbers, [n, columns]
+    float32. Classes and clients are numbered in ascending order, whole numbers by value and others as text.
+    What has no file is held out from the training rows: the test set first, then the validation set.
 
     Args:
         data_dir: the file or the folder, see :func:`.table_files`.
@@ -139,11 +139,8 @@ def load_table(
         ignore: columns that are left out.
         standardise: whether inputs are brought to mean 0 and deviation 1, see :func:`.standardised`.
         delimiter: one character between the cells of a CSV file.
-        real_targets: whether the target is a number to predict, and no class.
+        real_targets: whether the target is a number to predict, float32, and no class, int64.
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, columns] float32, and targets [n]: int64 classes, or float32.
     """
     files = table_files(data_dir)
     most = Limits.of(limits)

@@ -62,10 +62,7 @@ class Categorical(Likelihood):
 
     def nll(self, outputs: Tensor, targets: Tensor, ignored: int = -100) -> Tensor:
         """``-log p(y)``, ``[N]``, of averaged outputs ``[N, K]`` and classes ``[N]``; 0 where ignored.
-
-        Log-probabilities that are averaged already are not normalised again: the mean of log-probabilities
-        would become the mean of logits.
-        """
+        Log-probabilities that are averaged already are not normalised again."""
         if self.average == "logits":
             nll = F.cross_entropy(outputs, targets, reduction="none", ignore_index=ignored)
         else:

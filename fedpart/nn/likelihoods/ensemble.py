@@ -16,10 +16,10 @@ from fedpart.nn.likelihoods.classification import Categorical, check_classes
 class EnsembleClassification(Categorical):
     """One class per example: ``outputs [B, M, K]`` logits of M members, ``targets [B]`` int64.
 
-    ``p(y)`` is the mean of the members' probabilities, and -log p what is reported. Training
-    minimises the sum of the members' cross-entropies, in weights and psi, so that each learns as it would
-    alone (SuperWeight Networks, Teterwak et al. 2024). By Jensen's inequality -log p is at most their mean.
-    Temperature and label smoothing are those of every member, see :class:`.Categorical`.
+    ``p(y)`` is the mean of the members' probabilities, and -log p what is reported. Training minimises the
+    sum of the members' cross-entropies, in weights and psi (SuperWeight Networks, Teterwak et al. 2024); -log
+    p is at most their mean (Jensen). Temperature and label smoothing are each member's, see
+    :class:`.Categorical`.
     """
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -80,12 +80,9 @@ def _slimmable(build: BuildMember, members: Sequence[Member], own_norms: bool = 
 
 
 class UniversallySlimmable(Ensemble):
-    """Networks of several widths, each once, with one set of weights, norms included.
-
-    A pass of training computes the largest and the smallest one, and ``drawn - 2`` others by chance (the
-    sandwich rule), in the order of members. Any other pass computes all. The published BatchNorm is
-    calibrated for every width after training; GroupNorm need not be.
-    """
+    """Networks of several widths, each once, with one set of weights, norms included. A pass of training
+    computes the largest and the smallest one, and ``drawn - 2`` others by chance (the sandwich rule), in the
+    order of members; any other pass all."""
 
     def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
         sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
