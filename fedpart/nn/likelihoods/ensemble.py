@@ -42,7 +42,6 @@ class EnsembleClassification(Categorical):
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1 of the averaged probabilities, and what :meth:`of_members` finds."""
         metrics = need("torchmetrics.functional.classification", "F1", "measures")
-
         p, classes = self.mean_log_p(outputs), outputs.shape[2]
         f1 = metrics.multiclass_f1_score(p.exp(), targets, classes, average="macro").item()
         return {"f1": f1, **self.of_members(outputs, targets)}
