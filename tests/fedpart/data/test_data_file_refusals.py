@@ -15,6 +15,8 @@ import pytest
 import refusals
 from image_files import write_class_folders, zipped
 from PIL import Image
+from test_natural import TEXT as PEOPLE
+from test_natural import load as table
 
 from fedpart.data import load_image_folder, load_mnist, load_splits
 from fedpart.data.columns import matrix
@@ -188,20 +190,11 @@ def test_mnist_files(new, tmp_path):
     )
 
 
-PEOPLE = "\ufeffage,height,ill,ward,id\n" + "".join(
-    f"{20 + i},{1.5 + i / 100},{'yes' if i % 3 else 'no'},{10 if i % 2 else 9},x{i}\n" for i in range(40)
-)
-
-
 def written(file, text):
     """The folder of a file with this text."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file.parent
-
-
-def table(path, **options):
-    return load_splits("table", str(path), **{"target": "ill", "ignore": ["id"], **options})
 
 
 def test_tables(new):
@@ -265,7 +258,9 @@ def test_files_that_are_not_as_leafs(new):
         return written(new() / "train" / "all.json", json.dumps(content)).parent
 
     unfilled = r"4 numbers, which do not fill the shape \[1, 3, 3\]"
-    nobody = written(new() / "train" / "all.json", "{}").parent
+    texts = {"no users": "{}", "no data": '{"users": ["a"]}', "digits": f'{{"users": [{"9" * 5000}]}}'}
+    others = {what: written(new() / "train" / "all.json", text).parent for what, text in texts.items()}
+    no_leaf = r"all\.json is none of LEAF's files \(.*\)"
     refusals.check(
         (what, partial(load_splits, "leaf", str(folder), **options), error, says)
         for what, folder, options, error, says in [
@@ -273,7 +268,8 @@ def test_files_that_are_not_as_leafs(new):
             ("more y than x", leaf([[1.0]], [1, 2]), {}, ValueError, "1 x and 2 y"),
             ("words", leaf(["a word"], [1]), {}, ValueError, "x are no numbers in one shape"),
             ("a shape", leaf([[0.1] * 4], [4]), {"shape": [1, 3, 3]}, ValueError, unfilled),
-            ("no users", nobody, {}, ValueError, "there is no 'users'"),
+            ("no users", others["no users"], {}, ValueError, "there is no 'users'"),
+            *((what, folder, {}, ValueError, no_leaf) for what, folder in [*others.items()][1:]),
             ("no files", new(), {}, FileNotFoundError, "no files of LEAF"),
         ]
     )
