@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpart.checks import check_list, check_whole
 from fedpart.data.cells import OTHER_UNIT, Floats, check_positions
-from fedpart.data.columns import Part, splits_of
+from fedpart.data.columns import Part, Roles, splits_of
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_files import PARTS, check_aliases
 from fedpart.data.loading import DATASETS
@@ -50,7 +50,7 @@ def load_leaf(
     most.file_sizes(itertools.chain.from_iterable(files.values()))
     parts = {part: _part(part_files, shape, most) for part, part_files in files.items()}
     shares = {"test": test, "validation": validation}
-    return splits_of(parts, "y", "user", real_targets, shares, hold_out, data_seed)
+    return splits_of(parts, Roles("y", "user"), real_targets, shares, hold_out, data_seed)
 
 
 def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:

@@ -147,18 +147,15 @@ def load_table(
     most.file_sizes(files.values())
     tables = {part: read_table(file, delimiter, most) for part, file in files.items()}
     roles = Roles(target, client, ignore)
-    target, client = roles.target, roles.client
     inputs = roles.inputs(tables["train"], str(files["train"]))
 
     def part(columns: Columns, file: str) -> Part:
-        roles.inputs(columns, file)
-
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
             return Dataset(matrix(columns, inputs, file, standardise), targets, clients=clients)
 
-        return Part(file, columns[target], None if client is None else columns[client], dataset)
+        return roles.part(columns, file, dataset)
 
     parts = {name: part(columns, str(files[name])) for name, columns in tables.items()}
     shares = {"test": test, "validation": validation}
-    splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
+    splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)
     return standardised(splits, inputs) if standardise else splits
