@@ -85,6 +85,13 @@ class Single(Named):
         return super().forward(x, torch.zeros_like(x))
 
 
+def module(forward):
+    """One without weights."""
+    net = nn.Module()
+    net.forward = forward
+    return net
+
+
 def chain(*middle):
     torch.manual_seed(0)
     return nn.Sequential(

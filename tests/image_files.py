@@ -1,5 +1,6 @@
 """Small image folders for tests: every class has a colour of its own."""
 
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -34,3 +35,15 @@ def zipped(folder: Path, target: Path, above: str = "") -> Path:
             if path.is_file():
                 file.write(path, Path(above) / path.relative_to(folder))
     return target
+
+
+def png(side: int, depth: int, kind: int, content: bytes) -> bytes:
+    """A PNG of so many pixels in both directions, by the standard's letter."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(name + content))
+        return struct.pack(">I", len(content)) + name + content + check
+
+    head = struct.pack(">IIBBBBB", side, side, depth, kind, 0, 0, 0)
+    chunks = chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(content, 9)), chunk(b"IEND", b"")
+    return b"".join((b"\x89PNG\r\n\x1a\n", *chunks))

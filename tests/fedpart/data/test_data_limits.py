@@ -6,14 +6,13 @@ import json
 import os
 import struct
 import zipfile
-import zlib
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import refusals
-from image_files import write_class_folders, zipped
+from image_files import png, write_class_folders, zipped
 from tiny import tiny
 
 from fedpart.data import image_listing, leaf_files, load_splits, load_torchvision
@@ -24,15 +23,8 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpa
 
 
 def huge_png(side):
-    """A PNG of black pixels of a bit, a few kilobytes whatever its side."""
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
-    rows = zlib.compress(bytes((side // 8 + 1) * side), 9) if side < 10_000 else zlib.compress(b"")
-    signature = b"\x89PNG\r\n\x1a\n"
-    return signature + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    """Of black pixels of a bit, a few kilobytes whatever its side."""
+    return png(side, 1, 0, bytes((side // 8 + 1) * side) if side < 10_000 else b"")
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from hooked import on_hidden
-from looked import CHANGES, DRAWS, Net, assert_as_in_pytorch, check, plainly
+from looked import CHANGES, DRAWS, Buffered, Net, assert_as_in_pytorch, check, plainly
+from test_looking import hidden
 from test_looking_backward import Counted
 from torch import nn
 
@@ -31,12 +32,6 @@ class Large(Net):
 def counts(net, x):
     net.n += 1
     return net.b(x) / net.n
-
-
-def hidden(net, x):
-    out = net.b(x) if net.h is None else net.b(x) + 0.1 * net.h
-    net.h = out.detach()
-    return out
 
 
 class Transposed(Net):
@@ -83,12 +78,6 @@ def norm_of(layer):
 @functools.lru_cache
 def mask(size):
     return torch.arange(float(size))
-
-
-class Buffered(Net):
-    def __init__(self, forward, **kept):
-        super().__init__(forward, **kept)
-        self.register_buffer("buffer", torch.ones(3))
 
 
 def adds(name):
