@@ -85,6 +85,13 @@ class Single(Named):
         return super().forward(x, torch.zeros_like(x))
 
 
+class NormAndReLU(nn.BatchNorm2d):
+    """As some libraries have it: more than its base class does."""
+
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
 def module(forward):
     """One without weights."""
     net = nn.Module()

@@ -28,6 +28,13 @@ def write_class_folders(root: Path, per_class: int, odd: bool = True) -> None:
             image(colour, width, height, seed).save(folder / f"{i:02}.{'jpg' if odd and i % 2 else 'png'}")
 
 
+def write_divided(root: Path) -> Path:
+    """``root/train`` with 10 images of each of three classes, ``root/test`` with 4, all 16x16."""
+    write_class_folders(root / "train", 10, odd=False)
+    write_class_folders(root / "test", 4, odd=False)
+    return root
+
+
 def zipped(folder: Path, target: Path, above: str = "") -> Path:
     """The files of a folder as a zip file, under a folder ``above`` them."""
     with zipfile.ZipFile(target, "w") as file:

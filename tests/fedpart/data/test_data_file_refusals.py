@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import refusals
-from image_files import write_class_folders, zipped
+from image_files import write_class_folders, write_divided, zipped
 from PIL import Image
 from test_natural import TEXT as PEOPLE
 from test_natural import load as table
@@ -32,10 +32,8 @@ def new(tmp_path):
 
 @pytest.fixture
 def divided(new):
-    """Makes train/ with 10 images of each of three classes, test/ with 4, all 16x16, at every call."""
-    first = new()
-    write_class_folders(first / "train", 10, odd=False)
-    write_class_folders(first / "test", 4, odd=False)
+    """Makes such a folder at every call."""
+    first = write_divided(new())
     return lambda: shutil.copytree(first, new() / "data")
 
 

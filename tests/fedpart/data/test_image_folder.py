@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import refusals
 import torch
-from image_files import COLOURS, image, png, write_class_folders, zipped
+from image_files import COLOURS, image, png, write_class_folders, write_divided, zipped
 from PIL import Image
 
 from fedpart.data import ImageDataset, image_listing, listing_digest, load_image_folder, load_splits
@@ -21,10 +21,7 @@ from fedpart.data.transformed import rotated_splits
 
 @pytest.fixture
 def divided(tmp_path):
-    """train/ with 10 images of each of three classes, test/ with 4, all 16x16."""
-    write_class_folders(tmp_path / "data" / "train", 10, odd=False)
-    write_class_folders(tmp_path / "data" / "test", 4, odd=False)
-    return tmp_path / "data"
+    return write_divided(tmp_path / "data")
 
 
 def test_the_parts_are_the_folders(divided):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import refusals
 import torch
+from problems import Lazy
 from torch import nn
 
 from fedpart import Task, federate, fit
@@ -150,19 +151,6 @@ def in_memory(column, kind):
     return (numbers if kind == "array" else torch.from_numpy(numbers), torch.from_numpy(ROWS % 3))
 
 
-class Lazy:
-    """Three clients with the same data, which are read when they are drawn."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, client):
-        return self.data
-
-
 def test_examples_in_memory_that_float32_merges():
     net, held = nn.Linear(2, 3), in_memory(ROWS, "array")
     merges = r"Dataset inputs\[:, 1\] .*; write it in another unit, .* or compute with Task\(module, precis"
@@ -179,7 +167,7 @@ def test_examples_in_memory_that_float32_merges():
         ("chunks", partial(fit, net, [held, held, late], iterations=1), merges),
         ("validation", partial(federate, net, [held] * 3, rounds=1, validation=late), merges),
         ("test", partial(federate, net, [held] * 3, rounds=1, test=late), merges),
-        ("read late", partial(federate, net, Lazy(late), rounds=1), merges),
+        ("read late", partial(federate, net, Lazy(lambda _: late, 3), rounds=1), merges),
         (
             "targets",
             partial(federate, task, [real] * 3, rounds=1, method="fedavg"),

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import refusals
 import torch
+from adapted import NormAndReLU
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -155,11 +156,6 @@ def old_weight_norm(layer):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return nn.utils.weight_norm(layer)
-
-
-class NormAndReLU(nn.BatchNorm1d):
-    def forward(self, x):
-        return super().forward(x).relu()
 
 
 GROUP = re.escape('use module = fedpart.replace_batchnorm(module, "group"), or "frozen"')

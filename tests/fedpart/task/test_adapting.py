@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from adapted import Recurrent, chain, frozen_body, frozen_norm, trained
+from adapted import NormAndReLU, Recurrent, chain, frozen_body, frozen_norm, trained
 from problems import CLASSES, SIZE, Gain, augmentation, outputs, settings, shards
 from torch import nn
 
@@ -128,11 +128,6 @@ def test_dropout_that_stays_off_in_a_network_that_trains_is_told():
     assert Task(net).notes == [] and Task(net.eval()).notes == [], "a network at rest as a whole is trained"
     net[1].train()  # what get_peft_model leaves: the network itself rests, and a part of it trains
     assert Task(net).notes == [note]
-
-
-class NormAndReLU(nn.BatchNorm2d):
-    def forward(self, x):
-        return super().forward(x).relu()
 
 
 def constant_layers():

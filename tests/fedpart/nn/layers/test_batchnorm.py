@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import refusals
 import torch
+from adapted import NormAndReLU
 from places import importing
 from torch import nn
 from torch.nn import functional as F
@@ -137,13 +138,6 @@ def test_without_running_statistics_there_is_nothing_to_freeze():
     with pytest.raises(ValueError, match=r"BatchNorm1d at '1' has no running .*\(module, \"group\"\)"):
         replace_batchnorm(module, "frozen")
     assert isinstance(replace_batchnorm(module, "group")[1], nn.GroupNorm)
-
-
-class NormAndReLU(nn.BatchNorm1d):
-    """As some libraries have it: more than its base class does."""
-
-    def forward(self, x):
-        return super().forward(x).relu()
 
 
 def test_layers_that_cannot_be_replaced():
