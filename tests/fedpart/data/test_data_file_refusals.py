@@ -26,19 +26,16 @@ from fedpart.data.sets.torchvision_sets import load_cifar10
 
 @pytest.fixture
 def new(tmp_path):
-    """Makes an empty folder at every call."""
     return lambda: Path(tempfile.mkdtemp(dir=tmp_path))
 
 
 @pytest.fixture
 def divided(new):
-    """Makes such a folder at every call."""
     first = write_divided(new())
     return lambda: shutil.copytree(first, new() / "data")
 
 
 def images(folder, **options):
-    """A call that reads the training images."""
     return lambda: load_image_folder(str(folder), validation=0, **options).train.inputs
 
 
@@ -154,7 +151,6 @@ def test_folders_of_images_in_another_layout(divided, new, tmp_path):
 
 
 def idx(*shape):
-    """An IDX file of zeros."""
     return struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape) + bytes(math.prod(shape))
 
 
@@ -189,7 +185,6 @@ def test_mnist_files(new, tmp_path):
 
 
 def written(file, text):
-    """The folder of a file with this text."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file.parent
@@ -251,7 +246,6 @@ def test_tables(new):
 
 def test_files_that_are_not_as_leafs(new):
     def leaf(x, y):
-        """Of one user."""
         content = {"users": ["f1"], "user_data": {"f1": {"x": x, "y": y}}}
         return written(new() / "train" / "all.json", json.dumps(content)).parent
 

@@ -80,7 +80,6 @@ def sparse(file, size):
 
 @pytest.mark.slow  # imports what reads them
 def test_raw_files_beyond_a_limit_are_not_read(tmp_path, monkeypatch):
-    """Of the hub: by what it says, and by what has come."""
     size, rows = 2**31, []
     for name, file in {
         "mnist": "MNIST/raw/train-images-idx3-ubyte",

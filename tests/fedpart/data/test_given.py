@@ -29,8 +29,6 @@ Y = torch.arange(N) % 3
 
 
 class Listed(TorchDataset):
-    """A data set of these examples."""
-
     def __init__(self, examples):
         self.examples = list(examples)
 
@@ -42,8 +40,6 @@ class Listed(TorchDataset):
 
 
 class Stream(IterableDataset):
-    """Which may know its length."""
-
     def __iter__(self):
         return iter(zip(X, Y, strict=True))
 
@@ -66,8 +62,6 @@ def pairs():
 
 
 class Numbered:
-    """Gives its examples by number, and is no data set of torch's."""
-
     def __len__(self):
         return N
 

@@ -141,7 +141,6 @@ def test_images_may_lie_deeper_in_a_class(divided):
 
 
 def small(depth, kind, channels):
-    """A PNG of 4x4 pixels."""
     return png(4, depth, kind, (b"\0" + bytes(4 * channels * depth // 8)) * 4)
 
 
@@ -203,7 +202,6 @@ def test_a_class_is_one_however_its_folder_is_written(tmp_path):
 
 
 def several(path, count=3, **options):
-    """A file with so many pictures."""
     frames = [image(colour, 16, 16, seed) for seed, colour in enumerate(COLOURS.values())][:count]
     frames[0].save(path, save_all=True, append_images=frames[1:], **options)
 

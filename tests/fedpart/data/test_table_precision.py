@@ -120,7 +120,6 @@ def test_what_float32_merges(tmp_path):
 
 
 def leaf(folder, columns):
-    """Two users, who have every other row."""
     (folder / "train").mkdir(parents=True)
     x = np.stack(columns, 1).tolist()
     users = {f"f{u}": {"x": x[u::2], "y": [i % 3 for i in range(len(x[u::2]))]} for u in (0, 1)}
@@ -146,7 +145,6 @@ def test_leafs_examples_that_float32_merges(tmp_path):
 
 
 def in_memory(column, kind):
-    """Examples of two numbers and a class."""
     numbers = np.stack([ROWS / 7, np.asarray(column, dtype=np.float64)[:72]], 1)
     return (numbers if kind == "array" else torch.from_numpy(numbers), torch.from_numpy(ROWS % 3))
 

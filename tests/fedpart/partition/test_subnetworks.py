@@ -20,8 +20,6 @@ NORMS = (nn.GroupNorm, nn.LayerNorm)
 
 
 class Language(nn.Module):
-    """Embedding, a transformer block, a norm, and an output that shares the embedding's weight."""
-
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(11, 8)
@@ -35,8 +33,6 @@ class Language(nn.Module):
 
 
 class OwnBlock(nn.Module):
-    """Pre-norm attention written out, as users do."""
-
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(11, 8)

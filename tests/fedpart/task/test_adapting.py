@@ -131,7 +131,6 @@ def test_dropout_that_stays_off_in_a_network_that_trains_is_told():
 
 
 def constant_layers():
-    """Layers of other kinds with a state that training passes update."""
     torch.manual_seed(0)
     spectral = (torch.nn.utils.parametrizations.spectral_norm, torch.nn.utils.spectral_norm)
     layers = [NormAndReLU(4), nn.InstanceNorm2d(4, track_running_stats=True)]
@@ -212,7 +211,6 @@ def test_compiled_blocks_run_as_they_are_written(kind):
 
 
 def test_settings_of_the_local_optimiser_leave_constants_alone():
-    """Momentum and decay act on what is trained."""
     local = LocalSettings(learning_rate=0.3, batch_size=2, epochs=2, momentum=0.9, weight_decay=0.5)
     federation = trained(frozen_body(), local=local)
     assert torch.equal(federation.module()[0].weight, frozen_body()[0].weight.double())

@@ -18,8 +18,6 @@ Pair = namedtuple("Pair", ["a", "b"])
 
 @dataclass
 class Output:
-    """As libraries return it."""
-
     hidden: Tensor
     logits: Tensor
 
@@ -40,8 +38,6 @@ RETURNED = {
 
 
 class Whole(Named):
-    """The same of one argument."""
-
     def forward(self, both):
         a, b = both.values() if isinstance(both, dict) else both
         return super().forward(a, b)

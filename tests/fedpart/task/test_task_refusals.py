@@ -72,7 +72,6 @@ def test_options_and_psi():
 
 
 def outputs(net, inputs, *transforms):
-    """A call of a task's outputs at its first weights."""
     task, noise = Task(net, transforms=transforms, samples=1), Noise(NoiseKey(0, "test"))
     return partial(problems.outputs, task, inputs, noise)
 

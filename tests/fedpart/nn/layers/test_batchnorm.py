@@ -19,7 +19,6 @@ from fedpart.nn.layers.copying import copied
 
 
 def trained(layer):
-    """With numbers of its own everywhere."""
     g = torch.Generator().manual_seed(0)
     for tensor in (*layer.parameters(), *layer.buffers()):
         if tensor.is_floating_point():
@@ -202,8 +201,6 @@ def test_its_gradient_is_that_of_the_other_memory_format():
 
 
 class Keeps(nn.Module):
-    """As one does to look at features."""
-
     def __init__(self):
         super().__init__()
         self.body, self.head = nn.Linear(4, 3), nn.Linear(3, 2)

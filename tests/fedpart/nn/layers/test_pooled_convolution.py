@@ -28,7 +28,6 @@ def channels_last(x):
 
 
 def integers(shape, highest, seed=0):
-    """Small ones, which 16 bits multiply and add exactly."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-highest, highest + 1, shape, generator=generator).float()
 
@@ -69,7 +68,6 @@ class Way:
 
 @pytest.fixture(params=WAYS[torch.bfloat16])
 def way(request, monkeypatch):
-    """In bfloat16."""
     return Way(request.param, monkeypatch)
 
 

@@ -22,7 +22,6 @@ def double(*shape, seed=0):
 
 
 def averaged(likelihood, outputs, average):
-    """``likelihood.over_samples`` of outputs ``[B, S, K]``, in float64."""
     likelihood.double().average = average
     return likelihood.over_samples(outputs)
 

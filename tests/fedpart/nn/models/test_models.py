@@ -81,7 +81,6 @@ def test_resnet9_is_the_standard_one():
 
 
 def test_resnet9_partitions():
-    """Its norms are stacked; dropout sits in residual blocks."""
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2), samples=1)
     assert task.psi_names == ("residual1.block.dropout.logit", "residual3.block.dropout.logit")
     plain = sum(p.numel() for p in resnet9(4, (1, 8, 8), dropout=None, width=4, groups=2).parameters())
@@ -152,7 +151,6 @@ def numbers(*networks):
 
 
 def threes_of(module):
-    """Its convolutions of 3x3."""
     convolutions = (layer for layer in module.modules() if isinstance(layer, nn.Conv2d))
     return [layer for layer in convolutions if layer.kernel_size == (3, 3)]
 

@@ -22,8 +22,6 @@ applied = Counted.apply
 
 
 class Large(Net):
-    """A network of more than a thousand layers."""
-
     def __init__(self, forward, **kept):
         super().__init__(forward, **kept)
         self.many = nn.ModuleList(nn.Identity() for _ in range(1100))
@@ -212,7 +210,6 @@ def orders(net, x):
 
 
 def layered(change, layers):
-    """A forward that changes a registered container of layers."""
     net = Net(lambda s, x: (change(s), s.b(s.layers[0](s.a(x))) / len(s.layers))[1])
     net.layers = layers
     return net
@@ -271,8 +268,6 @@ def test_what_few_would_look_for():
 
 
 class Ordered(collections.OrderedDict):
-    """A dict that is made of other arguments than a dict is."""
-
     def __init__(self, scale, _):
         super().__init__(scale=scale)
 
