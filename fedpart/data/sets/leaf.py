@@ -17,7 +17,7 @@ from fedpart.data.columns import Part, Roles, splits_of
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_files import PARTS, check_aliases
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import Limits, real_place, refuse_twice, regular
+from fedpart.data.reading import Limits, check_files, real_place, refuse_twice, regular
 from fedpart.data.splitting.hold_out import ClientHoldOut
 
 _LAYOUT = "train/*.json and, if there are any, test/*.json, as LEAF's preprocess.sh writes them into data/"
@@ -47,7 +47,7 @@ def load_leaf(
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
     """
     files, most = leaf_files(data_dir), Limits.of(limits)
-    most.file_sizes(itertools.chain.from_iterable(files.values()))
+    check_files(itertools.chain.from_iterable(files.values()), most, f"What is in {data_dir}")
     parts = {part: _part(part_files, shape, most) for part, part_files in files.items()}
     shares = {"test": test, "validation": validation}
     return splits_of(parts, Roles("y", "user"), real_targets, shares, hold_out, data_seed)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import Limits, download_files
+from fedpart.data.reading import Limits, check_files, download_files
 from fedpart.data.sets.torchvision_sets import torchvision_class
 from fedpart.data.splitting.hold_out import HoldOut, divide
 
@@ -58,7 +58,9 @@ def load_mnist(
         )
     root = Path(data_dir).expanduser()
     raw = root / "MNIST" / "raw"
-    Limits.of(limits).file_sizes(filter(os.path.exists, (raw / name for name in _FILES)))
+    check_files(
+        filter(os.path.exists, (raw / name for name in _FILES)), Limits.of(limits), f"What is in {raw}"
+    )
     missing = [name for name in _FILES if not (raw / name).is_file()]
     if missing:
         lack = f"{raw} has no {', '.join(missing)}" if root.is_dir() else f"the folder {root} does not exist"

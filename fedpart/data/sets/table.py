@@ -11,7 +11,7 @@ from fedpart.data.columns import Columns, Part, Roles, column_names, matrix, spl
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import USUAL, Limits, real_place, refuse_twice, regular
+from fedpart.data.reading import USUAL, Limits, check_files, real_place, refuse_twice, regular
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.extras import need
 
@@ -144,7 +144,7 @@ def load_table(
     """
     files = table_files(data_dir)
     most = Limits.of(limits)
-    most.file_sizes(files.values())
+    check_files(files.values(), most, f"What is in {data_dir}")
     tables = {part: read_table(file, delimiter, most) for part, file in files.items()}
     roles = Roles(target, client, ignore)
     inputs = roles.inputs(tables["train"], str(files["train"]))

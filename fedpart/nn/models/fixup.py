@@ -21,7 +21,6 @@ class ScalarBias(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of any shape."""
         return x + self.bias
 
 

@@ -29,7 +29,6 @@ class RankOne(nn.Module):
         self.inputs = nn.Parameter(2.0 * torch.randint(2, (shape[1],)) - 1)  # r
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The member's weight."""
         rest = [1] * (weight.ndim - 2)
         return weight * self.outputs.view(-1, 1, *rest) * self.inputs.view(1, -1, *rest)
 

@@ -26,7 +26,6 @@ class Leading(nn.Module):
         self.shape = tuple(shape)
 
     def forward(self, whole: Tensor) -> Tensor:
-        """``whole``, each of whose dimensions is at least as long."""
         return whole[tuple(slice(length) for length in self.shape)].contiguous()
 
 
