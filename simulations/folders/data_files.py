@@ -40,7 +40,7 @@ def listed_data(config: Config) -> Listed | None:
 
 def _contents(files: Sequence[Path], limits: Limits) -> dict[str, Any]:
     whole = hashlib.sha256()
-    check_files(files, limits, f"What is in {files[0].parent}")  # before what may be terabytes of nothing is read
+    check_files(files, limits, f"What is in {files[0].parent}")  # before terabytes of nothing are read
     for file in files:
         with file.open("rb") as opened:
             whole.update(hashlib.file_digest(opened, "sha256").digest())
