@@ -1,6 +1,5 @@
 """What the loaders of images, of tables and of LEAF's files refuse."""
 
-import json
 import math
 import re
 import shutil
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import refusals
 from image_files import write_class_folders, write_divided, zipped
+from leaf import write_leaf
 from PIL import Image
 from test_natural import TEXT as PEOPLE
 from test_natural import load as table
@@ -246,8 +246,7 @@ def test_tables(new):
 
 def test_files_that_are_not_as_leafs(new):
     def leaf(x, y):
-        content = {"users": ["f1"], "user_data": {"f1": {"x": x, "y": y}}}
-        return written(new() / "train" / "all.json", json.dumps(content)).parent
+        return write_leaf(new(), {"f1": (x, y)})
 
     unfilled = r"4 numbers, which do not fill the shape \[1, 3, 3\]"
     texts = {"no users": "{}", "no data": '{"users": ["a"]}', "digits": f'{{"users": [{"9" * 5000}]}}'}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import refusals
 from image_files import png, write_class_folders, zipped
+from leaf import write_leaf
 from tiny import tiny
 
 from fedpart.data import image_listing, leaf_files, load_splits, load_torchvision
@@ -197,17 +198,15 @@ def test_pillow_opens_what_the_extensions_say_alone(pictures, monkeypatch, tmp_p
 
 def test_tables_beyond_a_limit(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    packed, text, leaf = tmp_path / "packed.parquet", tmp_path / "text.csv", tmp_path / "train"
+    packed, text = tmp_path / "packed.parquet", tmp_path / "text.csv"
     zeros = pyarrow.table({"a": np.zeros(10**6), "y": np.arange(10**6) % 2})
     parquet.write_table(zeros, packed, compression="zstd")
     assert packed.stat().st_size < 10**6
     with text.open("wb") as file:
         file.write(b"a,y\n1,0\n2,1\n")
         file.truncate(2**40)  # of which the disk holds nothing
-    leaf.mkdir()
     for name in "ab":
-        users = {"users": [name], "user_data": {name: {"x": [[0.0]] * 100, "y": [0, 1] * 50}}}
-        (leaf / f"{name}.json").write_text(json.dumps(users))
+        write_leaf(tmp_path, {name: ([[0.0]] * 100, [0, 1] * 50)}, name=name)
     (tmp_path / "deep" / "train").mkdir(parents=True)
     (tmp_path / "deep" / "train" / "a.json").write_text("[" * 10**5)
     config = tiny(data="table", data_dir=str(text), data_options={"target": "y"})

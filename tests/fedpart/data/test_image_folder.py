@@ -1,7 +1,6 @@
 """Images in a folder per class: layouts, sizes, the division, links, images of 16 bits."""
 
 import io
-import json
 import os
 import pickle
 from functools import partial
@@ -11,6 +10,7 @@ import pytest
 import refusals
 import torch
 from image_files import COLOURS, image, png, write_class_folders, write_divided, zipped
+from leaf import write_leaf
 from PIL import Image
 
 from fedpart.data import ImageDataset, image_listing, listing_digest, load_image_folder, load_splits
@@ -255,8 +255,6 @@ def test_images_that_are_not_read_and_parts_of_two_names(divided, tmp_path):
         rows.append((f"listed {other}", partial(image_listing, str(root)), says))
     leaf = tmp_path / "leaf"
     for part in ("train", "test", "testing"):
-        (leaf / part).mkdir(parents=True)
-        content = {"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [0, 1]}}}
-        (leaf / part / "a.json").write_text(json.dumps(content))
+        write_leaf(leaf, {"a": ([[1], [2]], [0, 1])}, part)
     rows.append(("LEAF", partial(load_splits, "leaf", str(leaf)), "has test and testing for one part, test"))
     refusals.check(rows)

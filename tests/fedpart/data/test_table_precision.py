@@ -1,12 +1,12 @@
 """Numbers that float32 cannot hold, in files and in memory: standardised as numpy does it, or refused."""
 
-import json
 from functools import partial
 
 import numpy as np
 import pytest
 import refusals
 import torch
+from leaf import write_leaf
 from problems import Lazy
 from torch import nn
 
@@ -120,11 +120,10 @@ def test_what_float32_merges(tmp_path):
 
 
 def leaf(folder, columns):
-    (folder / "train").mkdir(parents=True)
+    """Two users, who have every other row."""
     x = np.stack(columns, 1).tolist()
-    users = {f"f{u}": {"x": x[u::2], "y": [i % 3 for i in range(len(x[u::2]))]} for u in (0, 1)}
-    (folder / "train" / "all.json").write_text(json.dumps({"users": [*users], "user_data": users}))
-    return partial(load_splits, "leaf", str(folder), test=0, validation=0)
+    users = {f"f{u}": (x[u::2], [i % 3 for i in range(len(x[u::2]))]) for u in (0, 1)}
+    return partial(load_splits, "leaf", write_leaf(folder, users), test=0, validation=0)
 
 
 @pytest.mark.parametrize("what", HELD)
