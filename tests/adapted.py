@@ -85,6 +85,20 @@ class Single(Named):
         return super().forward(x, torch.zeros_like(x))
 
 
+class NormAndReLU(nn.BatchNorm2d):
+    """As some libraries have it: more than its base class does."""
+
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+def module(forward):
+    """One without weights."""
+    net = nn.Module()
+    net.forward = forward
+    return net
+
+
 def chain(*middle):
     torch.manual_seed(0)
     return nn.Sequential(

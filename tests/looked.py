@@ -40,6 +40,12 @@ class Net(nn.Module):
         return self.call(self, x)
 
 
+class Buffered(Net):
+    def __init__(self, forward, **kept):
+        super().__init__(forward, **kept)
+        self.register_buffer("buffer", torch.ones(3))
+
+
 def plainly(net, x):
     return net.b(torch.tanh(net.a(x)))
 

@@ -36,6 +36,16 @@ _UNNAMED = re.compile(  # by pandas, R (make.names, readr), polars and pyarrow
 )
 
 
+@dataclass(frozen=True)
+class Part:
+    """Examples of one part of a data set, as a source gives them."""
+
+    name: str  # of the file, for messages; each part has its own
+    targets: Sequence[Any]  # [n]
+    clients: Sequence[Any] | None  # [n] names
+    dataset: Callable[[Tensor, Tensor | None], Dataset]  # of targets [n] and clients [n]
+
+
 class Roles:
     """Which column is what, and which are left out; all others are inputs, in the file's order. Names are
     compared as they look, see ``plain``: YAML may have made numbers of them."""
@@ -70,21 +80,16 @@ class Roles:
             )
         return names
 
-
-@dataclass(frozen=True)
-class Part:
-    """Examples of one part of a data set, as a source gives them."""
-
-    name: str  # of the file, for messages; each part has its own
-    targets: Sequence[Any]  # [n]
-    clients: Sequence[Any] | None  # [n] names
-    dataset: Callable[[Tensor, Tensor | None], Dataset]  # of targets [n] and clients [n]
+    def part(self, columns: Columns, file: str, dataset: Callable[[Tensor, Tensor | None], Dataset]) -> Part:
+        """The examples of a file, whose columns have all these roles."""
+        self.inputs(columns, file)
+        clients = None if self.client is None else columns[self.client][:]
+        return Part(file, columns[self.target][:], clients, dataset)
 
 
 def splits_of(
     parts: Mapping[str, Part],
-    target: str,
-    client: str | None,
+    roles: Roles,
     real: bool,
     shares: Mapping[str, float],
     hold_out: HoldOut | ClientHoldOut,
@@ -92,11 +97,12 @@ def splits_of(
 ) -> Splits:
     """A data set of its parts, ``train`` first, whose clients and classes are numbered over all of them; what
     is missing is held out, see :func:`.with_held_out`."""
-    targets, outputs, classes = targets_of({part.name: part.targets for part in parts.values()}, target, real)
+    values = {part.name: part.targets for part in parts.values()}
+    targets, outputs, classes = targets_of(values, roles.target, real)
     owners: dict[str, Tensor] = {}
-    if client is not None:
+    if roles.client is not None:
         named = {part.name: part.clients for part in parts.values() if part.clients is not None}
-        owners, _ = numbered(named, client)
+        owners, _ = numbered(named, roles.client)
     sets = {name: part.dataset(targets[part.name], owners.get(part.name)) for name, part in parts.items()}
     return Splits(**with_held_out(sets, shares, hold_out, data_seed), num_classes=outputs, classes=classes)
 

@@ -138,10 +138,8 @@ class Dataset:
         return Dataset(self.inputs, targets, self.groups, clients=self.clients)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Dataset:
-        """On ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64.
-
-        Itself, if that is how it is.
-        """
+        """On ``device``, with floating-point tensors in ``dtype``; labels and tokens stay int64. Itself, if
+        that is how it is."""
         before, same = (self.inputs, self.targets, self.groups, self.clients), True
 
         def move(leaf: Tensor | None) -> Tensor | None:

@@ -25,17 +25,20 @@ _TASK = 256  # images that a thread decodes at a time
 
 class ImageDataset(Dataset):
     """A data set whose ``inputs`` are decoded when they are first asked for; a subset of it is one too, so
-    what an experiment does not use is never decoded. ``read`` gives the PIL image at one of the ``places``,
-    from several threads, and ``name`` what messages call it."""
+    what an experiment does not use is never decoded. ``read`` gives the PIL image with a number, from several
+    threads, and ``name`` what messages call it."""
 
-    _places: Tensor
-    _source: tuple[Callable[[int], Any], int | None, Colour, Callable[[int], str], Limits]
+    _places: Tensor  # numbers of the images
+    _read: Callable[[int], Any]
+    _size: int | None
+    _colour: Colour
+    _name: Callable[[int], str]
+    _limits: Limits
 
     def __init__(
         self,
         read: Callable[[int], Any],
         targets: Tensor,
-        places: Tensor | None = None,
         *,
         size: int | None = None,
         colour: Colour = "rgb",
@@ -47,12 +50,9 @@ class ImageDataset(Dataset):
             raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
         if colour not in _MODES:
             raise ValueError(f"The colour of images is {' or '.join(_MODES)}, got {colour!r}.")
-        vars(self)["targets"] = targets
-        self._check_labels()
-        places = torch.arange(len(targets)) if places is None else places
-        vars(self).update(
-            groups=None, clients=clients, _places=places, _source=(read, size, colour, name, limits)
-        )
+        of_all = {"_read": read, "_size": size, "_colour": colour, "_name": name, "_limits": limits}
+        vars(self).update(of_all, groups=None)
+        self._set(torch.arange(len(targets)), targets, clients)
 
     def __reduce__(self) -> Any:
         return Dataset, (self.inputs, self.targets, None, None, self.clients)
@@ -73,9 +73,13 @@ class ImageDataset(Dataset):
 
     def _at(self, places: Tensor, targets: Tensor, clients: Tensor | None) -> ImageDataset:
         other = object.__new__(ImageDataset)
-        vars(other).update(vars(self), targets=targets, clients=clients, _places=places)
-        other._check_labels()
+        vars(other).update(vars(self))
+        other._set(places, targets, clients)
         return other
+
+    def _set(self, places: Tensor, targets: Tensor, clients: Tensor | None) -> None:
+        vars(self).update(_places=places, targets=targets, clients=clients)
+        self._check_labels()
 
     @cached_property
     def inputs(self) -> Tensor:
@@ -84,8 +88,9 @@ class ImageDataset(Dataset):
         if not places:
             return torch.empty(0)
         first = self._array(places[0])
-        what = f"The data set of {self._source[3](places[0])} in memory"
-        self._source[4].check("total", 4 * first.size * len(places), what)
+        self._limits.check(
+            "total", 4 * first.size * len(places), f"The data set of {self._name(places[0])} in memory"
+        )
         images = torch.empty(len(places), *first.shape)
 
         def fill(rows: range) -> None:
@@ -93,9 +98,9 @@ class ImageDataset(Dataset):
                 image = self._array(places[row])
                 if image.shape != first.shape:
                     sizes = [f"{shape[2]}x{shape[1]}" for shape in (first.shape, image.shape)]
-                    name = self._source[3]
+                    first_name, name = self._name(places[0]), self._name(places[row])
                     raise ValueError(
-                        f"Images differ in size: {name(places[0])} is {sizes[0]}, {name(places[row])} is "
+                        f"Images differ in size: {first_name} is {sizes[0]}, {name} is "
                         f"{sizes[1]}; give one size for all, for instance data_options: {{size: 32}}."
                     )
                 images[row] = torch.from_numpy(image)
@@ -108,16 +113,15 @@ class ImageDataset(Dataset):
     def _array(self, place: int) -> NDArray[np.uint8]:
         from PIL import Image
 
-        read, size, colour, name, limits = self._source
         damaged = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # PIL raises all of them
         try:
-            image = read(place)
-            limits.check("pixels", image.width * image.height, "it")
-            return pixels(image, size, colour)
+            image = self._read(place)
+            self._limits.check("pixels", image.width * image.height, "it")
+            return pixels(image, self._size, self._colour)
         except damaged as error:
             reason = " ".join(str(error).split()).rstrip(".")
             raise ValueError(
-                f"{name(place)} cannot be read as an image ({reason}); repair or remove it."
+                f"{self._name(place)} cannot be read as an image ({reason}); repair or remove it."
             ) from error
 
 

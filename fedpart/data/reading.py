@@ -78,11 +78,6 @@ class Limits:
         self.check("file", size, str(path))
         return size
 
-    def file_sizes(self, paths: Iterable[str | Path]) -> None:
-        """As :meth:`file_size` of each, and of all together."""
-        paths = list(paths)
-        self.check("total", sum(map(self.file_size, paths)), f"What is read, {[*paths, None][0]} and so on,")
-
     def read(self, path: str | Path) -> bytes:
         """The content of a regular file; raises what :meth:`file_size` does, also if it grows meanwhile."""
         self.file_size(path)
@@ -156,7 +151,7 @@ def regular_files(root: Path, once: bool = True) -> list[str]:
     return paths
 
 
-def check_files(paths: Iterable[str], limits: Limits, what: str) -> None:
+def check_files(paths: Iterable[str | Path], limits: Limits, what: str) -> None:
     """Refuse files, together called ``what``, that would overwhelm a package; looks into what is packed."""
     total = 0
     for path in paths:
@@ -167,7 +162,7 @@ def check_files(paths: Iterable[str], limits: Limits, what: str) -> None:
         limits.check("total", total, what)
 
 
-def _unpacked(path: str, most: int) -> Iterator[tuple[str, int]]:
+def _unpacked(path: str | Path, most: int) -> Iterator[tuple[str, int]]:
     """What is packed in a file and how many bytes it has; where only reading tells, up to ``most``."""
     with open(path, "rb") as file:
         head = file.read(6)
@@ -180,7 +175,7 @@ def _unpacked(path: str, most: int) -> Iterator[tuple[str, int]]:
             with suppress(OSError, EOFError, lzma.LZMAError, zlib.error), unpack(path) as stream:
                 while size <= most and (part := stream.read(2**20)):
                     size += len(part)
-            yield path, size
+            yield str(path), size
 
 
 def is_hidden(path: str) -> bool:

@@ -39,15 +39,9 @@ def rotated(
 ) -> Dataset:
     """``dataset`` with every image turned by its own angle ~ U[-max_angle, max_angle], drawn once (App. J.2).
 
-    An image has the same angle whether all are turned or some: name these by ``places``, and do not take the
-    subset before. The angles become the ``groups`` ([m] float32, radians).
-
-    Args:
-        dataset: inputs [n, c, h, w].
-        seed: the data seed.
-        max_angle: radians, above 0 and at most pi.
-        part: number of the data set within its source: different parts draw different angles.
-        places: [m] the examples to turn; None: all n.
+    The angles become the ``groups`` ([m] float32, radians). An image has the same angle whether all are
+    turned or those at ``places`` alone; do not take the subset before. Different numbers ``part`` of a data
+    set within its source draw different angles.
     """
     if not 0 < max_angle <= math.pi + 1e-6:
         raise ValueError(f"max_angle is in radians, above 0 and at most pi, got {max_angle}.")

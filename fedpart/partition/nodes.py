@@ -136,7 +136,20 @@ def narrower_spaces(
 
 def chain_of(module: nn.Module, chain: Sequence[str] | None = None) -> list[tuple[str, nn.Linear]]:
     """A chain's Linear and Conv layers by name, in the order in which data flows through them."""
-    return _sequence(module) if chain is None else _declared(module, chain)
+    if chain is None:
+        return _sequence(module)
+    known = dict(module.named_modules())
+    layers: list[tuple[str, nn.Linear]] = []
+    for name in chain:
+        if name not in known:
+            raise ValueError(f"The module has no layer {name!r}: {nearest(name, filter(None, known))}")
+        layer = known[name]
+        if not isinstance(layer, (nn.Linear, *_CONVS)):
+            raise ValueError(
+                f"The chain names {name!r}, a {type(layer).__name__}; it lists Linear and Conv layers only."
+            )
+        layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
+    return layers
 
 
 def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
@@ -168,22 +181,6 @@ def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
                 f"{type(layer).__name__} at {name!r} is not known to act unit by unit on what comes before: "
                 f"use scheme='random', or, if it does, chain=[names of the Linear and Conv layers in order]."
             )
-    return layers
-
-
-def _declared(module: nn.Module, chain: Sequence[str]) -> list[tuple[str, nn.Linear]]:
-    """The Linear and Conv layers that ``chain`` names."""
-    known = dict(module.named_modules())
-    layers: list[tuple[str, nn.Linear]] = []
-    for name in chain:
-        if name not in known:
-            raise ValueError(f"The module has no layer {name!r}: {nearest(name, filter(None, known))}")
-        layer = known[name]
-        if not isinstance(layer, (nn.Linear, *_CONVS)):
-            raise ValueError(
-                f"The chain names {name!r}, a {type(layer).__name__}; it lists Linear and Conv layers only."
-            )
-        layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
     return layers
 
 

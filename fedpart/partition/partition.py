@@ -54,10 +54,8 @@ class Partition(ABC):
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Offsets in w of what is averaged and stepped by itself: w_1..w_C, or parts of them, in their order.
-
-        Cells are numbered 1.. as partitions are; where clients have one network, they are the same.
-        """
+        """Offsets in w of what is averaged and stepped by itself: w_1..w_C, or parts of them where clients
+        have several networks, in their order, numbered 1..."""
         return self.bounds
 
     @property
@@ -99,11 +97,8 @@ class Partition(ABC):
         return self.space
 
     def stacked(self) -> list[Tensor]:
-        """For each j the places ``[m]`` in w_j of copies of stacked scales and biases (App. I.2).
-
-        Raises:
-            ValueError: the network has none.
-        """
+        """For each j the places ``[m]`` in w_j of copies of stacked scales and biases (App. I.2), of which
+        there must be some."""
         masks = (self.take(self.space_of(j).stacked(), j, j) for j in range(1, self.chunks + 1))
         places = [mask.nonzero().flatten() for mask in masks]
         if not any(map(len, places)):
@@ -118,15 +113,9 @@ class Partition(ABC):
 
     @abstractmethod
     def subnetwork(self, w: Tensor, k: int) -> Tensor:
-        """w_s^(k): partitions 1..k from ``w``, the rest at their defaults.
-
-        Args:
-            w: ``[bounds[C]]`` in partition order.
-            k: 0..C; 0 is the network of default values.
-
-        Returns:
-            ``[n]`` in the module's own order, the numbers of ``space_of(k)``; it may be a view of ``w``.
-        """
+        """w_s^(k), ``[n]`` in the module's own order, the numbers of ``space_of(k)``: partitions 1..k from
+        ``w [bounds[C]]`` in partition order, the rest at their defaults; 0 is the network of default values.
+        It may be a view of ``w``."""
 
     @abstractmethod
     def take(self, own: Tensor, j: int, k: int) -> Tensor:

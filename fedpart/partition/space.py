@@ -118,9 +118,7 @@ class ParameterSpace:
 
     def tensors(self, flat: Tensor) -> dict[str, Tensor]:
         """The module's named tensors from ``flat [size]``: views, with stacked copies folded; differentiable.
-
-        Use with ``torch.func.functional_call``.
-        """
+        Use with ``torch.func.functional_call``."""
         parts = torch.split(flat, self._sizes)
         return {entry.name: _fold(part, entry) for entry, part in zip(self.entries, parts, strict=True)}
 

@@ -135,7 +135,7 @@ def outputs_of(found: Any) -> Tensor:
     if isinstance(found, Mapping) and logits is None:
         logits = found.get("logits", next(iter(found.values()), None))
     elif isinstance(found, (tuple, list)) and logits is None:
-        logits = found[0] if found else None
+        logits = next(iter(found), None)
     if not isinstance(logits, Tensor):
         raise NetworkError(
             f"The network returns a {type(found).__name__} in which no outputs are found; return a tensor, a "
@@ -146,17 +146,18 @@ def outputs_of(found: Any) -> Tensor:
 
 def has_logits(found: Any) -> bool:
     """Whether what a network returned names its outputs."""
-    named = found.get("logits") if isinstance(found, Mapping) else getattr(found, "logits", None)
-    return isinstance(named, Tensor)
+    return isinstance(_named(found, "logits"), Tensor)
+
+
+def _named(found: Any, name: str) -> Any:
+    return found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
 
 
 def loss_of(found: Any, rows: int) -> Tensor:
     """The loss in what a network returns for so many rows, a scalar or ``[rows]``: the tensor, ``.loss`` or
     ``["loss"]``; of a tuple its only scalar, or else its only tensor ``[rows]``."""
-    loss = found.get("loss") if isinstance(found, Mapping) else getattr(found, "loss", None)
-    if isinstance(found, Tensor):
-        loss = found
-    elif loss is None and isinstance(found, (tuple, list)):
+    loss = found if isinstance(found, Tensor) else _named(found, "loss")
+    if loss is None and isinstance(found, (tuple, list)):
         loss = _loss_among(found, rows)
     if not isinstance(loss, Tensor):
         raise NetworkError(

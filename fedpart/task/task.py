@@ -150,9 +150,7 @@ class Task:
 
     def with_samples(self, samples: int | None) -> Task:
         """The task with so many samples, or its own; made once, for its first pass looks for random draws.
-
-        Without transforms more samples than it has would be the same ones, and it keeps its own.
-        """
+        Without transforms more samples than it has would be the same ones, and it keeps its own."""
         if samples is None or samples == self.samples or (samples > self.samples and not self.transforms):
             return self
         if samples not in self._sampled:
@@ -162,7 +160,9 @@ class Task:
     def with_psi(self, psi: Tensor) -> Task:
         """A copy whose initial hyperparameters are ``psi [P]``: for retraining (App. G)."""
         task = self.replace()
-        task._write_psi(psi)
+        with torch.no_grad():
+            for path, value in self.psi_space.tensors(psi.detach()).items():
+                task._model.get_parameter(path).copy_(value)
         task.psi_space = ParameterSpace(task._model, only=task._psi_paths)
         return task
 
@@ -198,18 +198,10 @@ class Task:
     def outputs(
         self, w: Tensors, psi: Tensor, inputs: Tree, noise: Noise | None, *, dropout: bool = True
     ) -> Tensor:
-        """Network outputs averaged over the S samples, ``[B, ...]``.
-
-        Args:
-            w: the module's named tensors, from ``Partition.materialise`` or ``ParameterSpace.tensors``.
-            psi: flat ``[P]``.
-            inputs: ``[B, ...]``, or a tree of such.
-            noise: the random numbers; None draws from torch's generator, anew for every row.
-            dropout: False switches the network's stochastic layers off (inference); transforms still sample.
-
-        Raises:
-            NetworkError: see :meth:`.Model.averaged`.
-        """
+        """Network outputs averaged over the S samples, ``[B, ...]``, of named tensors ``w``, ``psi [P]`` and
+        inputs ``[B, ...]``, or a tree of such. Without ``noise`` torch's generator draws, anew for every row.
+        ``dropout=False`` switches the network's stochastic layers off (inference); transforms still
+        sample."""
         returned = self._run(w, psi, (inputs, None), noise, dropout)
         with self.likelihood_at(psi):
             return self._model.averaged(returned, len(first_leaf(inputs)), self.dtype)
@@ -287,17 +279,11 @@ class Task:
 
     def physical(self, psi: Tensor) -> dict[str, float]:
         """psi in units that a person reads: ``{"affine.angle_max [deg]": 67.0, "drop.rate [%]": 9.8}``."""
-        self._write_psi(psi)
-        values = physical_values(self._model, self._psi_paths)
-        self._write_psi(self.psi_space.initial())
-        return values
+        with self._passes.holding(self.psi_space.tensors(psi.detach())):
+            return physical_values(self._model, self._psi_paths)
 
     def widths(self, psi: Tensor) -> Tensor:
-        """Widths of all transforms' distributions, one vector, differentiable in ``psi``; see Augerino.
-
-        Raises:
-            ValueError: no transform has widths.
-        """
+        """Widths of all transforms' distributions, one vector, differentiable in ``psi``; see Augerino."""
         with self._passes.holding(self.psi_space.tensors(psi)):
             return self._model.widths()
 
@@ -311,8 +297,3 @@ class Task:
     def frozen(self) -> dict[str, Tensor]:
         """The network's and the transforms' frozen parameters by name: constants, in no partition."""
         return frozen_of(self._model)
-
-    def _write_psi(self, psi: Tensor) -> None:
-        with torch.no_grad():
-            for path, value in self.psi_space.tensors(psi.detach()).items():
-                self._model.get_parameter(path).copy_(value)

@@ -11,6 +11,7 @@ from typing import Any
 
 import fedpart
 from fedpart.data import Limits, image_listing, leaf_files, listing_digest, table_files
+from fedpart.data.reading import check_files
 from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError
 
@@ -39,7 +40,7 @@ def listed_data(config: Config) -> Listed | None:
 
 def _contents(files: Sequence[Path], limits: Limits) -> dict[str, Any]:
     whole = hashlib.sha256()
-    limits.file_sizes(files)  # before what may be terabytes of nothing is read
+    check_files(files, limits, f"What is in {files[0].parent}")  # before terabytes of nothing are read
     for file in files:
         with file.open("rb") as opened:
             whole.update(hashlib.file_digest(opened, "sha256").digest())

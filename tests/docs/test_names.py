@@ -18,7 +18,7 @@ LEFT = {
     "fedpart/methods": 31,
     "fedpart/partition": 1,
     "fedpart/randomness": 10,
-    "fedpart/task": 43,
+    "fedpart/task": 39,
     "fedpart/training": 15,
     "fedpart/updates": 20,
     "simulations/attacks": 2,

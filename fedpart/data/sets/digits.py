@@ -19,12 +19,9 @@ TEST = 250
 def load_digits(data_dir: str | None = None) -> Splits:
     """1,797 handwritten digits (UCI optical recognition, 8x8, by 13 writers), resized bilinearly to 28x28.
 
-    Shuffled once in an order that is part of this data set and depends on no seed of the experiment, then
-    1,297 for training, 250 for validation, 250 for test. (The file is ordered by writer: without shuffling,
-    the test would be on unknown writers.) The images are inside scikit-learn; ``data_dir`` is not used.
-
-    Returns:
-        Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
+    Shuffled once in an order that depends on no seed of the experiment, for the file is ordered by writer;
+    then 1,297 for training, 250 for validation, 250 for test: inputs [n, 1, 28, 28] float32 in [0, 1], labels
+    [n].
     """
     package = importlib.util.find_spec("sklearn")  # whose import takes longer than a client's round
     if package is None or package.origin is None:

@@ -44,9 +44,10 @@ def load_hugging_face(
     """``data: hf:OWNER/NAME`` of the hub, or ``data: hf:FORMAT`` of files in ``data_dir``.
 
     A format is one that ``datasets.load_dataset`` knows, such as ``imagefolder``, ``parquet`` or ``json``.
-    The inputs are the one column of images; without one, all columns of numbers but the target, the client's
-    and those to ignore. Splits called train, validation and test (or as folders of images may be called) are
-    taken as they are; what is missing is held out from the training examples.
+    The inputs are the one column of images, [n, 3 or 1, h, w] float32 in [0, 1]; without one, all columns of
+    numbers but the target, the client's and those to ignore, [n, columns] float32. Splits called train,
+    validation and test (or as folders of images may be called) are taken as they are; what is missing is held
+    out from the training examples.
 
     Args:
         name: of the data set on the hub, with a slash, or of the format.
@@ -57,9 +58,6 @@ def load_hugging_face(
         examples: how many there must be in all; None: any number.
         size, colour: of images, see :func:`.pixels`.
         validation, test, hold_out, download, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of images [n, 3 or 1, h, w] float32 in [0, 1], or inputs [n, columns] float32; and targets [n].
     """
     if not name:
         raise ValueError("The data set 'hf' needs a name: data: hf:OWNER/NAME, or hf:parquet and the like.")
@@ -77,16 +75,12 @@ def load_hugging_face(
         )
     tables = {part: _named(table, f"{source}, {part}") for part, table in tables.items()}
     roles = Roles(target, client, ignore)
-    target, client = roles.target, roles.client
     first = tables["train"].features
     inputs = roles.inputs(first, source)
     images = _only_image(first, inputs, source) if image is None else plain(str(image))
 
     def part(table: Any, split: str) -> Part:
         where = f"{source}, {split}"
-        roles.inputs(table.features, where)
-        if images is not None and images not in table.features:
-            raise ValueError(f"{where} has no column {images!r}; correct data_options.image.")
 
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
             if images is None:
@@ -108,18 +102,21 @@ def load_hugging_face(
                 limits=most,
             )
 
-        return Part(where, table[target][:], None if client is None else table[client][:], dataset)
+        columns = {name: table[name] for name in table.column_names}
+        if images not in (None, *columns):
+            raise ValueError(f"{where} has no column {images!r}; correct data_options.image.")
+        return roles.part(columns, where, dataset)
 
-    names = getattr(first[target], "names", None)  # of a ClassLabel, whose values are places in them
+    names = getattr(first[roles.target], "names", None)  # of a ClassLabel, whose values are places in them
     for split, table in tables.items():
-        if names is not None and -1 in (places := table[target][:]):
+        if names is not None and -1 in (places := table[roles.target][:]):
             raise ValueError(
-                f"Row {places.index(-1) + 1} of {source}, {split} has the {target!r} -1, which stands for no "
-                f"label; remove such rows with a loader of your own."
+                f"Row {places.index(-1) + 1} of {source}, {split} has the {roles.target!r} -1, which stands "
+                f"for no label; remove such rows with a loader of your own."
             )
     parts = {name: part(table, name) for name, table in tables.items()}
     shares = {"test": test, "validation": validation}
-    splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
+    splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)
     if names is not None and not real_targets:
         numbers = map(int, splits.classes or range(splits.num_classes))
         splits = replace(splits, classes=tuple(names[number] for number in numbers))

@@ -30,19 +30,15 @@ def load_image_folder(
 
     Classes are the folders' names in alphabetical order; images may lie in folders below them. A folder
     ``validation`` is taken as the validation set. What has no folder is held out from the training images:
-    the test set first, then the validation set. Images are decoded when they are needed.
-
-    With ``clients`` each client has a folder of its own, ``CLIENT/CLASS/...``, below ``train`` and ``test``
-    if there are these. The data set then knows its clients, numbered in alphabetical order.
+    the test set first, then the validation set. Inputs are [n, 3 or 1, h, w] float32 in [0, 1], decoded when
+    they are needed.
 
     Args:
         data_dir: the folder or the zip file; folders above these that contain nothing else do not matter.
         size, colour: see :func:`.pixels`; with no size all images must have the same.
-        clients: whether the folders of classes lie in one of a client.
+        clients: whether each client has a folder, ``CLIENT/CLASS/...``, below ``train`` and ``test`` if there
+            are these; the data set then knows its clients, numbered in alphabetical order.
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n].
     """
     if data_dir is None:
         raise FileNotFoundError(

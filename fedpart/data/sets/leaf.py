@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fedpart.checks import check_list, check_whole
 from fedpart.data.cells import OTHER_UNIT, Floats, check_positions
-from fedpart.data.columns import Part, splits_of
+from fedpart.data.columns import Part, Roles, splits_of
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_files import PARTS, check_aliases
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import Limits, real_place, refuse_twice, regular
+from fedpart.data.reading import Limits, check_files, real_place, refuse_twice, regular
 from fedpart.data.splitting.hold_out import ClientHoldOut
 
 _LAYOUT = "train/*.json and, if there are any, test/*.json, as LEAF's preprocess.sh writes them into data/"
@@ -42,20 +42,15 @@ def load_leaf(
 
     Args:
         data_dir: the folder with ``train/`` and ``test/``, and perhaps ``validation/``.
-        shape: of one example, e.g. [1, 28, 28] for FEMNIST, whose files have 784 numbers; None: as it is
-            there.
-        real_targets: whether ``y`` are numbers to predict, and no classes.
+        shape: of one example, e.g. [1, 28, 28] for FEMNIST, which has 784 numbers; None: as it is.
+        real_targets: whether ``y`` are numbers to predict, float32, and no classes, int64.
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, ...] float32 as they are in the files, and targets [n]: int64 classes, or
-            float32.
     """
     files, most = leaf_files(data_dir), Limits.of(limits)
-    most.file_sizes(itertools.chain.from_iterable(files.values()))
+    check_files(itertools.chain.from_iterable(files.values()), most, f"What is in {data_dir}")
     parts = {part: _part(part_files, shape, most) for part, part_files in files.items()}
     shares = {"test": test, "validation": validation}
-    return splits_of(parts, "y", "user", real_targets, shares, hold_out, data_seed)
+    return splits_of(parts, Roles("y", "user"), real_targets, shares, hold_out, data_seed)
 
 
 def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import Limits, download_files
+from fedpart.data.reading import Limits, check_files, download_files
 from fedpart.data.sets.torchvision_sets import torchvision_class
 from fedpart.data.splitting.hold_out import HoldOut, divide
 
@@ -45,15 +45,12 @@ def load_mnist(
 ) -> Splits:
     """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
 
-    Validation is the last 10,000 images of the original training file, the same for every seed; the paper
-    does not say which images form it. No mean is subtracted.
+    Validation is the last 10,000 images of the original training file; the paper does not say which form it.
+    Inputs are [n, 1, 28, 28] float32 in [0, 1], no mean subtracted, labels [n] in 0..9.
 
     Args:
         data_dir: folder that contains (or shall contain) ``MNIST/raw/`` with the four uncompressed IDX files.
         validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, 1, 28, 28] float32 in [0, 1] and labels [n] in 0..9.
     """
     if data_dir is None:
         raise FileNotFoundError(
@@ -61,7 +58,9 @@ def load_mnist(
         )
     root = Path(data_dir).expanduser()
     raw = root / "MNIST" / "raw"
-    Limits.of(limits).file_sizes(filter(os.path.exists, (raw / name for name in _FILES)))
+    check_files(
+        filter(os.path.exists, (raw / name for name in _FILES)), Limits.of(limits), f"What is in {raw}"
+    )
     missing = [name for name in _FILES if not (raw / name).is_file()]
     if missing:
         lack = f"{raw} has no {', '.join(missing)}" if root.is_dir() else f"the folder {root} does not exist"

@@ -11,7 +11,7 @@ from fedpart.data.columns import Columns, Part, Roles, column_names, matrix, spl
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
-from fedpart.data.reading import USUAL, Limits, real_place, refuse_twice, regular
+from fedpart.data.reading import USUAL, Limits, check_files, real_place, refuse_twice, regular
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.extras import need
 
@@ -128,9 +128,9 @@ def load_table(
 ) -> Splits:
     """A CSV or Parquet file, or ``train.csv`` and ``test.csv`` in a folder.
 
-    All columns but the target, the client's and those to ignore are inputs and hold numbers. Classes and
-    clients are numbered in ascending order, whole numbers by value and others as text. What has no file is
-    held out from the training rows: the test set first, then the validation set.
+    All columns but the target, the client's and those to ignore are inputs and hold numbers, [n, columns]
+    float32. Classes and clients are numbered in ascending order, whole numbers by value and others as text.
+    What has no file is held out from the training rows: the test set first, then the validation set.
 
     Args:
         data_dir: the file or the folder, see :func:`.table_files`.
@@ -139,29 +139,23 @@ def load_table(
         ignore: columns that are left out.
         standardise: whether inputs are brought to mean 0 and deviation 1, see :func:`.standardised`.
         delimiter: one character between the cells of a CSV file.
-        real_targets: whether the target is a number to predict, and no class.
+        real_targets: whether the target is a number to predict, float32, and no class, int64.
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, columns] float32, and targets [n]: int64 classes, or float32.
     """
     files = table_files(data_dir)
     most = Limits.of(limits)
-    most.file_sizes(files.values())
+    check_files(files.values(), most, f"What is in {data_dir}")
     tables = {part: read_table(file, delimiter, most) for part, file in files.items()}
     roles = Roles(target, client, ignore)
-    target, client = roles.target, roles.client
     inputs = roles.inputs(tables["train"], str(files["train"]))
 
     def part(columns: Columns, file: str) -> Part:
-        roles.inputs(columns, file)
-
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
             return Dataset(matrix(columns, inputs, file, standardise), targets, clients=clients)
 
-        return Part(file, columns[target], None if client is None else columns[client], dataset)
+        return roles.part(columns, file, dataset)
 
     parts = {name: part(columns, str(files[name])) for name, columns in tables.items()}
     shares = {"test": test, "validation": validation}
-    splits = splits_of(parts, target, client, real_targets, shares, hold_out, data_seed)
+    splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)
     return standardised(splits, inputs) if standardise else splits

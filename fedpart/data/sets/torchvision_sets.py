@@ -38,15 +38,14 @@ def load_torchvision(
 ) -> Splits:
     """Any image classification data set of ``torchvision.datasets`` that has training and test images.
 
+    Inputs are [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, labels [n].
+
     Args:
         data_dir: torchvision's ``root``: where the files are, or are to be.
         name: of the class in ``torchvision.datasets``, e.g. ``EMNIST``.
         options: further arguments of that class, e.g. ``{split: letters}``.
         size, colour: see :func:`.pixels`; no colour: grey if the first image is.
         validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, and labels [n].
     """
     most = Limits.of(limits, IMAGE_BYTES)
     kind = torchvision_class(name)
@@ -173,8 +172,8 @@ def load_cifar10(
 ) -> Splits:
     """CIFAR-10 (Krizhevsky 2009): 45,000 images for training, 5,000 for validation, 10,000 for test.
 
-    Validation is the last 500 training images of each class; the paper does not say which form it. No mean is
-    subtracted. Images that were stored as JPEG differ a little from the original ones.
+    Validation is the last 500 training images of each class; the paper does not say which form it. Inputs are
+    [n, 3, size, size] float32 in [0, 1], no mean subtracted, labels [n] in the order of the classes' names.
 
     Args:
         data_dir: torchvision's folder, with ``cifar-10-batches-py/`` in it (which is looked for first, and
@@ -182,10 +181,6 @@ def load_cifar10(
             ``test/CLASS/``; or a folder that contains one of these, called ``cifar10...``.
         size: pixels of a side: smaller images make faster networks; see :func:`.pixels`.
         validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
-
-    Returns:
-        Splits of inputs [n, 3, size, size] float32 in [0, 1] and labels [n] in 0..9, in the order of the
-            classes' names.
     """
     choice: Any = {"size": size, "validation": validation, "hold_out": hold_out}
     choice |= {"limits": limits, "data_seed": data_seed}

@@ -29,14 +29,14 @@ class Division(NamedTuple):
 
 
 def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, part: int = 0) -> Division:
-    """Hold out some of the examples.
+    """Hold out some of the examples, which have classes ``targets [n]``.
 
     Args:
-        targets: [n] classes.
+        targets: see above.
         points: how many, below n; or below 1: the share of all, rounded.
         how: ``last``: the last ones in the file's order; ``last_of_class``: the last ones of each class;
             ``random``: drawn by ``data_seed``. The last two take of each class in proportion to its size.
-        part: number of the draw, where one source is divided several times.
+        data_seed, part: of the draw, and its number, where one source is divided several times.
     """
     if how not in get_args(HoldOut):
         raise ValueError(f"hold_out is one of {', '.join(get_args(HoldOut))}, got {how!r}.")

@@ -51,11 +51,9 @@ def of_classes(splits: Splits, classes: Sequence[int]) -> Splits:
 
 
 def by_client(dataset: Dataset, numbers: Tensor | None = None) -> list[Dataset]:
-    """The examples of each client, in the order of their numbers, for instance for ``federate``.
-
-    ``numbers [N]`` are those of the clients that are wanted, ascending, each with an example; None: all that
-    have some. The parts know no clients themselves.
-    """
+    """The examples of each client, in the order of their numbers, for instance for ``federate``. ``numbers
+    [N]`` are those of the clients that are wanted, ascending, each with an example; None: all that have
+    some."""
     owners = clients_of(dataset)
     wanted = torch.unique(owners) if numbers is None else numbers
     places = _places(owners.numpy(), wanted.numpy())

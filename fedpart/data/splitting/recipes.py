@@ -154,9 +154,7 @@ def iid(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Sh
 @SPLITS.register("natural")
 def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
     """Everybody keeps what is theirs: the groups are the numbers of the clients that the data set knows.
-
-    Nothing is drawn; alpha and the seed are not used. Shards are in the order of these numbers.
-    """
+    Alpha and the seed are not used."""
     owners, sizes = _labels(groups, 1)
     if len(sizes) != clients:
         known = len(sizes)
@@ -167,16 +165,8 @@ def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -
 
 
 def angle_bins(angles: ArrayLike | Tensor, bins: int = 10, max_angle: float = math.pi) -> Ints:
-    """Number of the equal bin over [-max_angle, max_angle] that each angle lies in (App. J.2: 10 bins).
-
-    Args:
-        angles: [n] radians; within the range, to within rounding.
-        bins: how many; bin b spans [-max_angle + b w, -max_angle + (b + 1) w) with w = 2 max_angle / bins.
-        max_angle: radians.
-
-    Returns:
-        [n] int64 in 0..bins-1, the groups for any of the recipes.
-    """
+    """``[n]`` int64 in 0..bins-1, the groups for any of the recipes: the equal bin over [-max_angle,
+    max_angle] that each angle, ``[n]`` radians, lies in (App. J.2: 10 bins)."""
     values = np.asarray(angles, dtype=np.float64)
     if bins < 1 or not max_angle > 0:
         raise ValueError(f"bins must be 1 or more and max_angle above 0, got {bins} and {max_angle}.")

@@ -198,10 +198,8 @@ class AffineAugmentation(HyperModule):
         return high - low
 
     def physical(self) -> dict[str, float]:
-        """Smallest and largest value of each component: angles in degrees, shifts in percent of the image.
-
-        Scales are factors in every family. (Those of single generators, where the matrix is an exponential.)
-        """
+        """Smallest and largest value of each component: angles in degrees, shifts in percent of the image,
+        scales as factors."""
         if self.family in ("augerino", "lila"):
             half = (self.widths().detach() / 2).tolist()
             if self.family == "augerino":

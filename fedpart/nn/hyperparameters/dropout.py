@@ -132,12 +132,9 @@ class LearnedDropout(ConcreteDropout):
 
 
 class TokenDropout(ConcreteDropout):
-    """A layer behind an embedding that drops whole tokens, by a concrete mask with a learned rate.
-
-    All features of a token have the same mask value ``(1 - z) / (1 - p)``: it, arguments and errors are those
-    of :class:`.ConcreteDropout`. Every token may be dropped, one that stands for the sentence too. In
-    ``eval()`` it is the identity.
-    """
+    """A layer behind an embedding that drops whole tokens: all features of one have the same mask value,
+    which is that of :class:`.ConcreteDropout`, as are the arguments. Every token may be dropped, one that
+    stands for the sentence too."""
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: embedded tokens ``[rows, tokens, features]``; every token has its own mask value."""

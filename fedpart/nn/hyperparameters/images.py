@@ -26,24 +26,18 @@ _YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3
 
 @TRANSFORMS.register("colour")
 class ColourJitter(HyperModule):
-    """Changes brightness, contrast, saturation and hue of each row by amounts from learned ranges.
+    """Changes brightness, contrast, saturation and hue of each row by amounts from ``U(-half, half)``.
 
-    Each amount is drawn from ``U(-half, half)``; psi is the half-widths. A pixel ``x`` with luma ``l`` is the
-    grey ``l`` and the colour ``x - l``. The colour is turned by the hue about the grey axis (a rotation in
-    YIQ), and multiplied by ``1 + saturation``. The distance to the image's mean luma is multiplied by
-    ``1 + contrast``, and brightness is added. The four commute, so they have no order. Values are not
-    clamped, since that would take the gradient away. They may be normalised; grey is where the channels'
-    values are equal.
-
-    Images with one channel, or another number than three, have brightness and contrast alone: the other two
-    are left out with None.
+    psi is the half-widths. The colour of a pixel, ``x`` less its luma, is turned by the hue about the grey
+    axis (in YIQ), and multiplied by ``1 + saturation``. The distance to the image's mean luma is multiplied
+    by ``1 + contrast``, and brightness is added. The four commute. Values are not clamped, since that would
+    take the gradient away, and may be normalised. Images of other than three channels have brightness and
+    contrast alone. A half-width of exactly 0 has zero expected gradient.
 
     Args:
         brightness: initial half-width, in the units of the images' values; None leaves it out.
         contrast, saturation: initial half-widths of what is added to a factor of 1; None leaves them out.
         hue: initial half-width as a fraction of a full turn; None leaves it out.
-
-    A half-width of exactly 0 has zero expected gradient, for half and -half are the same distribution.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
@@ -197,11 +191,9 @@ class RandomFlip(HyperModule):
     """Mixes each row with its mirror image: ``z flip(x) + (1 - z) x``, with a concrete ``z`` for each row.
 
     A flip that happens or not has no gradient in its probability ``p``. So it is relaxed (Maddison et al.
-    2016): ``z = sigmoid((logit p + log u - log(1 - u)) / temperature)``, ``u ~ U(0, 1)``. Whatever the
-    temperature, z exceeds 1/2 with probability p. At a low temperature nearly every z is near 0 or 1, and a
-    row is flipped or not. The others are double exposures that no real image is: at p = 1/2 and temperature
-    0.1, z lies between 0.05 and 0.95 for 15% of the rows. A lower temperature has fewer of them, and noisier
-    gradients.
+    2016): ``z = sigmoid((logit p + log u - log(1 - u)) / temperature)``, ``u ~ U(0, 1)``, which exceeds 1/2
+    with probability p. A z between 0 and 1 is a double exposure: at p = 1/2 and temperature 0.1, z lies
+    between 0.05 and 0.95 for 15% of the rows. A lower temperature has fewer of them, and noisier gradients.
 
     Args:
         probability: initial p, in (0, 1).

@@ -37,8 +37,7 @@ class _Mask(HyperModule):
 class FixedMask(_Mask):
     """An input transform that lets the same features through for every row; it has no hyperparameters.
 
-    Models with different masks are compared by L_ML. What is masked is zero, so the network's weights behind
-    it get no gradient.
+    Models with different masks are compared by L_ML. Weights behind what is masked get no gradient.
 
     Args:
         features: number of input features.
@@ -61,17 +60,14 @@ class FixedMask(_Mask):
 class ConcreteMask(_Mask):
     """An input transform whose mask is a concrete Bernoulli variable (Maddison et al. 2016), learned.
 
-    Feature i of a row is multiplied by ``m = sigmoid((logit_i + log u - log(1 - u)) / temperature)``,
-    ``u ~ U(0, 1)``: its own for every row and feature. Whatever the temperature, m exceeds 1/2 with
-    probability ``sigmoid(logit_i)``; the lower the temperature, the nearer m is to 0 or 1, and the noisier
-    its gradient. The mask is part of the model, as an augmentation is: it is sampled in ``eval()`` too, and a
-    prediction averages over the samples.
+    Feature i of a row is multiplied by ``m = sigmoid((logit_i + log u - log(1 - u)) / temperature)``, ``u ~
+    U(0, 1)``, which exceeds 1/2 with probability ``sigmoid(logit_i)``; the lower the temperature, the nearer
+    m is to 0 or 1, and the noisier its gradient. As an augmentation it is sampled in ``eval()`` too.
 
     Args:
         features: number of input features.
         probability: initial probability of keeping a feature, in (0, 1).
-        temperature: of the relaxation, > 0; the paper does not state it (default: as
-            :class:`.ConcreteDropout`).
+        temperature: of the relaxation, > 0; the paper does not state it.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
@@ -119,11 +115,9 @@ def _entries(features: int, kept: int | Sequence[int | bool]) -> list[float]:
 class InputNoise(HyperModule):
     """Adds ``std * e``, ``e ~ N(0, 1)`` for every element of every row, to inputs of any shape.
 
-    psi is ``log std``, so the standard deviation stays positive and a step of psi is a step in percent of it.
-    The noise is part of the model, as an augmentation is: it is drawn in ``eval()`` too.
-
-    Args:
-        std: initial standard deviation, > 0, in the units of the inputs.
+    psi is ``log std``, so the standard deviation stays positive and a step of psi is a step in percent of it;
+    ``std`` is where it starts, > 0, in the units of the inputs. As an augmentation it is drawn in ``eval()``
+    too.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("log_std",)

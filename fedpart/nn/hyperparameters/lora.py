@@ -47,12 +47,12 @@ class LoraGate(HyperModule):
 def learn_lora(
     module: nn.Module, scale: bool = True, dropout: float | Literal["peft"] | None = "peft"
 ) -> nn.Module:
-    """Make the scale and the dropout rate of all LoRA adapters hyperparameters.
+    """Make the scale and the dropout rate of all LoRA adapters hyperparameters; ``module`` is changed in
+    place.
 
     One :class:`LoraGate` takes the place of every adapter's dropout, and is the module's part ``lora``
-    (unless that is an nn.Sequential). All adapters share scale and rate; masks differ. ``module`` is
-    changed in place, for it may be large; a ``Task`` copies it anyway. Adapters of embeddings have no
-    dropout in peft, and stay as they are. As B begins at 0, so do the gradients of psi.
+    (unless that is an nn.Sequential). All adapters share scale and rate; masks differ. Adapters of embeddings
+    have no dropout in peft, and stay as they are. As B begins at 0, so do the gradients of psi.
 
     Args:
         module: a model of peft, or anything with layers that have ``lora_A``, ``lora_B`` and ``lora_dropout``
@@ -61,12 +61,8 @@ def learn_lora(
         dropout: initial rate; ``"peft"``: that of the adapters (``lora_dropout``, the largest), or 0.1 where
             they have none; None for no dropout.
 
-    Returns:
-        ``module``.
-
     Raises:
-        ValueError: no adapters, adapters whose scale is learned already, a variant of LoRA whose branch
-            is not linear (DoRA), or nothing to learn.
+        ValueError: no adapters, or learned ones; a variant that is not linear (DoRA); nothing to learn.
     """
     places = list(_places(module))
     rates = [getattr(layer.lora_dropout[adapter], "p", 0.0) for _, layer, adapter in places]
@@ -94,13 +90,8 @@ def learn_lora(
 
 @torch.no_grad()
 def fold_lora(module: nn.Module) -> nn.Module:
-    """Undo :func:`learn_lora` at the scale and rate that were found, in place: for peft to save or merge.
-
-    The scale goes into the weights of B, the rate into an ``nn.Dropout``. Outputs in ``eval()`` stay.
-
-    Raises:
-        ValueError: the module has no :class:`LoraGate`.
-    """
+    """Undo :func:`learn_lora` at the scale and rate that were found, in place, for peft to save or merge: the
+    scale goes into the weights of B, the rate into an ``nn.Dropout``. Outputs in ``eval()`` stay."""
     places = [place for place in _places(module) if isinstance(place[1].lora_dropout[place[2]], LoraGate)]
     if not places:
         raise ValueError("The module has no LoraGate to fold; learn_lora puts one in.")

@@ -58,20 +58,16 @@ class AxisMask(HyperModule):
 
 @TRANSFORMS.register("time_mask")
 class TimeMask(AxisMask):
-    """SpecAugment's mask over time, the last axis: of ``[rows, (channels,) frequency, time]``.
-
-    Signals ``[rows, channels, time]`` will do as well. Arguments and errors are those of :class:`.AxisMask`.
-    """
+    """SpecAugment's :class:`.AxisMask` over time, the last axis of ``[rows, (channels,) frequency, time]``,
+    or of signals ``[rows, channels, time]``."""
 
     axis = -1
 
 
 @TRANSFORMS.register("frequency_mask")
 class FrequencyMask(AxisMask):
-    """SpecAugment's mask over frequencies, the last axis but one: of ``[rows, (channels,) frequency, time]``.
-
-    Arguments and errors are those of :class:`.AxisMask`.
-    """
+    """SpecAugment's :class:`.AxisMask` over frequencies, the last axis but one of ``[rows, (channels,)
+    frequency, time]``."""
 
     axis = -2
 

@@ -1,9 +1,4 @@
-"""Max-pooling by 2 x 2 and ReLU in one pass over memory, where there is a kernel; by torch elsewhere.
-
-Pooling reads more memory than it computes with. torch pools and rectifies in two passes forward and three
-backward, and keeps eight bytes per output for where a maximum was; on a CPU that takes as long as the
-convolutions do in bfloat16.
-"""
+"""Max-pooling by 2 x 2 and ReLU in one pass over memory, where there is a kernel; by torch elsewhere."""
 
 from typing import Any
 

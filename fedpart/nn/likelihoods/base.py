@@ -77,13 +77,9 @@ class Likelihood(HyperModule):
         return ()
 
     def check(self, targets: Any, classes: int | None = None, of: str = "") -> None:
-        """Look at the values of all targets ``[n, ...]`` of a data set, once, before they are computed with.
-
-        Args:
-            targets: a tree of tensors is not looked at.
-            classes: outputs for each prediction, where these are known.
-            of: what the examples are of, for the message: ``" of the validation data"``.
-        """
+        """Look at the values of all targets ``[n, ...]``, a tensor, once, before they are computed with.
+        ``classes``: outputs for each prediction, where known; ``of``: what the message adds, ``" of the
+        validation data"``."""
         if not isinstance(targets, Tensor) or not len(targets):
             return
         for where, what, remedy in self.faults(targets, classes):
@@ -176,12 +172,9 @@ def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any])
 
 
 def average_samples(outputs: Tensor, how: str) -> Tensor:
-    """Network outputs ``[B, S, K...]`` averaged over S, ``[B, K...]``; the paper does not say of what.
-
-    ``logits``: their mean (LILA); ``log_probabilities``: mean of log-softmax (Augerino), which is not
-    normalised, a lower bound of ``probabilities``: log of the mean probability (last-layer marginal
-    likelihood).
-    """
+    """Network outputs ``[B, S, K...]`` averaged over S: ``logits``, their mean (LILA); ``log_probabilities``,
+    mean of log-softmax (Augerino), which is not normalised; ``probabilities``, log of the mean probability
+    (last-layer marginal likelihood)."""
     if how == "logits":
         return outputs.mean(1) if outputs.shape[1] > 1 else outputs.sum(1)  # which is one operation less
     log_p = outputs.log_softmax(-1)
@@ -226,10 +219,8 @@ def flag(name: str, value: Any) -> bool:
 @LIKELIHOODS.register("from_model")
 class FromModel(Likelihood):
     """The network is called with the targets too, and what it returns is minimised: ``.loss``, ``["loss"]``,
-    the only scalar of a tuple, or all of it; a mean over rows, or one number per row ``[B * S]``.
-
-    The average over the S samples is that of losses. Predictions are made without targets.
-    """
+    the only scalar of a tuple, or all of it; a mean over rows, or one number per row ``[B * S]``. Predictions
+    are made without targets."""
 
     def forward(self, outputs: Tensor, targets: Any) -> Tensor:
         raise ValueError(

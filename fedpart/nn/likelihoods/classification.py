@@ -62,10 +62,7 @@ class Categorical(Likelihood):
 
     def nll(self, outputs: Tensor, targets: Tensor, ignored: int = -100) -> Tensor:
         """``-log p(y)``, ``[N]``, of averaged outputs ``[N, K]`` and classes ``[N]``; 0 where ignored.
-
-        Log-probabilities that are averaged already are not normalised again: the mean of log-probabilities
-        would become the mean of logits.
-        """
+        Log-probabilities that are averaged already are not normalised again."""
         if self.average == "logits":
             nll = F.cross_entropy(outputs, targets, reduction="none", ignore_index=ignored)
         else:
@@ -115,7 +112,6 @@ class Classification(Categorical):
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1, and the expected calibration error over 15 bins (Guo et al. 2017)."""
         metrics = need("torchmetrics.functional.classification", "F1", "measures")
-
         classes, p = outputs.shape[1], self.log_p(outputs).exp()
         return {
             "f1": metrics.multiclass_f1_score(p, targets, classes, average="macro").item(),
@@ -165,7 +161,6 @@ class MultiLabel(Likelihood):
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1 over the labels."""
         metrics = need("torchmetrics.functional.classification", "F1", "measures")
-
         p, labels = outputs.sigmoid(), targets.long()
         if outputs.shape[1] == 1:
             return {"f1": metrics.binary_f1_score(p, labels).item()}

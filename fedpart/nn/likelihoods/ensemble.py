@@ -16,10 +16,10 @@ from fedpart.nn.likelihoods.classification import Categorical, check_classes
 class EnsembleClassification(Categorical):
     """One class per example: ``outputs [B, M, K]`` logits of M members, ``targets [B]`` int64.
 
-    ``p(y)`` is the mean of the members' probabilities, and -log p what is reported. Training
-    minimises the sum of the members' cross-entropies, in weights and psi, so that each learns as it would
-    alone (SuperWeight Networks, Teterwak et al. 2024). By Jensen's inequality -log p is at most their mean.
-    Temperature and label smoothing are those of every member, see :class:`.Categorical`.
+    ``p(y)`` is the mean of the members' probabilities, and -log p what is reported. Training minimises the
+    sum of the members' cross-entropies, in weights and psi (SuperWeight Networks, Teterwak et al. 2024); -log
+    p is at most their mean (Jensen). Temperature and label smoothing are each member's, see
+    :class:`.Categorical`.
     """
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -42,7 +42,6 @@ class EnsembleClassification(Categorical):
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1 of the averaged probabilities, and what :meth:`of_members` finds."""
         metrics = need("torchmetrics.functional.classification", "F1", "measures")
-
         p, classes = self.mean_log_p(outputs), outputs.shape[2]
         f1 = metrics.multiclass_f1_score(p.exp(), targets, classes, average="macro").item()
         return {"f1": f1, **self.of_members(outputs, targets)}

@@ -80,13 +80,11 @@ class Poisson(Likelihood):
 
 @LIKELIHOODS.register("ordinal")
 class Ordinal(Likelihood):
-    """One number per example, and cut points between the classes that are learned (McCullagh 1980).
+    """One number per example, and cut points between K ``classes`` that are learned (McCullagh 1980).
 
     ``p(y <= k) = sigmoid(c_k - f)`` for ``outputs f [B]`` or ``[B, 1]``, ``targets [B]`` in 0..K-1, and cut
-    points ``c_0 < .. < c_{K-2}``; the negative log-likelihood is ``-log(p(y <= k) - p(y <= k - 1))`` nats.
-
-    Args:
-        classes: K. The cut points start one apart, around 0.
+    points ``c_0 < .. < c_{K-2}``, which start one apart, around 0; the negative log-likelihood is ``-log(p(y
+    <= k) - p(y <= k - 1))`` nats.
     """
 
     has_hits = True

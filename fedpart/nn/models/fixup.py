@@ -21,17 +21,14 @@ class ScalarBias(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of any shape."""
         return x + self.bias
 
 
 class FixupBlock(nn.Module):
-    """``relu(scale * conv2(relu(conv1(x + b1a) + b1b) + b2a) + b2b + skip)``, both convolutions 3x3.
-
-    The skip is ``x`` itself. Where the block halves the image (``stride`` 2) it is every second pixel of
-    ``x + b1a`` (an average pool of kernel 1, App. I.3), and 0 in the channels that ``x`` has not. The first
-    convolution starts as He's, times L^(-1/2) for L ``blocks`` of the network, the second at 0.
-    """
+    """``relu(scale * conv2(relu(conv1(x + b1a) + b1b) + b2a) + b2b + skip)``, both convolutions 3x3. Where
+    the block halves the image (``stride`` 2) the skip is every second pixel of ``x + b1a`` (App. I.3), and 0
+    in the channels that ``x`` has not. The first convolution starts as He's, times L^(-1/2) for L ``blocks``,
+    the second at 0."""
 
     stacked_parameters: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("bias1a", "bias1b", "bias2a", "bias2b"), "sum"),

@@ -18,7 +18,6 @@ class Scaled(nn.Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of any shape."""
         return x * self.factor
 
     def extra_repr(self) -> str:
@@ -33,7 +32,6 @@ class Residual(nn.Module):
         self.block = block
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of any shape that the block takes."""
         return x + self.block(x)  # type: ignore[no-any-return]
 
 

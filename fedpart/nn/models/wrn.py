@@ -15,10 +15,8 @@ Norm = Callable[[int], nn.Module]  # of so many channels
 
 class WideBlock(nn.Module):
     """``shortcut + conv(relu(norm(conv(relu(norm(x))))))``, both convolutions 3x3, with dropout between them.
-
     The shortcut is a 1x1 convolution of the rectified input where channels differ, and the input itself
-    elsewhere; the first convolution and the shortcut have the stride.
-    """
+    elsewhere."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: nn.Module | None, norm: Norm) -> None:
         super().__init__()
@@ -51,17 +49,13 @@ def wrn(
     """A wide residual network, WRN-depth-width: a convolution of 16 channels, three stages, a linear layer.
 
     The stages have 16, 32 and 64 times ``width`` channels and ``(depth - 4) / 6`` blocks each; the second and
-    the third halve the image. WRN-28-10 has its published 36,479,194 parameters for ten classes. The norm is
-    GroupNorm where the published one is BatchNorm, with as many scales and biases. Its groups are of eight
-    channels, so that a narrower network's are the leading ones of a wider network.
+    the third halve the image. WRN-28-10 has its published 36,479,194 parameters for ten classes. GroupNorm of
+    eight channels stands where the published norm is BatchNorm.
 
     Args:
         depth: 6 n + 4.
         width: factor of the channels; 16 times it is a multiple of 8.
         dropout: initial rate of learned dropout between the convolutions of every block; None for none.
-
-    Raises:
-        ValueError: another depth or width.
     """
     blocks, left = divmod(depth - 4, 6)
     if left or blocks < 1:

@@ -146,14 +146,17 @@ class Bank(Sharing):
     def _clusters(self, layers: Sequence[Sequence[str]]) -> Mapping[str, list[tuple[int, str]]]:
         """Who belongs to which cluster, in the order of layers, the first network's first."""
         clusters: dict[str, list[tuple[int, str]]] = {}
+        groups = () if isinstance(self.clusters, str) else self.clusters
         for index, names in enumerate(layers):
             for place, name in enumerate(names):
+                fitting = (
+                    f"#{n}"
+                    for n, group in enumerate(groups, 1)
+                    if any(matches(p, index, name) for p in group)
+                )
+                cluster = next(fitting, key(name))
                 if self.clusters == "depth":
                     cluster = f"quarter{4 * place // len(names) + 1}"
-                elif (number := _matching(self.clusters, index, name)) is not None:
-                    cluster = f"#{number + 1}"
-                else:
-                    cluster = key(name)
                 clusters.setdefault(cluster, []).append((index, name))
         if not clusters:
             raise ValueError(
@@ -164,13 +167,6 @@ class Bank(Sharing):
     def _alpha(self, bank: str, index: int, layer: str) -> str:
         """The name of the coefficients of a layer's block."""
         return f"{_COUPLED}@{bank}" if self.coupled else f"{index}/{key(layer)}@{bank}"
-
-
-def _matching(groups: str | Sequence[Sequence[str]], index: int, name: str) -> int | None:
-    """The first of the groups that has a pattern for a network's layer."""
-    if isinstance(groups, str):
-        return None
-    return next((n for n, group in enumerate(groups) if any(matches(p, index, name) for p in group)), None)
 
 
 def _templates(initial: Sequence[Tensor], count: int, seed: int, index: int) -> Tensor:

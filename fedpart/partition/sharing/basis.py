@@ -32,10 +32,8 @@ class Basis(Penalised):
 
 @dataclass(frozen=True)
 class OfBasis(Recipe):
-    """``W[o, g R + q] = sum_m c[o, g M + m] B[m, q]``, cut off where R does not divide the inputs.
-
-    Basis B and coefficients ``c [out, G * M]`` have one ``name``, in ``shared`` and in ``own``.
-    """
+    """``W[o, g R + q] = sum_m c[o, g M + m] B[m, q]``, cut off where R does not divide the inputs; basis B
+    and coefficients ``c [out, G * M]`` have one ``name``, in ``shared`` and in ``own``."""
 
     name: str
     shape: tuple[int, ...]

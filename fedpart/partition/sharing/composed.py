@@ -102,25 +102,21 @@ def plain_name(name: str) -> str:
 
 
 class Sharing(ABC):
-    """Subclass it in a file of its own and register it: ``@SHARINGS.register("name")``.
-
-    Its options are the arguments of the class.
-    """
+    """Subclass it in a file of its own and register it: ``@SHARINGS.register("name")``. Its options are the
+    arguments of the class."""
 
     @abstractmethod
     def compose(
         self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
     ) -> list[Composed]:
-        """The networks, with weights composed from shared numbers; the modules themselves stay as they are.
+        """The networks, with weights composed from shared numbers, which are in memory once; they stay as
+        they are.
 
         Args:
             networks: of several sizes, or several members of an ensemble; layers of the same name belong
                 together.
             seed: of the initial values that are drawn.
             plain: names of parameters that stay as they are, such as those that are hyperparameters.
-
-        Returns:
-            As many; what they share is in memory once.
 
         Raises:
             ValueError: there is nothing that they could share, or options do not fit them.

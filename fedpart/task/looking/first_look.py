@@ -22,7 +22,6 @@ from fedpart.task.looking.memory import (
     Held,
     Memory,
     Reads,
-    buffers_of,
     copies,
     leaves_of,
     mark,
@@ -103,7 +102,13 @@ class FirstLook:
             if self._keeps and not same_numbers(inputs, given):  # through an array that shares their memory
                 self._writes = True
             for name in sorted(reads.read):
-                raise _of_loss(name) if name.startswith("ends.") else _unreached(self._weight(name))
+                if name.startswith("ends."):
+                    raise NetworkError(
+                        f"The loss has a weight {name.rpartition('.')[2]!r} of its own, which nobody would "
+                        f"train; leave it out, or make it a parameter of a Likelihood, where it is a "
+                        f"hyperparameter."
+                    )
+                raise _unreached(self._weight(name))
             with _disable_current_modes():
                 self._check_held(held, before, reads.written)
             _check_hooks(tensors)
@@ -142,7 +147,8 @@ class FirstLook:
         inputs = [leaf for _, leaf in leaves(given) if isinstance(leaf, Tensor) and not self._writes]
         held = dict(tensors)
         if self._writes:
-            held |= {f"{n}.{key}": t for n, layer in self._buffered for key, t in buffers_of(layer)}
+            buffers = ((n, key, t) for n, layer in self._buffered for key, t in layer._buffers.items())
+            held |= {f"{n}.{key}": tensor for n, key, tensor in buffers if tensor is not None}
         marks, versions = [*map(mark, held.values())], [*map(version_of, inputs)]
         numbers = [tensor.detach().clone() for tensor in held.values()] if self._exact else []
         kept = self._attributes() if self._keeps else []
@@ -245,13 +251,6 @@ def _unreached(what: str) -> NetworkError:
         f"trained; use self.NAME in forward(), register layers and parameters (nn.ModuleList, "
         f"nn.ParameterList, no plain list or closure), and compute what follows from a weight, such as its "
         f"transpose, in forward()."
-    )
-
-
-def _of_loss(name: str) -> NetworkError:
-    return NetworkError(
-        f"The loss has a weight {name.rpartition('.')[2]!r} of its own, which nobody would train; leave it "
-        f"out, or make it a parameter of a Likelihood, where it is a hyperparameter."
     )
 
 

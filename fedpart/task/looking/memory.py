@@ -105,11 +105,6 @@ def other_weights(tensors: Mapping[str, Tensor]) -> Iterator[None]:
                 tensor.data.copy_(before)
 
 
-def buffers_of(layer: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Those of one layer, by name."""
-    return ((key, tensor) for key, tensor in layer._buffers.items() if tensor is not None)
-
-
 def registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What it holds now, by name."""
     for name, layer in model.named_modules():

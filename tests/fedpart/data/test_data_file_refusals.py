@@ -1,6 +1,5 @@
 """What the loaders of images, of tables and of LEAF's files refuse."""
 
-import json
 import math
 import re
 import shutil
@@ -13,8 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import refusals
-from image_files import write_class_folders, zipped
+from image_files import write_class_folders, write_divided, zipped
+from leaf import write_leaf
 from PIL import Image
+from test_natural import TEXT as PEOPLE
+from test_natural import load as table
 
 from fedpart.data import load_image_folder, load_mnist, load_splits
 from fedpart.data.columns import matrix
@@ -24,21 +26,16 @@ from fedpart.data.sets.torchvision_sets import load_cifar10
 
 @pytest.fixture
 def new(tmp_path):
-    """Makes an empty folder at every call."""
     return lambda: Path(tempfile.mkdtemp(dir=tmp_path))
 
 
 @pytest.fixture
 def divided(new):
-    """Makes train/ with 10 images of each of three classes, test/ with 4, all 16x16, at every call."""
-    first = new()
-    write_class_folders(first / "train", 10, odd=False)
-    write_class_folders(first / "test", 4, odd=False)
+    first = write_divided(new())
     return lambda: shutil.copytree(first, new() / "data")
 
 
 def images(folder, **options):
-    """A call that reads the training images."""
     return lambda: load_image_folder(str(folder), validation=0, **options).train.inputs
 
 
@@ -154,7 +151,6 @@ def test_folders_of_images_in_another_layout(divided, new, tmp_path):
 
 
 def idx(*shape):
-    """An IDX file of zeros."""
     return struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape) + bytes(math.prod(shape))
 
 
@@ -188,20 +184,10 @@ def test_mnist_files(new, tmp_path):
     )
 
 
-PEOPLE = "\ufeffage,height,ill,ward,id\n" + "".join(
-    f"{20 + i},{1.5 + i / 100},{'yes' if i % 3 else 'no'},{10 if i % 2 else 9},x{i}\n" for i in range(40)
-)
-
-
 def written(file, text):
-    """The folder of a file with this text."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file.parent
-
-
-def table(path, **options):
-    return load_splits("table", str(path), **{"target": "ill", "ignore": ["id"], **options})
 
 
 def test_tables(new):
@@ -260,12 +246,12 @@ def test_tables(new):
 
 def test_files_that_are_not_as_leafs(new):
     def leaf(x, y):
-        """Of one user."""
-        content = {"users": ["f1"], "user_data": {"f1": {"x": x, "y": y}}}
-        return written(new() / "train" / "all.json", json.dumps(content)).parent
+        return write_leaf(new(), {"f1": (x, y)})
 
     unfilled = r"4 numbers, which do not fill the shape \[1, 3, 3\]"
-    nobody = written(new() / "train" / "all.json", "{}").parent
+    texts = {"no users": "{}", "no data": '{"users": ["a"]}', "digits": f'{{"users": [{"9" * 5000}]}}'}
+    others = {what: written(new() / "train" / "all.json", text).parent for what, text in texts.items()}
+    no_leaf = r"all\.json is none of LEAF's files \(.*\)"
     refusals.check(
         (what, partial(load_splits, "leaf", str(folder), **options), error, says)
         for what, folder, options, error, says in [
@@ -273,7 +259,8 @@ def test_files_that_are_not_as_leafs(new):
             ("more y than x", leaf([[1.0]], [1, 2]), {}, ValueError, "1 x and 2 y"),
             ("words", leaf(["a word"], [1]), {}, ValueError, "x are no numbers in one shape"),
             ("a shape", leaf([[0.1] * 4], [4]), {"shape": [1, 3, 3]}, ValueError, unfilled),
-            ("no users", nobody, {}, ValueError, "there is no 'users'"),
+            ("no users", others["no users"], {}, ValueError, "there is no 'users'"),
+            *((what, folder, {}, ValueError, no_leaf) for what, folder in [*others.items()][1:]),
             ("no files", new(), {}, FileNotFoundError, "no files of LEAF"),
         ]
     )

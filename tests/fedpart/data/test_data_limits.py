@@ -6,14 +6,14 @@ import json
 import os
 import struct
 import zipfile
-import zlib
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import refusals
-from image_files import write_class_folders, zipped
+from image_files import png, write_class_folders, zipped
+from leaf import write_leaf
 from tiny import tiny
 
 from fedpart.data import image_listing, leaf_files, load_splits, load_torchvision
@@ -24,15 +24,8 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpa
 
 
 def huge_png(side):
-    """A PNG of black pixels of a bit, a few kilobytes whatever its side."""
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
-    rows = zlib.compress(bytes((side // 8 + 1) * side), 9) if side < 10_000 else zlib.compress(b"")
-    signature = b"\x89PNG\r\n\x1a\n"
-    return signature + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    """Of black pixels of a bit, a few kilobytes whatever its side."""
+    return png(side, 1, 0, bytes((side // 8 + 1) * side) if side < 10_000 else b"")
 
 
 @pytest.fixture
@@ -88,7 +81,6 @@ def sparse(file, size):
 
 @pytest.mark.slow  # imports what reads them
 def test_raw_files_beyond_a_limit_are_not_read(tmp_path, monkeypatch):
-    """Of the hub: by what it says, and by what has come."""
     size, rows = 2**31, []
     for name, file in {
         "mnist": "MNIST/raw/train-images-idx3-ubyte",
@@ -206,17 +198,15 @@ def test_pillow_opens_what_the_extensions_say_alone(pictures, monkeypatch, tmp_p
 
 def test_tables_beyond_a_limit(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    packed, text, leaf = tmp_path / "packed.parquet", tmp_path / "text.csv", tmp_path / "train"
+    packed, text = tmp_path / "packed.parquet", tmp_path / "text.csv"
     zeros = pyarrow.table({"a": np.zeros(10**6), "y": np.arange(10**6) % 2})
     parquet.write_table(zeros, packed, compression="zstd")
     assert packed.stat().st_size < 10**6
     with text.open("wb") as file:
         file.write(b"a,y\n1,0\n2,1\n")
         file.truncate(2**40)  # of which the disk holds nothing
-    leaf.mkdir()
     for name in "ab":
-        users = {"users": [name], "user_data": {name: {"x": [[0.0]] * 100, "y": [0, 1] * 50}}}
-        (leaf / f"{name}.json").write_text(json.dumps(users))
+        write_leaf(tmp_path, {name: ([[0.0]] * 100, [0, 1] * 50)}, name=name)
     (tmp_path / "deep" / "train").mkdir(parents=True)
     (tmp_path / "deep" / "train" / "a.json").write_text("[" * 10**5)
     config = tiny(data="table", data_dir=str(text), data_options={"target": "y"})
@@ -228,7 +218,7 @@ def test_tables_beyond_a_limit(tmp_path):
             ("sparse", partial(loaded, str(text)), "text.csv has more than .* bytes; .*s.file"),
             ("sparse, in a run's list", partial(listed_data, config), "text.csv has more than"),
             ("a file of LEAF", partial(parted, limits={"file": 500}), "a.json .*limits.file"),
-            ("files of LEAF", partial(parted, limits={"total": 1500}), "a.json and so on.*s.total"),
+            ("files of LEAF", partial(parted, limits={"total": 1500}), "What is in .*s.total"),
             ("deep", partial(load_splits, "leaf", str(tmp_path / "deep")), "none of LEAF's files"),
         ]
     )

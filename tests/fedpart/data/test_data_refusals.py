@@ -34,7 +34,6 @@ CLIENTS = Dataset(torch.zeros(12, 1), torch.zeros(12).long(), clients=torch.aran
 
 
 def numbered(n):
-    """n images, each of a class of its own."""
     return Dataset(torch.zeros(n, 1, 2, 2), torch.arange(n))
 
 

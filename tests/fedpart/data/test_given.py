@@ -29,8 +29,6 @@ Y = torch.arange(N) % 3
 
 
 class Listed(TorchDataset):
-    """A data set of these examples."""
-
     def __init__(self, examples):
         self.examples = list(examples)
 
@@ -42,8 +40,6 @@ class Listed(TorchDataset):
 
 
 class Stream(IterableDataset):
-    """Which may know its length."""
-
     def __iter__(self):
         return iter(zip(X, Y, strict=True))
 
@@ -65,6 +61,14 @@ def pairs():
     return Listed((x, int(y)) for x, y in zip(X, Y, strict=True))
 
 
+class Numbered:
+    def __len__(self):
+        return N
+
+    def __getitem__(self, place):
+        return X[place], Y[place]
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -75,6 +79,7 @@ def pairs():
         Dataset(X, Y),
         TensorDataset(X, Y),
         pairs(),
+        Numbered(),
         DataLoader(pairs(), batch_size=4, shuffle=True, drop_last=True),
         DataLoader(pairs(), batch_size=None),
     ],
@@ -91,21 +96,6 @@ def test_a_sampler_of_a_subset_names_the_examples(batch_size):
     loader = DataLoader(pairs(), batch_size=batch_size, sampler=SubsetRandomSampler(indices))
     found = as_dataset(loader)
     assert torch.equal(found.inputs, X[indices]) and torch.equal(found.targets, Y[indices])
-
-
-class Numbered:
-    """Gives its examples by number, and is no data set of torch's."""
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, place):
-        return X[place], Y[place]
-
-
-def test_what_gives_its_examples_by_number_needs_no_base_class():
-    assert_same(as_dataset(Numbered()), X)
-    assert not is_examples(Numbered())  # it may as well be a list of clients
 
 
 def test_no_other_sampler_is_passed_over():
@@ -214,6 +204,7 @@ def test_one_set_of_examples_and_several_are_told_apart():
     single = [(X, Y), Dataset(X, Y), pairs(), DataLoader(pairs())]
     assert all(map(is_examples, single))
     assert not is_examples(single)
+    assert not is_examples(Numbered()), "it may as well be a list of clients"
 
 
 def test_a_table_of_pandas_is_asked_for_its_columns():

@@ -1,18 +1,16 @@
 """Images in a folder per class: layouts, sizes, the division, links, images of 16 bits."""
 
 import io
-import json
 import os
 import pickle
-import struct
-import zlib
 from functools import partial
 
 import numpy as np
 import pytest
 import refusals
 import torch
-from image_files import COLOURS, image, write_class_folders, zipped
+from image_files import COLOURS, image, png, write_class_folders, write_divided, zipped
+from leaf import write_leaf
 from PIL import Image
 
 from fedpart.data import ImageDataset, image_listing, listing_digest, load_image_folder, load_splits
@@ -23,10 +21,7 @@ from fedpart.data.transformed import rotated_splits
 
 @pytest.fixture
 def divided(tmp_path):
-    """train/ with 10 images of each of three classes, test/ with 4, all 16x16."""
-    write_class_folders(tmp_path / "data" / "train", 10, odd=False)
-    write_class_folders(tmp_path / "data" / "test", 4, odd=False)
-    return tmp_path / "data"
+    return write_divided(tmp_path / "data")
 
 
 def test_the_parts_are_the_folders(divided):
@@ -145,17 +140,8 @@ def test_images_may_lie_deeper_in_a_class(divided):
     assert torch.equal(load_image_folder(str(divided)).train.inputs, before)
 
 
-def png(depth, kind, channels):
-    """A PNG of 4x4 pixels, by the standard's letter."""
-
-    def chunk(name, content):
-        check = struct.pack(">I", zlib.crc32(name + content))
-        return struct.pack(">I", len(content)) + name + content + check
-
-    rows = (b"\0" + bytes(4 * channels * depth // 8)) * 4
-    head = struct.pack(">IIBBBBB", 4, 4, depth, kind, 0, 0, 0)
-    chunks = chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")
-    return b"".join((b"\x89PNG\r\n\x1a\n", *chunks))
+def small(depth, kind, channels):
+    return png(4, depth, kind, (b"\0" + bytes(4 * channels * depth // 8)) * 4)
 
 
 def read(content):
@@ -164,10 +150,10 @@ def read(content):
 
 def test_more_than_8_bits_are_refused():
     files = {
-        "RGB": png(16, 2, 3),
-        "RGBA": png(16, 6, 4),
-        "grey with alpha": png(16, 4, 2),
-        "grey": png(16, 0, 1),
+        "RGB": small(16, 2, 3),
+        "RGBA": small(16, 6, 4),
+        "grey with alpha": small(16, 4, 2),
+        "grey": small(16, 0, 1),
         "PPM of 65535": b"P6 4 4 65535\n" + bytes(96),
         "PPM of 1023": b"P6 4 4 1023\n" + bytes(96),
     }
@@ -176,7 +162,7 @@ def test_more_than_8_bits_are_refused():
 
 @pytest.mark.parametrize("kind, channels", [(2, 3), (6, 4), (0, 1), (4, 2)])
 def test_8_bits_are_read(kind, channels):
-    assert not read(png(8, kind, channels)).any()
+    assert not read(small(8, kind, channels)).any()
     assert np.array_equal(read(b"P6 4 4 255\n" + bytes(range(48)))[0], np.arange(0, 48, 3).reshape(4, 4))
 
 
@@ -216,7 +202,6 @@ def test_a_class_is_one_however_its_folder_is_written(tmp_path):
 
 
 def several(path, count=3, **options):
-    """A file with so many pictures."""
     frames = [image(colour, 16, 16, seed) for seed, colour in enumerate(COLOURS.values())][:count]
     frames[0].save(path, save_all=True, append_images=frames[1:], **options)
 
@@ -270,8 +255,6 @@ def test_images_that_are_not_read_and_parts_of_two_names(divided, tmp_path):
         rows.append((f"listed {other}", partial(image_listing, str(root)), says))
     leaf = tmp_path / "leaf"
     for part in ("train", "test", "testing"):
-        (leaf / part).mkdir(parents=True)
-        content = {"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [0, 1]}}}
-        (leaf / part / "a.json").write_text(json.dumps(content))
+        write_leaf(leaf, {"a": ([[1], [2]], [0, 1])}, part)
     rows.append(("LEAF", partial(load_splits, "leaf", str(leaf)), "has test and testing for one part, test"))
     refusals.check(rows)

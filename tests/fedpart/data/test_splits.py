@@ -28,7 +28,6 @@ def assert_partition(shards, examples, clients):
 
 
 def mixtures(shards, labels=LABELS):
-    """[clients, labels] share of each label in each shard."""
     counts = np.stack([np.bincount(labels[shard], minlength=10) for shard in shards])
     return counts / counts.sum(1, keepdims=True)
 

@@ -75,7 +75,6 @@ def topic_of(token: int) -> int:
 
 
 def test_the_label_is_the_topic_of_all_clauses_but_one():
-    """Without strays every clause is of one topic."""
     data = topics(50, 0, strays=0.0)
     for tokens, label in zip(data.inputs["input_ids"], data.targets.tolist(), strict=True):
         words = tokens[tokens > THE]

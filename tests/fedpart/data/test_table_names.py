@@ -1,12 +1,12 @@
 """Cells that name a class, a client or a column: one meaning is one name, and what is missing is none."""
 
 import csv
-import json
 import re
 from functools import partial
 
 import pytest
 import refusals
+from leaf import write_leaf
 
 from fedpart.data import load_splits
 from fedpart.data.cells import numbered
@@ -116,11 +116,9 @@ def test_targets_and_columns(tmp_path):
 
 def test_users_and_targets_of_leaf(tmp_path):
     def leaf(ys, users=("f1", "f2")):
-        data = {user: {"x": [[float(i)] for i in range(len(ys))], "y": ys} for user in users}
-        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}" / "train"
-        folder.mkdir(parents=True)
-        (folder / "all.json").write_text(json.dumps({"users": list(users), "user_data": data}))
-        return partial(load_splits, "leaf", str(folder.parent), test=0, validation=0)
+        folder, x = tmp_path / f"{len(list(tmp_path.iterdir()))}", [[float(i)] for i in range(len(ys))]
+        data = write_leaf(folder, dict.fromkeys(users, (x, ys)))
+        return partial(load_splits, "leaf", data, test=0, validation=0)
 
     one = leaf([0, 1], (COMPOSED, DECOMPOSED))().train
     assert one.clients.tolist() == [0] * 4

@@ -1,12 +1,13 @@
 """Numbers that float32 cannot hold, in files and in memory: standardised as numpy does it, or refused."""
 
-import json
 from functools import partial
 
 import numpy as np
 import pytest
 import refusals
 import torch
+from leaf import write_leaf
+from problems import Lazy
 from torch import nn
 
 from fedpart import Task, federate, fit
@@ -120,11 +121,9 @@ def test_what_float32_merges(tmp_path):
 
 def leaf(folder, columns):
     """Two users, who have every other row."""
-    (folder / "train").mkdir(parents=True)
     x = np.stack(columns, 1).tolist()
-    users = {f"f{u}": {"x": x[u::2], "y": [i % 3 for i in range(len(x[u::2]))]} for u in (0, 1)}
-    (folder / "train" / "all.json").write_text(json.dumps({"users": [*users], "user_data": users}))
-    return partial(load_splits, "leaf", str(folder), test=0, validation=0)
+    users = {f"f{u}": (x[u::2], [i % 3 for i in range(len(x[u::2]))]) for u in (0, 1)}
+    return partial(load_splits, "leaf", write_leaf(folder, users), test=0, validation=0)
 
 
 @pytest.mark.parametrize("what", HELD)
@@ -145,22 +144,8 @@ def test_leafs_examples_that_float32_merges(tmp_path):
 
 
 def in_memory(column, kind):
-    """Examples of two numbers and a class."""
     numbers = np.stack([ROWS / 7, np.asarray(column, dtype=np.float64)[:72]], 1)
     return (numbers if kind == "array" else torch.from_numpy(numbers), torch.from_numpy(ROWS % 3))
-
-
-class Lazy:
-    """Three clients with the same data, which are read when they are drawn."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, client):
-        return self.data
 
 
 def test_examples_in_memory_that_float32_merges():
@@ -179,7 +164,7 @@ def test_examples_in_memory_that_float32_merges():
         ("chunks", partial(fit, net, [held, held, late], iterations=1), merges),
         ("validation", partial(federate, net, [held] * 3, rounds=1, validation=late), merges),
         ("test", partial(federate, net, [held] * 3, rounds=1, test=late), merges),
-        ("read late", partial(federate, net, Lazy(late), rounds=1), merges),
+        ("read late", partial(federate, net, Lazy(lambda _: late, 3), rounds=1), merges),
         (
             "targets",
             partial(federate, task, [real] * 3, rounds=1, method="fedavg"),

@@ -129,7 +129,6 @@ def test_a_zip_file_that_does_not_exist_is_not_a_folder_to_download_into(tmp_pat
 
 @pytest.mark.skipif(not list(DATA.glob("cifar10*")), reason="CIFAR-10 is not here: set FEDPART_DATA_DIR")
 def test_real_cifar10():
-    """The zip of JPEG files."""
     splits = load_splits("cifar10", str(DATA))
     assert [len(part) for part in splits.parts().values()] == [45_000, 5_000, 10_000]
     for part, each in ((splits.train, 4500), (splits.validation, 500), (splits.test, 1000)):

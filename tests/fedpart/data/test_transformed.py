@@ -54,7 +54,6 @@ def test_zeros_outside_and_large_batches():
 
 
 def correlation(angles, others):
-    """Five times 1 / sqrt(n) or more is no chance."""
     return torch.corrcoef(torch.stack([angles, others]))[0, 1].abs()
 
 

@@ -43,7 +43,6 @@ def node(module, u=U, chain=None, defaults="zeros", seed=0):
 
 
 def owners(partition):
-    """Partition of every element by parameter name, in the parameter's shape."""
     parts = torch.split(partition.assignment, [entry.size for entry in partition.space.entries])
     entries = zip(partition.space.entries, parts, strict=True)
     return {entry.name: part.view(entry.shape).long() for entry, part in entries}

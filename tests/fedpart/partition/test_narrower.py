@@ -99,8 +99,6 @@ def layers(*between):
 
 
 class OwnUnits(nn.ReLU):
-    """A number for each unit."""
-
     def __init__(self):
         super().__init__()
         self.register_buffer("scale", torch.ones(10))

@@ -29,7 +29,6 @@ def partitions(u=U, sizes=SIZES):
 
 @pytest.mark.parametrize("u", [(1.0,), U])
 def test_a_smaller_network_is_a_corner_of_the_largest(u):
-    """In every subnetwork."""
     whole, found = partitions(u)
     assert found[0].bounds == whole.bounds
     w = torch.randn(whole.space.size, generator=torch.Generator().manual_seed(0))
@@ -120,8 +119,6 @@ def test_groups_divide_the_cells_of_each_partition(u):
 
 
 class Net(nn.Module):
-    """Its norm belongs to it alone."""
-
     private_parameters = ("norm.*",)
 
     def __init__(self, width):

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import refusals
 import torch
+from adapted import NormAndReLU
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -19,8 +20,6 @@ NORMS = (nn.GroupNorm, nn.LayerNorm)
 
 
 class Language(nn.Module):
-    """Embedding, a transformer block, a norm, and an output that shares the embedding's weight."""
-
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(11, 8)
@@ -34,8 +33,6 @@ class Language(nn.Module):
 
 
 class OwnBlock(nn.Module):
-    """Pre-norm attention written out, as users do."""
-
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(11, 8)
@@ -155,11 +152,6 @@ def old_weight_norm(layer):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return nn.utils.weight_norm(layer)
-
-
-class NormAndReLU(nn.BatchNorm1d):
-    def forward(self, x):
-        return super().forward(x).relu()
 
 
 GROUP = re.escape('use module = fedpart.replace_batchnorm(module, "group"), or "frozen"')

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from adapted import Recurrent, chain, frozen_body, frozen_norm, trained
+from adapted import NormAndReLU, Recurrent, chain, frozen_body, frozen_norm, trained
 from problems import CLASSES, SIZE, Gain, augmentation, outputs, settings, shards
 from torch import nn
 
@@ -41,18 +41,6 @@ def test_engines_agree_on_networks_with_constants(network, execution):
     assert not torch.equal(loop.w, loop.partition.initial())
 
 
-def test_a_module_of_the_result_is_what_the_run_evaluates():
-    federation = trained(frozen_norm())
-    x = torch.rand(4, 1, SIZE, SIZE, dtype=torch.float64)
-    torch.testing.assert_close(federation.module()(x), next(federation.predict(x)))
-
-
-def test_what_is_trained_of_a_frozen_layer_may_be_a_hyperparameter():
-    net = frozen_body()
-    net[0].bias.requires_grad_(True)
-    assert Task(net, hyperparameters=["0.*"]).psi_names == ("0.bias",)
-
-
 def test_the_frozen_psi_of_a_layer_is_a_constant():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, 8), Gain(2.0), Gain(1.5), nn.Linear(8, CLASSES))
@@ -64,9 +52,12 @@ def test_the_frozen_psi_of_a_layer_is_a_constant():
     assert not torch.equal(result.module()[3].log_gain, net[3].log_gain)
 
 
-def test_the_frozen_psi_of_a_transform_is_a_constant():
+def test_the_frozen_psi_of_a_transform_is_a_constant_and_what_is_trained_of_a_layer_may_be_psi():
     task = Task(chain(), transforms={"gain": Gain().requires_grad_(False), "other": Gain()})
     assert task.psi_names == ("other.log_gain",) and set(task.frozen) == {"transforms.gain.log_gain"}
+    net = frozen_body()
+    net[0].bias.requires_grad_(True)
+    assert Task(net, hyperparameters=["0.*"]).psi_names == ("0.bias",)
 
 
 def agreed(net):
@@ -139,13 +130,7 @@ def test_dropout_that_stays_off_in_a_network_that_trains_is_told():
     assert Task(net).notes == [note]
 
 
-class NormAndReLU(nn.BatchNorm2d):
-    def forward(self, x):
-        return super().forward(x).relu()
-
-
 def constant_layers():
-    """Layers of other kinds with a state that training passes update."""
     torch.manual_seed(0)
     spectral = (torch.nn.utils.parametrizations.spectral_norm, torch.nn.utils.spectral_norm)
     layers = [NormAndReLU(4), nn.InstanceNorm2d(4, track_running_stats=True)]
@@ -193,6 +178,8 @@ def test_batch_norm_that_rests_or_is_frozen_keeps_its_statistics(rest):
     assert torch.equal(norm.running_var, net[1].running_var.double())
     moved = not torch.equal(federation.module()[1].weight, net[1].weight.double())
     assert moved == (rest != "freeze")
+    x = torch.rand(4, 1, SIZE, SIZE, dtype=torch.float64)
+    torch.testing.assert_close(federation.module()(x), next(federation.predict(x)))
 
 
 def test_work_in_place_and_sparse_gradients_are_made_plain_in_the_copy():
@@ -224,7 +211,6 @@ def test_compiled_blocks_run_as_they_are_written(kind):
 
 
 def test_settings_of_the_local_optimiser_leave_constants_alone():
-    """Momentum and decay act on what is trained."""
     local = LocalSettings(learning_rate=0.3, batch_size=2, epochs=2, momentum=0.9, weight_decay=0.5)
     federation = trained(frozen_body(), local=local)
     assert torch.equal(federation.module()[0].weight, frozen_body()[0].weight.double())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from adapted import Named, Single
+from adapted import Named, Single, module
 from problems import initial, outputs
 from torch import Tensor, nn
 
@@ -18,8 +18,6 @@ Pair = namedtuple("Pair", ["a", "b"])
 
 @dataclass
 class Output:
-    """As libraries return it."""
-
     hidden: Tensor
     logits: Tensor
 
@@ -40,8 +38,6 @@ RETURNED = {
 
 
 class Whole(Named):
-    """The same of one argument."""
-
     def forward(self, both):
         a, b = both.values() if isinstance(both, dict) else both
         return super().forward(a, b)
@@ -71,9 +67,7 @@ def test_trees_are_arguments_or_one_argument(net, inputs):
 
 def test_names_decide_and_not_places():
     a, b = two_inputs()
-    net = nn.Module()
-    net.forward = lambda b, a: a - 2 * b
-    assert torch.equal(call(net, {"a": a, "b": b}), a - 2 * b)
+    assert torch.equal(call(module(lambda b, a: a - 2 * b), {"a": a, "b": b}), a - 2 * b)
 
 
 def test_samples_repeat_every_tensor_of_a_tree():
@@ -154,8 +148,7 @@ TAKEN = {
 @pytest.mark.parametrize("form", [same, lambda x: (x,), lambda x: {"x": x}], ids=["tensor", "tuple", "dict"])
 @pytest.mark.parametrize("name", TAKEN)
 def test_targets_go_where_they_belong(name, form):
-    net = nn.Module()
-    net.forward = TAKEN[name]
+    net = module(TAKEN[name])
     if isinstance(form(A), dict) and "by place" in name:
         with pytest.raises(ValueError, match=r"a dict of 'x', and targets, but the network has forward\(x, "):
             call(net, form(A), B)
@@ -164,18 +157,15 @@ def test_targets_go_where_they_belong(name, form):
 
 
 def test_inputs_called_as_targets_are_not_taken_for_them():
-    net = nn.Module()
-    net.forward = lambda x, y, truth: (x, y, truth)
+    net = module(lambda x, y, truth: (x, y, truth))
     for inputs in ((A, B), {"x": A, "y": B}):
         assert call(net, inputs, ROWS) == (A, B, ROWS)
 
 
 def test_a_dict_of_targets_is_arguments_or_one_argument():
-    net = nn.Module()
-    net.forward = lambda x, box, kind: (x, box, kind)
-    assert call(net, A, {"kind": 1, "box": B}) == (A, B, 1)
-    net.forward = lambda x, targets: (x, targets)
-    assert call(net, A, {"kind": 1, "box": B}) == (A, {"kind": 1, "box": B})
+    targets = {"kind": 1, "box": B}
+    assert call(module(lambda x, box, kind: (x, box, kind)), A, targets) == (A, B, 1)
+    assert call(module(lambda x, targets: (x, targets)), A, targets) == (A, targets)
 
 
 @pytest.mark.parametrize(

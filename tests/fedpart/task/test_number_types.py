@@ -60,8 +60,6 @@ def test_any_frozen_part_of_16_bits_computes(name, precision):
 
 
 class Frozen(nn.Module):
-    """A frozen part of 16 bits that a function calls, and a head."""
-
     def __init__(self, part, call):
         super().__init__()
         torch.manual_seed(0)
@@ -112,8 +110,6 @@ def test_inputs_of_a_frozen_part_have_its_type_however_they_are_given(way):
 
 
 class Shared(nn.Module):
-    """The head's weight is another layer's, and frozen."""
-
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(SIZE**2, 8).requires_grad_(False).half()

@@ -47,7 +47,6 @@ class NoisyScale(HyperModule):
 
 
 def smooth_images(n=3, size=8):
-    """Sums of slow waves."""
     generator = torch.Generator().manual_seed(0)
     grid = torch.linspace(0, 1, size, dtype=torch.float64)
     y, x = torch.meshgrid(grid, grid, indexing="ij")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import problems
 import refusals
 import torch
-from adapted import DRAWING, Named, Recurrent, Single, chain, frozen_body, trained
+from adapted import DRAWING, Named, Recurrent, Single, chain, frozen_body, module, trained
 from problems import CLASSES, Shift
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -72,15 +72,8 @@ def test_options_and_psi():
 
 
 def outputs(net, inputs, *transforms):
-    """A call of a task's outputs at its first weights."""
     task, noise = Task(net, transforms=transforms, samples=1), Noise(NoiseKey(0, "test"))
     return partial(problems.outputs, task, inputs, noise)
-
-
-def module(forward):
-    net = nn.Module()
-    net.forward = forward
-    return net
 
 
 def test_inputs_that_are_no_arguments():

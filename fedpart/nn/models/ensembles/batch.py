@@ -29,19 +29,14 @@ class RankOne(nn.Module):
         self.inputs = nn.Parameter(2.0 * torch.randint(2, (shape[1],)) - 1)  # r
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The member's weight."""
         rest = [1] * (weight.ndim - 2)
         return weight * self.outputs.view(-1, 1, *rest) * self.inputs.view(1, -1, *rest)
 
 
 def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ensemble:
-    """Members that share all parameters of the first; each multiplies every weight by a matrix of rank one.
-
-    Each convolution and linear layer has ``M (inputs + outputs)`` numbers more than in one network. All
-    members see the same images: a batch is not divided among them. Members are networks of one architecture,
-    which are changed. With ``own_norms`` each keeps the scales and biases of its norms, and the biases of its
-    layers.
-    """
+    """Members of one architecture, changed to share all parameters of the first; each multiplies every weight
+    by a matrix of rank one, ``M (inputs + outputs)`` numbers more. All see the same images. With
+    ``own_norms`` each keeps the scales and biases of its norms, and the biases of its layers."""
     layers: list[dict[str, Any]] = [layers_of(member) for member in members]
     if any(of_member.keys() != layers[0].keys() for of_member in layers):
         raise ValueError(
@@ -76,8 +71,7 @@ class Mimo(Ensemble):
 
     The network takes ``[B, M channels, ...]``, and returns ``[B, M K]``. In training a row of its input has M
     images of the batch, by random permutations, and the outputs are put back in the order of the images.
-    Otherwise it has M times the same image. No image is repeated in a batch, or given to several members at
-    once.
+    Otherwise it has M times the same image.
     """
 
     def __init__(self, network: nn.Module, members: int) -> None:

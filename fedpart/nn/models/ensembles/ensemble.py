@@ -27,17 +27,8 @@ ENSEMBLES: Registry[Kind] = Registry("kind of ensemble", makes=(nn.Module,))
 
 
 class Ensemble(nn.Module):
-    """Several networks that see the same inputs; for the likelihood ``ensemble``.
-
-    They may share parameters, which are tied then: each is once in the module's ``parameters()``, in one
-    partition, and in one message.
-
-    Args:
-        members: M networks, which return outputs ``[B, K]``.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """M networks of outputs ``[B, K]`` that see the same inputs; for the likelihood ``ensemble``. Parameters
+    that they share are tied: each is once in ``parameters()``, in one partition, and in one message."""
 
     def __init__(self, members: Iterable[nn.Module]) -> None:
         super().__init__()

@@ -26,7 +26,6 @@ class Leading(nn.Module):
         self.shape = tuple(shape)
 
     def forward(self, whole: Tensor) -> Tensor:
-        """``whole``, each of whose dimensions is at least as long."""
         return whole[tuple(slice(length) for length in self.shape)].contiguous()
 
 
@@ -80,12 +79,9 @@ def _slimmable(build: BuildMember, members: Sequence[Member], own_norms: bool = 
 
 
 class UniversallySlimmable(Ensemble):
-    """Networks of several widths, each once, with one set of weights, norms included.
-
-    A pass of training computes the largest and the smallest one, and ``drawn - 2`` others by chance (the
-    sandwich rule), in the order of members. Any other pass computes all. The published BatchNorm is
-    calibrated for every width after training; GroupNorm need not be.
-    """
+    """Networks of several widths, each once, with one set of weights, norms included. A pass of training
+    computes the largest and the smallest one, and ``drawn - 2`` others by chance (the sandwich rule), in the
+    order of members; any other pass all."""
 
     def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
         sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]

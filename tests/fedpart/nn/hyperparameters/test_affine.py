@@ -32,7 +32,6 @@ def coefficients(**components):
 
 
 def at(family, align_corners=True, **components):
-    """Images under one fixed map."""
     minmax = family == "minmax"
     matrix = minmax_matrix(theta(**components)) if minmax else generator_matrix(coefficients(**components))
     return lambda x: warp(x, matrix, align_corners=align_corners)

@@ -5,6 +5,7 @@ from functools import partial
 
 import refusals
 import torch
+from test_lora import Adapted
 from torch import nn
 
 from fedpart import (
@@ -131,30 +132,19 @@ def test_inputs():
     )
 
 
-class Adapted(nn.Linear):
-    """With what peft adds to a linear layer."""
-
-    def __init__(self, variant=False):
-        super().__init__(5, 8)
-        self.lora_A = nn.ModuleDict({"default": nn.Linear(5, 2, bias=False)})
-        self.lora_B = nn.ModuleDict({"default": nn.Linear(2, 8)})
-        self.lora_dropout = nn.ModuleDict({"default": nn.Dropout(0.05)})
-        self.lora_variant = {"default": "DoRA"} if variant else {}
-        self.scaling = {"default": 2.0}
-
-
 def test_lora():
     once = "adapter 'default' of '0' has a LoraGate; call learn_lora once"
     none = {"scale": False, "dropout": None}
-    gated = learn_lora(nn.Sequential(Adapted()))
+    gated, variant = learn_lora(nn.Sequential(Adapted(5, 8))), Adapted(5, 8)
+    variant.lora_variant = {"default": "DoRA"}
     refusals.check(
         (says, partial(function, nn.Sequential(network), **options), says)
         for function, network, options, says in [
             (learn_lora, nn.Linear(2, 2), {}, r"no LoRA adapters, .*peft\.get_peft_model"),
-            (learn_lora, Adapted(True), {}, "adapter 'default' of '0' is a variant .*use_dora=False"),
+            (learn_lora, variant, {}, "adapter 'default' of '0' is a variant .*use_dora=False"),
             (learn_lora, gated[0], {}, once),
-            (learn_lora, Adapted(), none, "nothing to learn: give scale=True, or"),
-            (learn_lora, Adapted(), {"dropout": 1.0}, f"{RATE}, got 1.0"),
-            (fold_lora, Adapted(), {}, "no LoraGate to fold; learn_lora puts one in"),
+            (learn_lora, Adapted(5, 8), none, "nothing to learn: give scale=True, or"),
+            (learn_lora, Adapted(5, 8), {"dropout": 1.0}, f"{RATE}, got 1.0"),
+            (fold_lora, Adapted(5, 8), {}, "no LoraGate to fold; learn_lora puts one in"),
         ]
     )

@@ -55,15 +55,18 @@ def test_one_gate_for_all_adapters_in_place():
     assert names == ("0.lora_dropout.default.log_scale", "0.lora_dropout.default.dropout.logit")
 
 
-def test_psi_are_what_is_asked_for():
-    assert all(len(Task(learn_lora(adapted(), *of)).psi_names) == 1 for of in ((True, None), (False, 0.1)))
-    task = Task(learn_lora(adapted(), dropout=0.2))
-    assert list(task.physical(task.psi_space.initial()).values()) == pytest.approx([1, 20])
-
-
-def test_a_scale_that_is_not_learned_is_not_shown():
-    task = Task(learn_lora(adapted(), scale=False))
-    assert [name.rpartition(".")[2] for name in task.physical(task.psi_space.initial())] == ["rate [%]"]
+@pytest.mark.parametrize(
+    "options, shown",
+    [
+        ({"dropout": None}, {"scale": 1}),
+        ({"scale": False, "dropout": 0.1}, {"rate [%]": 10}),
+        ({"dropout": 0.2}, {"scale": 1, "rate [%]": 20}),
+    ],
+)
+def test_psi_are_what_is_asked_for(options, shown):
+    task = Task(learn_lora(adapted(), **options))
+    found = task.physical(task.psi_space.initial())
+    assert {name.rpartition(".")[2]: value for name, value in found.items()} == pytest.approx(shown)
 
 
 @pytest.mark.parametrize("before, start", [(nn.Dropout(0.3), 30), (nn.Dropout(0.0), 10), (nn.Identity(), 10)])

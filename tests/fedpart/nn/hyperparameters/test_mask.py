@@ -12,7 +12,6 @@ from fedpart.randomness.noise import Noise, NoiseKey
 
 
 def sampled(mask, rows=1, seed=0, counter=()):
-    """The mask's values, ``[rows, features]``."""
     with Noise(NoiseKey(seed, "test", counter)).active():
         return mask(torch.ones(rows, mask.features))
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import refusals
 import torch
+from adapted import NormAndReLU
 from places import importing
 from torch import nn
 from torch.nn import functional as F
@@ -18,7 +19,6 @@ from fedpart.nn.layers.copying import copied
 
 
 def trained(layer):
-    """With numbers of its own everywhere."""
     g = torch.Generator().manual_seed(0)
     for tensor in (*layer.parameters(), *layer.buffers()):
         if tensor.is_floating_point():
@@ -139,13 +139,6 @@ def test_without_running_statistics_there_is_nothing_to_freeze():
     assert isinstance(replace_batchnorm(module, "group")[1], nn.GroupNorm)
 
 
-class NormAndReLU(nn.BatchNorm1d):
-    """As some libraries have it: more than its base class does."""
-
-    def forward(self, x):
-        return super().forward(x).relu()
-
-
 def test_layers_that_cannot_be_replaced():
     plain, derived = nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4), NormAndReLU(4))
     lazy = [nn.Sequential(nn.LazyBatchNorm1d(affine=affine).eval()) for affine in (True, False)]
@@ -208,8 +201,6 @@ def test_its_gradient_is_that_of_the_other_memory_format():
 
 
 class Keeps(nn.Module):
-    """As one does to look at features."""
-
     def __init__(self):
         super().__init__()
         self.body, self.head = nn.Linear(4, 3), nn.Linear(3, 2)
@@ -231,18 +222,11 @@ def test_activations_are_copied_without_their_gradient():
     assert new.body.weight is not net.body.weight and torch.equal(new(x), net(x))
 
 
-def test_a_task_of_such_a_network_is_made_and_made_again():
-    net, x = Keeps(), torch.ones(5, 4)
-    net(x)
-    task = Task(net, samples=2)
-    w = task.parameter_space(1).tensors(task.parameter_space(1).initial().requires_grad_())
-    task.outputs(w, task.psi_space.initial(), x, None)
-    assert task.module.features.requires_grad
-    assert task.replace(samples=1).samples == 1
-
-
 def test_a_result_of_such_a_network_is_a_module():
+    net = Keeps()
+    net(torch.ones(5, 4))
     clients = [(torch.rand(3, 4), torch.randint(2, (3,))) for _ in range(4)]
     options = {"validation": clients[0], "evaluation_samples": 1, "evaluate_every": 1}
-    result = federate(Task(Keeps(), samples=2), clients, rounds=1, chunks=(0.5, 0.5), **options)
+    result = federate(Task(net, samples=2), clients, rounds=1, chunks=(0.5, 0.5), **options)
+    assert result.state.task.module.features.requires_grad, "it has computed"
     assert result.module()(torch.ones(5, 4)).shape == (5, 2)

@@ -28,9 +28,12 @@ def channels_last(x):
 
 
 def integers(shape, highest, seed=0):
-    """Small ones, which 16 bits multiply and add exactly."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-highest, highest + 1, shape, generator=generator).float()
+
+
+def batch(shape, highest=3, kind=torch.bfloat16, seed=0):
+    return channels_last(integers(shape, highest, seed)).to(kind)
 
 
 def layer_of(weight, bias):
@@ -69,7 +72,6 @@ class Way:
 
 @pytest.fixture(params=WAYS[torch.bfloat16])
 def way(request, monkeypatch):
-    """In bfloat16."""
     return Way(request.param, monkeypatch)
 
 
@@ -160,7 +162,7 @@ def test_a_bias_may_be_a_part_of_something_else(kind, bias):
 @pytest.mark.parametrize("kind", WAYS, ids=str)
 def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
     layer = layer_of(integers((5, 3, 3, 3), 1), integers((5,), 2, 1)).to(kind)
-    part = channels_last(integers((1, 3, 6, 10), 2, 2)).to(kind)[..., 1:9]
+    part = batch((1, 3, 6, 10), 2, kind, 2)[..., 1:9]
     gradient = torch.ones(()).expand(1, 5, 3, 4)
     found, expected = (
         derivatives(layer, x.detach().requires_grad_(), layer.parameters(), gradient)
@@ -230,7 +232,7 @@ def test_of_two_nearest_numbers_the_even_one_is_found(way):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_stays_so_and_in_its_image(way, value, images):
     layer = layer_of(torch.ones(4, 3, 1, 1), torch.zeros(4)).to(torch.bfloat16)
-    x = channels_last(integers((images, 3, 8, 8), 2)).to(torch.bfloat16)
+    x = batch((images, 3, 8, 8), 2)
     expected = layer(x)
     x[0, 1, 3, 2] = value
     found = layer(x)
@@ -263,7 +265,7 @@ def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
         function = getattr(on_vectors, name)
         noted = lambda *args, n=name, f=function: computed.append(n) or f(*args)  # noqa: E731
         monkeypatch.setattr(on_vectors, name, noted)
-    x, layer = channels_last(integers((2, 1, 4, 4), 2)).bfloat16(), PooledConv2d(1, 3, 3).bfloat16()
+    x, layer = batch((2, 1, 4, 4), 2), PooledConv2d(1, 3, 3).bfloat16()
     layer(x).sum().backward()
     of_parameters, computed[:] = list(computed), []
     layer.requires_grad_(False)(x.requires_grad_()).sum().backward()
@@ -272,33 +274,33 @@ def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "x",
+    "x, sides",
     [
-        channels_last(integers((2, 2, 4, 6), 3)).double(),
-        integers((2, 2, 4, 6), 3).to(torch.bfloat16),
-        channels_last(integers((2, 2, 5, 6), 3)).to(torch.bfloat16),
-        channels_last(integers((2, 2, 6, 5), 3)).to(torch.bfloat16),
-        channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[:0],
-        channels_last(integers((2, 2, 4, 6), 3)).to(torch.bfloat16)[0],
-        channels_last(integers((2, 52, 4, 6), 3)).to(torch.bfloat16),
+        (batch((2, 2, 4, 6)).double(), (5, 5)),
+        (batch((2, 2, 4, 6)).contiguous(), (5, 5)),
+        (batch((2, 2, 5, 6)), (5, 5)),
+        (batch((2, 2, 6, 5)), (5, 5)),
+        (batch((2, 2, 4, 6))[:0], (5, 5)),
+        (batch((2, 2, 4, 6))[0], (5, 5)),
+        (batch((2, 52, 4, 6)), (5, 5)),
+        *((batch((2, 2, 8, 6)), sides) for sides in ((4, 4), (3, 5), (5, 3), (17, 17))),
     ],
-    ids=["float64", "default layout", "odd height", "odd width", "none", "one image", "many channels"],
+    ids=[
+        *("float64", "default layout", "odd height", "odd width", "none", "one image", "many channels"),
+        *("even sides", "3 times 5", "5 times 3", "sums beyond the registers"),
+    ],
 )
-def test_other_images_are_computed_in_two_steps(way, x):
-    layer = PooledConv2d(x.shape[-3], 3, 5).to(x.dtype)
-    assert torch.equal(layer(x), two_steps(x, layer.weight, layer.bias)) and not way.calls
-
-
-@pytest.mark.parametrize("sides", [(4, 4), (3, 5), (5, 3)], ids=str)
-def test_other_kernels_are_computed_in_two_steps(way, sides):
-    weight, bias = (integers(shape, 2).to(torch.bfloat16) for shape in ((3, 2, *sides), (3,)))
-    x = channels_last(integers((2, 2, 8, 6), 3)).to(torch.bfloat16)
-    assert torch.equal(layer_of(weight, bias)(x), two_steps(x, weight, bias)) and not way.calls
+def test_other_images_and_kernels_are_computed_in_two_steps(way, x, sides):
+    layer = layer_of(integers((3, x.shape[-3], *sides), 2).to(x.dtype), integers((3,), 2).to(x.dtype))
+    out = layer(x)
+    assert torch.equal(out, two_steps(x, layer.weight, layer.bias)) and not way.calls
+    out.sum().backward()
+    assert layer.weight.grad.any() == (len(out) > 0)
 
 
 def test_with_several_threads_without_numba_and_under_vmap_there_are_two_steps(way, monkeypatch):
     layer = layer_of(integers((4, 1, 5, 5), 2), integers((4,), 2)).to(torch.bfloat16)
-    x = channels_last(integers((6, 1, 4, 6), 3)).to(torch.bfloat16)
+    x = batch((6, 1, 4, 6))
     expected = two_steps(x, layer.weight, layer.bias)
     stacked = x.permute(0, 2, 3, 1).reshape(2, 3, 4, 6, 1).permute(0, 1, 4, 2, 3)
     assert torch.equal(torch.func.vmap(layer)(stacked).flatten(0, 1), expected)
@@ -314,16 +316,8 @@ def test_large_images_are_computed_in_two_steps(way, monkeypatch, height, width,
     """With the room around them: narrow ones need more of it."""
     monkeypatch.setattr(door, "_LARGE", 2 * 9 * 9)
     layer = layer_of(integers((3, 2, 5, 5), 2), integers((3,), 2)).to(torch.bfloat16)
-    layer(channels_last(integers((2, 2, height, width), 3)).to(torch.bfloat16))
+    layer(batch((2, 2, height, width)))
     assert way.calls == (fits and way.name != "two steps")
-
-
-def test_a_kernel_whose_sums_do_not_fit_into_registers_is_computed_in_two_steps(way):
-    layer, x = PooledConv2d(1, 3, 17).to(torch.bfloat16), channels_last(integers((2, 1, 4, 6), 2))
-    out = layer(x.to(torch.bfloat16))
-    assert not way.calls
-    out.sum().backward()
-    assert layer.weight.grad.any()
 
 
 def test_what_a_convolution_refuses_is_refused(way):
@@ -332,7 +326,7 @@ def test_what_a_convolution_refuses_is_refused(way):
     for channels, kind in ((1, torch.bfloat16), (5, torch.bfloat16), (3, torch.float32)):
         layer, x = PooledConv2d(3, 4, 5).to(kind), channels_last(integers((2, channels, 4, 6), 2))
         rows.append((f"{channels} {kind}", layer, x.to(torch.bfloat16), "channels|should be the same"))
-    images = channels_last(integers((16, 3, 4, 6), 2)).to(torch.bfloat16)
+    images = batch((16, 3, 4, 6), 2)
     for shape in ((3,), (5,), (), (4, 1)):
         layer = layer_of(integers((4, 3, 5, 5), 1), torch.zeros(shape)).to(torch.bfloat16)
         rows.append((f"a bias {shape}", layer, images, "bias"))
@@ -347,7 +341,7 @@ def test_autocast_leaves_double_precision_as_it_is():
 
 def test_a_bias_may_be_mapped_over_by_itself(way):
     layer = layer_of(integers((4, 3, 5, 5), 1), integers((4,), 2)).to(torch.bfloat16)
-    x, biases = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16), integers((3, 4), 2, 1).bfloat16()
+    x, biases = batch((2, 3, 4, 6), 2), integers((3, 4), 2, 1).bfloat16()
     found = torch.func.vmap(lambda bias: torch.func.functional_call(layer, {"bias": bias}, x))(biases)
     expected = [two_steps(x.float(), layer.weight.float(), bias.float()) for bias in biases]
     assert torch.equal(found, torch.stack(expected).to(torch.bfloat16))
@@ -356,7 +350,7 @@ def test_a_bias_may_be_mapped_over_by_itself(way):
 def test_a_kernel_that_is_no_parameter_may_be_mapped_over(way):
     """As ``torch.nn.utils.weight_norm`` sets it."""
     layer, kernels = PooledConv2d(3, 4, 5).to(torch.bfloat16), integers((3, 4, 3, 5, 5), 1).bfloat16()
-    x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16)
+    x = batch((2, 3, 4, 6), 2)
     del layer.weight
 
     def mapped(kernel):
@@ -369,7 +363,7 @@ def test_a_kernel_that_is_no_parameter_may_be_mapped_over(way):
 
 def test_a_second_derivative_is_an_error_and_not_zero(way):
     """The derivative in the images depends on the weights; two steps know how."""
-    x = channels_last(integers((2, 3, 4, 6), 2)).to(torch.bfloat16).requires_grad_()
+    x = batch((2, 3, 4, 6), 2).requires_grad_()
     layer = PooledConv2d(3, 4, 5).to(x.dtype)
     (found,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
     if way.name == "two steps":

@@ -17,7 +17,6 @@ def images(shape, dtype, seed=0):
 
 
 def both(x):
-    """Outputs and gradients of our layer, and of torch's two."""
     found = []
     for layer in (MaxPoolReLU(), lambda x: F.relu(F.max_pool2d(x, 2))):
         leaf = x.detach().requires_grad_()
@@ -28,7 +27,6 @@ def both(x):
 
 
 def compiled(x):
-    """Whether the compiled kernel takes ``x``."""
     return "Pool" in type(MaxPoolReLU()(x.detach().requires_grad_()).grad_fn).__name__
 
 

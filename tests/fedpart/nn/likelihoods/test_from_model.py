@@ -43,23 +43,17 @@ class Own(nn.Module):
 
 
 class Last(Own):
-    """The same, under another name."""
-
     def forward(self, x, y=None):
         return super().forward(x, y)
 
 
 class Masked(Own):
-    """The same behind an argument that may be left out."""
-
     def forward(self, x, mask=None, y=None):
         assert mask is None
         return super().forward(x, y)
 
 
 class Wrapper(nn.Module):
-    """The same behind any arguments."""
-
     def __init__(self):
         super().__init__()
         self.inner = Own()
@@ -69,8 +63,6 @@ class Wrapper(nn.Module):
 
 
 class OnlyByName(Own):
-    """The first argument is not the inputs."""
-
     def forward(self, mask=None, labels=None, x=None):
         assert mask is None
         return super().forward(x, labels)
@@ -145,15 +137,11 @@ def test_losses_of_rows_can_be_padded(execution):
 
 
 class Needs(nn.Linear):
-    """Has no outputs without labels."""
-
     def forward(self, x, labels):
         return F.cross_entropy(super().forward(x), labels.long())
 
 
 class Fails(Needs):
-    """The same, although the labels may be left out."""
-
     def forward(self, x, labels=None):
         return super().forward(x, labels)
 

@@ -39,8 +39,6 @@ def values(n, classes, seed):
 
 
 def ending_in(*outputs):
-    """A network with these outputs in the place of classes."""
-
     def network(shape, classes, *first):
         torch.manual_seed(0)
         return nn.Sequential(
@@ -122,7 +120,6 @@ def zeros(inputs, outputs):
 
 
 def squared_error(state, k, data):
-    """Mean over the data, of subnetwork k."""
     x, y = data
     with torch.no_grad():
         found = state.task.outputs(state.tensors(k), state.psi, x, None, dropout=False)

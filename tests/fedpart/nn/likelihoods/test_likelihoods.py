@@ -17,8 +17,6 @@ B, S, K = 4, 3, 5
 
 
 class Jitter(HyperModule):
-    """Adds noise of learned size to every row."""
-
     hyperparameters = ("size",)
 
     def __init__(self):
@@ -110,8 +108,6 @@ def examples(seed=0):
 
 
 class Members(nn.Module):
-    """Linear networks side by side."""
-
     def __init__(self, *members):
         super().__init__()
         self.members = nn.ModuleList(members)

@@ -24,7 +24,6 @@ def random_classes(*shape, classes=K):
 
 
 def f1(predicted, wanted):
-    """Of yes and no: harmonic mean of precision and recall."""
     both = (predicted & wanted).sum().item()
     return 2 * both / (predicted.sum().item() + wanted.sum().item())
 

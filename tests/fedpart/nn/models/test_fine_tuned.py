@@ -31,7 +31,6 @@ def resnet(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def distilbert(tmp_path_factory):
-    """A folder of random weights."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.DistilBertConfig(

@@ -70,7 +70,6 @@ def test_sizes(depth, width, numbers, scalars, products):
 
 
 def perturbed(depth=8):
-    """A small network whose numbers are none of them 0."""
     torch.manual_seed(1)
     network = fixup_resnet(width=4, depth=depth)
     with torch.no_grad():

@@ -16,8 +16,7 @@ from fedpart.partition.space import ParameterSpace
 ELSEWHERE = {"frozen_resnet", "lora_text", "ensemble"}  # test_fine_tuned.py, ensembles/
 
 
-def test_mnist_cnn_is_the_papers():
-    assert sum(p.numel() for p in mnist_cnn(dropout=None).parameters()) == 1_276_630
+def test_mnist_cnn_has_four_learned_rates_of_a_tenth():
     layers = (layer for layer in mnist_cnn().modules() if isinstance(layer, ConcreteDropout))
     rates = [layer.physical()["rate [%]"] for layer in layers]
     assert rates == pytest.approx([10.0] * 4, abs=1e-4)
@@ -82,14 +81,10 @@ def test_resnet9_is_the_standard_one():
 
 
 def test_resnet9_partitions():
-    """Its norms are stacked; dropout sits in residual blocks."""
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2), samples=1)
     assert task.psi_names == ("residual1.block.dropout.logit", "residual3.block.dropout.logit")
     plain = sum(p.numel() for p in resnet9(4, (1, 8, 8), dropout=None, width=4, groups=2).parameters())
     assert task.parameter_space(2).size == plain + 2 * (4 + 8 * 3 + 16 + 32 * 3)  # stacked twice
-
-
-def test_resnet9_dropout_in_stages():
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2, dropout_in="stage"))
     assert task.psi_names == tuple(f"stage{i}.dropout.logit" for i in (1, 2, 3))
 
@@ -156,7 +151,6 @@ def numbers(*networks):
 
 
 def threes_of(module):
-    """Its convolutions of 3x3."""
     convolutions = (layer for layer in module.modules() if isinstance(layer, nn.Conv2d))
     return [layer for layer in convolutions if layer.kernel_size == (3, 3)]
 

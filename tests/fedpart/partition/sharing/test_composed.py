@@ -16,14 +16,12 @@ DOUBLE = torch.float64
 
 
 def equal_layers(seed=0):
-    """Three layers of one shape in the middle."""
     torch.manual_seed(seed)
     layers = [nn.Conv2d(4, 4, 3, padding=1, bias=False) for _ in range(3)]
     return nn.Sequential(*layers, nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4 * 25, 3)).to(DOUBLE)
 
 
 def sized(width, seed=0):
-    """Two convolutions that get wider and deeper, and a hidden layer."""
     torch.manual_seed(seed)
     a, b = round(4 * width), round(6 * width)
     return nn.Sequential(
@@ -55,7 +53,6 @@ def train(module, steps=10):
 
 
 def frozen(networks):
-    """With coefficients that are not trained."""
     for network in networks:
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(not name.endswith("alpha"))
@@ -152,7 +149,6 @@ def test_layers_of_one_cluster_share_and_others_do_not():
 
 
 def test_a_basis_is_a_convolution_of_groups_and_then_one_of_single_pixels():
-    """FLANC's own way to compute it."""
     for network in compose("basis", [sized(1), sized(0.5)], inputs=0.25, kernels=0.5):
         basis, combined = network.shared["1:3x3"].values, network.own["1:3x3"].values
         x = torch.randn(2, network.weights()["1"].shape[1], 7, 7, dtype=DOUBLE)

@@ -27,8 +27,6 @@ class Slotted:
 
 
 class Counter(nn.Module):
-    """Without weights."""
-
     n = 0
 
     def forward(self):
@@ -207,7 +205,6 @@ def test_writes_that_the_first_example_does_not_need():
     ],
 )
 def test_writes_of_some_passes_only_change_no_data(write):
-    """Neither the caller's, nor the scores."""
     net = Net(lambda s, x: s.b(write(x) if len(x) > 7 else x))
     x, y = (part[0] for part in data())
     assert_scored_as(net, x, y, lambda module, x: module.b(x / 4))

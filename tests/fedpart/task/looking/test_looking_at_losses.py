@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import refusals
 import torch
-from looked import REFUSED
+from looked import REFUSED, Buffered, Net
 from torch import nn
 from torch.nn import functional as F
 
@@ -100,26 +100,13 @@ def test_targets_that_a_loss_writes_to_stay_as_they_are(execution):
     assert [m.val_nll for m in written.metrics] == pytest.approx([m.val_nll for m in expected.metrics])
 
 
-class Other(nn.Module):
-    """A network whose forward or hook is at fault, whatever the data."""
-
-    def __init__(self, forward):
-        super().__init__()
-        self.b, self.w, self.call = nn.Linear(6, 3), nn.Parameter(torch.ones(3)), forward
-        self.kept = [self.w]
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x):
-        return self.call(self, x)
-
-
 def renormed(net, x):
     net.b.weight.data = net.b.weight.data / 2
     return net.b(x)
 
 
 def counted(net, x):
-    net.seen += 1
+    net.buffer += 1
     return net.b(x)
 
 
@@ -135,13 +122,13 @@ def hooked():
 
 
 AT_FAULT = {
-    "forward() changes": lambda: Other(renormed),
-    "forward() reaches": lambda: Other(lambda net, x: net.b(x) * net.kept[0].sum()),
-    "Other at 'the top level' changes its buffer": lambda: Other(counted),
-    "'h' of Other": lambda: Other(kept),
-    "The network returns outputs": lambda: Other(lambda net, x: net.b(x).sum(0)),
-    "The network returns a dict in which": lambda: Other(lambda net, x: {}),
-    "Other at 'the top level' draws": lambda: Other(lambda net, x: net.b(x) * random.random()),
+    "forward() changes": lambda: Net(renormed),
+    "forward() reaches": lambda: Net(lambda s, x: s.b(x) * s.kept[0].sum(), kept=lambda s: [s.w]),
+    "Buffered at 'the top level' changes its buffer": lambda: Buffered(counted),
+    "'h' of Net": lambda: Net(kept),
+    "The network returns outputs": lambda: Net(lambda net, x: net.b(x).sum(0)),
+    "The network returns a dict in which": lambda: Net(lambda net, x: {}),
+    "Net at 'the top level' draws": lambda: Net(lambda net, x: net.b(x) * random.random()),
     "A hook, or a backward": hooked,
     "The likelihood returned shape ()": lambda: one_sample(F.cross_entropy),
     "The likelihood returned shape (12, 3)": lambda: one_sample(lambda o, t: (o - F.one_hot(t, 3)) ** 2),

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 from hooked import on_hidden
-from looked import CHANGES, DRAWS, Net, assert_as_in_pytorch, check, plainly
-from test_looking_backward import Counted
+from looked import CHANGES, DRAWS, Buffered, Net, assert_as_in_pytorch, check, plainly
+from test_looking import hidden
+from test_looking_backward import Counted, after_many
 from torch import nn
 
 QUEUE, NUMBER, OBJECTS = queue.Queue(), ctypes.c_int(0), np.array([0, None], dtype=object)
@@ -21,8 +22,6 @@ applied = Counted.apply
 
 
 class Large(Net):
-    """A network of more than a thousand layers."""
-
     def __init__(self, forward, **kept):
         super().__init__(forward, **kept)
         self.many = nn.ModuleList(nn.Identity() for _ in range(1100))
@@ -31,12 +30,6 @@ class Large(Net):
 def counts(net, x):
     net.n += 1
     return net.b(x) / net.n
-
-
-def hidden(net, x):
-    out = net.b(x) if net.h is None else net.b(x) + 0.1 * net.h
-    net.h = out.detach()
-    return out
 
 
 class Transposed(Net):
@@ -83,12 +76,6 @@ def norm_of(layer):
 @functools.lru_cache
 def mask(size):
     return torch.arange(float(size))
-
-
-class Buffered(Net):
-    def __init__(self, forward, **kept):
-        super().__init__(forward, **kept)
-        self.register_buffer("buffer", torch.ones(3))
 
 
 def adds(name):
@@ -162,35 +149,31 @@ def hooks(net, x, y):
     return y
 
 
-def doubled(number, y):
-    return y * (2.0 if number > 40 else 1.0)
-
-
-def in_a_set(net, x):
+def in_a_set(net):
     number = net.q.pop() + 1
     net.q.add(number)
-    return doubled(number, net.b(x))
+    return number
 
 
-def in_many(net, x):
+def in_many(net):
     net.q[1][0] += 1
-    return doubled(net.q[1][0], net.b(x))
+    return net.q[1][0]
 
 
-def in_a_queue(net, x):
+def in_a_queue(_):
     number = QUEUE.get() + 1
     QUEUE.put(number)
-    return doubled(number, net.b(x))
+    return number
 
 
-def in_a_number_of_c(net, x):
+def in_a_number_of_c(_):
     NUMBER.value += 1
-    return doubled(NUMBER.value, net.b(x))
+    return NUMBER.value
 
 
-def in_objects(net, x):
+def in_objects(_):
     OBJECTS[0] += 1
-    return doubled(OBJECTS[0], net.b(x))
+    return OBJECTS[0]
 
 
 @torch.library.custom_op("fedpart_tests::noisy", mutates_args=())
@@ -223,7 +206,6 @@ def orders(net, x):
 
 
 def layered(change, layers):
-    """A forward that changes a registered container of layers."""
     net = Net(lambda s, x: (change(s), s.b(s.layers[0](s.a(x))) / len(s.layers))[1])
     net.layers = layers
     return net
@@ -263,11 +245,11 @@ def test_what_few_would_look_for():
         (late(changes_a_buffer, Buffered), "forward\\(\\) changes 'buffer'"),
         (late(keeps_once, c=None), f"'c' .* {CHANGES}"),
         (late(hooks), DRAWS),
-        (Net(in_a_set, q=lambda _: {0}), f"'q' .* {CHANGES}"),
-        (Net(in_many, q=lambda _: [[0] for _ in range(2000)]), f"'q' .* {CHANGES}"),
-        (Net(in_a_queue), f"'QUEUE' .* {CHANGES}"),
-        (Net(in_a_number_of_c), f"'NUMBER' .* {CHANGES}"),
-        (Net(in_objects), f"'OBJECTS' .* {CHANGES}"),
+        (Net(after_many(in_a_set), q=lambda _: {0}), f"'q' .* {CHANGES}"),
+        (Net(after_many(in_many), q=lambda _: [[0] for _ in range(2000)]), f"'q' .* {CHANGES}"),
+        (Net(after_many(in_a_queue)), f"'QUEUE' .* {CHANGES}"),
+        (Net(after_many(in_a_number_of_c)), f"'NUMBER' .* {CHANGES}"),
+        (Net(after_many(in_objects)), f"'OBJECTS' .* {CHANGES}"),
         (Net(lambda s, x: s.b(applied(s.a(x)))), f"'n' .* {CHANGES}"),
         (Net(lambda s, x: s.b(noisy(s.a(x)))), DRAWS),
         (Net(unpacks_noise), DRAWS),
@@ -282,8 +264,6 @@ def test_what_few_would_look_for():
 
 
 class Ordered(collections.OrderedDict):
-    """A dict that is made of other arguments than a dict is."""
-
     def __init__(self, scale, _):
         super().__init__(scale=scale)
 
