@@ -26,6 +26,7 @@ from importlib.metadata import entry_points
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -35,7 +36,7 @@ from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor, subprocess_executor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, patch, stand_in
+from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, patch
 
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
 WARM = (CLIENTAPP, "torch", "fedpart.flower.client")
@@ -121,7 +122,7 @@ def hide_from_commands() -> None:
     The fault: Flower gives a task's token, which is all that a process needs to act as its app, on the
     command line, which every user of the machine can read.
     """
-    stand_in(subprocess_executor, "subprocess", Popen=_start, DEVNULL=subprocess.DEVNULL)
+    patch(subprocess_executor, subprocess=SimpleNamespace(Popen=_start, DEVNULL=subprocess.DEVNULL))
 
 
 def _start(command: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
@@ -239,8 +240,7 @@ def main() -> None:
 
     signal.signal(signal.SIGHUP, lambda number, frame: os.killpg(0, signal.SIGKILL))
     patch(flower, get_executor=lambda *given, **more: workers, AutoExecPlugin=_Plugin)
-    patch(flower, register_signal_handlers=registered)
-    stand_in(flower, "time", sleep=sleep)
+    patch(flower, register_signal_handlers=registered, time=SimpleNamespace(sleep=sleep))
     hide_from_commands()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-superexec"))).value)()
 
