@@ -48,11 +48,7 @@ DRAWS = {
     "randint from": (lambda: torch.randint(-2, 4, (N,)), 0.5, 35 / 12),
     "randint_like": (lambda: torch.randint_like(ONES, 6), 2.5, 35 / 12),
     "randint_like from": (lambda: torch.randint_like(ONES, -2, 4), 0.5, 35 / 12),
-    "random_ from, without an end": (
-        lambda: torch.empty(N, dtype=torch.uint8).random_(56, None),
-        155.5,
-        (200**2 - 1) / 12,
-    ),
+    "random_ on": (lambda: torch.empty(N, dtype=torch.uint8).random_(56, None), 155.5, (200**2 - 1) / 12),
     "random_": (lambda: torch.empty(N, dtype=torch.uint8).random_(), 127.5, (256**2 - 1) / 12),
     "random_ of booleans": (lambda: torch.empty(N, dtype=torch.bool).random_(), 0.5, 0.25),
     "random_ to": (lambda: torch.empty(N).random_(6), 2.5, 35 / 12),
