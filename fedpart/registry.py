@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 _FEW = 12  # names that are not too many to list
@@ -121,7 +121,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(known) or 'none'}."
 
 
-class Registry(dict[str, T], Generic[T]):
+class Registry(dict[str, T]):
     """A mapping from names to objects of one kind, open to ``package.module:attribute``.
 
     Example:

@@ -13,12 +13,7 @@ from flwr.superlink.main import create_app
 
 
 class Asked:
-    """A request under way.
-
-    Attributes:
-        parts: of its body, as far as they have been read.
-        status, body: of the answer.
-    """
+    """A request under way: ``parts`` of its body that have been read, status and body of the answer."""
 
     def __init__(self, app, path, body=(), headers=(), address="192.0.2.1"):
         self.app, self._body, self.parts = app, body, 0

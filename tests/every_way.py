@@ -43,14 +43,9 @@ def assert_learned_every_way(
 ):
     """The psi gradient is right, and vectorised and fused execution agree with the loop.
 
-    Args:
-        transform, layer: the HyperModule, before the network or in front of its layers.
-        shape: of an example.
-        inputs: ``inputs(n, shape, seed)`` makes examples.
-        network: ``network(shape, classes, *first)`` makes the network.
-        targets: ``targets(n, classes, seed)`` makes their targets.
-        likelihood: ``likelihood(classes)`` makes the task's.
-        average: of the task.
+    The HyperModule is before the network (``transform``) or in front of its layers (``layer``); ``shape`` is
+    of an example. ``inputs(n, shape, seed)``, ``network(shape, classes, *first)``, ``targets(n, classes,
+    seed)`` and ``likelihood(classes)`` make the rest.
     """
     shape, first = torch.Size(shape), [] if layer is None else [layer]
 

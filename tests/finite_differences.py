@@ -12,11 +12,8 @@ NOISE = NoiseKey(0, "psi", (1, 2, 3))
 def assert_psi_gradient(task, inputs, zero=0.3, targets=None):
     """To 1e-6 of the largest component, in float64; at most a share ``zero`` of the components is 0.
 
-    Args:
-        task: of 5 classes, in ``precision="fp64"``.
-        inputs: of three examples.
-        zero: what may be 0.
-        targets: of three examples; None: classes.
+    The task has 5 classes, in ``precision="fp64"``; there are three examples, whose ``targets`` are classes
+    if None.
     """
     partition = RandomPartition(task.parameter_space(3), (0.5, 0.3, 0.2))
     w = partition.to_partition_order(partition.space.initial())

@@ -19,12 +19,7 @@ app()
 
 @contextmanager
 def flwr_command(app: Path, python: Path, home: Path) -> Iterator[Callable[..., subprocess.CompletedProcess]]:
-    """Runs flwr in the folder ``app``, and stops the SuperLink that it leaves behind.
-
-    Args:
-        python: of the environment; Flower's other programs lie beside it.
-        home: Flower's.
-    """
+    """Runs flwr in the folder ``app``, and stops the SuperLink that it leaves; ``home`` is Flower's."""
     environment = {
         **os.environ,
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",

@@ -18,10 +18,6 @@ def edges(*packages: str, root: Path = ROOT) -> Edges:
 
     ``from package import name`` leads to the module ``package.name`` where there is one, and to ``package``
     otherwise. That importing a module runs the ``__init__.py`` of its packages too is not counted.
-
-    Args:
-        packages: names of folders in ``root``.
-        root: where imports begin.
     """
     files = {_name(file, root): file for package in packages for file in (root / package).rglob("*.py")}
     return {
@@ -50,12 +46,7 @@ def rooms(edges: Edges, floors: Sequence[str]) -> Edges:
 
 
 def upward(edges: Edges, floors: Sequence[str]) -> list[str]:
-    """Imports of a room above one's own, as ``a.b imports c.d``, sorted.
-
-    Args:
-        edges: from :func:`edges`.
-        floors: names of rooms, the lowest first; a room may import those before it.
-    """
+    """Imports of a room above one's own, as ``a.b imports c.d``, sorted; ``floors`` are the lowest first."""
     height = {room: number for number, room in enumerate(floors)}
     return sorted(
         f"{module} imports {target}"
@@ -66,11 +57,7 @@ def upward(edges: Edges, floors: Sequence[str]) -> list[str]:
 
 
 def room_of(module: str, floors: Sequence[str]) -> str:
-    """The room that a module is in: the longest of the names in ``floors`` that it begins with.
-
-    Raises:
-        LookupError: it is in none; a new room needs its place among the floors.
-    """
+    """The room that a module is in: the longest of the names in ``floors`` that it begins with."""
     found = [room for room in floors if f"{module}.".startswith(f"{room}.")]
     if not found:
         raise LookupError(f"{module} is in no room of the floors; add its room.")

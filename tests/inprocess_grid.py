@@ -36,11 +36,7 @@ def travelled(reply: Message) -> tuple[Metadata, dict[str, bytes]]:
 class InProcessGrid(Grid):
     """Node ids are random, replies come in random order, and everything is counted.
 
-    Args:
-        app: the client app.
-        clients: N nodes, with partition-ids 0..N-1.
-        tamper: changes a reply on its way to the server; None drops it.
-        seed: of node ids and orders.
+    ``tamper`` changes a reply on its way to the server, or drops it: None.
     """
 
     def __init__(

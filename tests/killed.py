@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from fedpart.flower.workarounds.executor import children
+import psutil
+
 from simulations.deployment.up import Deployment
 
 EXPERIMENT: dict[str, Any] = {
@@ -27,20 +28,30 @@ EXPERIMENT: dict[str, Any] = {
 ROUND_TIMEOUT, SLACK = 300.0, 30.0  # seconds; Flower looks for replies every few
 
 
+def children(parent: int) -> set[int]:
+    """Processes that ``parent`` has started and that have not ended."""
+    found = set()
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(parent).children():
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.add(child.pid)
+    return found
+
+
 def serverapps(federation: Deployment) -> set[int]:
     """The processes that Flower has started for runs."""
     return _apps(federation, "serverapp")
 
 
 def _apps(federation: Deployment, name: str) -> set[int]:
-    executors = children(federation.processes.pid(name))
-    return {app for executor in executors for app in children(executor)}
+    return children(federation.processes.pid(name))
 
 
 VICTIMS: dict[str, Callable[[Deployment], Iterable[int]]] = {
     "ServerApp": serverapps,  # the process that Flower has started for the run, if there is one yet
     "SuperLink": lambda federation: [federation.processes.pid("superlink")],  # started again, as the others
-    "executor": lambda federation: children(federation.processes.pid("clientapp-0")),  # forks its workers
+    "executor": lambda federation: [federation.processes.pid("clientapp-0")],  # forks its workers
     "worker": lambda federation: _apps(federation, "clientapp-0"),  # if the client has one yet
     "SuperNode": lambda federation: [federation.processes.pid("supernode-0")],
 }

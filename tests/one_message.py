@@ -21,11 +21,7 @@ REQUEST = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
 
 
 class OneMessage:
-    """The message has come, and its task has been acquired.
-
-    Args:
-        kind: class of the state.
-    """
+    """The message has come, and its task has been acquired; ``kind`` is the class of the state."""
 
     def __init__(self, kind):
         claim_identity()

@@ -11,10 +11,7 @@ ROUND, SIZES = 5, (7, 12, 3, 9, 10, 1)
 
 
 def started(task, watched=None, rows=None, sizes=SIZES, **changes):
-    """The loop and the vectorised executor at the same, perturbed server values, and the protocol.
-
-    ``watched`` takes the place of the method.
-    """
+    """The loop and the vectorised executor at the same, perturbed values; ``watched`` is for the method."""
     protocol = Protocol(task, settings(len(sizes), **{"chunks": (0.5, 0.3, 0.2), **changes}))
     if watched is not None:
         protocol.method = watched

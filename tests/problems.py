@@ -102,11 +102,7 @@ def shards(sizes, seed=0):
 
 
 class Lazy:
-    """Clients that are read when they are needed, each by a call.
-
-    Attributes:
-        asked: the clients that have been read, in order.
-    """
+    """Clients that are read when they are needed, each by a call; ``asked`` has those that were, in order."""
 
     def __init__(self, read, clients=8):
         self.read, self.clients, self.asked = read, clients, []

@@ -19,22 +19,13 @@ from fedpart.flower.workarounds.objects import RUN_ID, Run, identify
 
 
 class Link:
-    """What a real one answers, as far as a grid asks.
-
-    Args:
-        nodes: that compute the replies.
-        tamper: changes a reply before its node pushes it.
-
-    Attributes:
-        held: ids of objects that have been announced and not pushed.
-        unasked: replies that come with whatever is pulled next.
-        confirmed: ids of messages that the grid has done with.
-    """
+    """What a real one answers, as far as a grid asks; ``tamper`` changes replies before they are pushed."""
 
     def __init__(self, nodes: InProcessGrid, tamper=None):
         self.nodes, self.tamper = nodes, tamper
         self.objects: dict[str, bytes] = {}
-        self.held, self.unasked, self.confirmed = set(), [], []
+        self.held = set()  # ids of objects that have been announced and not pushed
+        self.unasked, self.confirmed = [], []  # replies that come with what is pulled next; ids
         self.instructions: dict[str, ObjectTree] = {}
 
     def grid(self):

@@ -46,8 +46,7 @@ LASTING = {  # how many processes of which names live for a whole run: fewer hav
         MODULE: 1,
         "workarounds.superlink": 1,
         "workarounds.supernode": NODES,
-        "workarounds.executor": 1 + NODES,
-        "workarounds.workers": 1 + 2 * NODES,  # and the worker of each client
+        "workarounds.executor": 1 + 2 * NODES,  # and the worker of each client
         "flwr-serverapp": 1,
     },
 }

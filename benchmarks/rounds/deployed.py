@@ -13,8 +13,8 @@ import fedpart.flower.strategy
 from benchmarks.rounds.engines import ROOT
 from benchmarks.rounds.timed import TimedEngine, serve
 from benchmarks.rounds.workloads import Workload
-from fedpart.flower.workarounds.executor import tool
 from simulations.config.load import load_config
+from simulations.deployment.processes import tool
 from simulations.deployment.up import Deployment, watch
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config

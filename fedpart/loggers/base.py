@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpart.checks import is_list
+from fedpart.checks import is_list, require
 from fedpart.registry import Registry
 
 Line = Mapping[str, Any]  # of metrics.jsonl, see metrics_line
@@ -78,8 +78,7 @@ class Loggers:
     """
 
     def __init__(self, chosen: Sequence[Any]) -> None:
-        if not is_list(chosen):
-            raise ValueError(f"loggers is a list, got {chosen!r}; write [{chosen!r}].")
+        require(is_list(chosen), f"loggers is a list, got {chosen!r}; write [{chosen!r}].")
         self._loggers = [_made(logger) for logger in chosen]
 
     @property
@@ -93,19 +92,16 @@ class Loggers:
     def start(self, run: RunInfo) -> None:
         """See :meth:`.Logger.start`; a ValueError if one of them cannot."""
         if self._loggers and any(name.startswith("privacy.") for name in run.config):
-            warnings.warn(
-                "Loggers get whole lines of metrics.jsonl, of which train_loss, cohort, replies, skipped and "
-                "refused are not covered by epsilon; show them to those alone who may see the clients' data.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            private = "train_loss, cohort, replies, skipped and refused are not covered by epsilon"
+            who = "show them to those alone who may see the clients' data."
+            lines = "Loggers get whole lines of metrics.jsonl, of which"
+            warnings.warn(f"{lines} {private}; {who}", RuntimeWarning, stacklevel=2)
         for name, logger in self._loggers:
             try:
                 logger.start(run)
             except Exception as error:  # a server that does not answer, an account that is none, ...
-                raise ValueError(
-                    f"The logger {name} cannot start ({error}); mend or leave it out."
-                ) from error
+                fails = f"The logger {name} cannot start ({error})"
+                raise ValueError(f"{fails}; mend or leave it out.") from error
 
     def log(self, line: Line) -> None:
         """See :meth:`.Logger.log`."""
@@ -130,12 +126,8 @@ class Loggers:
                 act(logger)
             except Exception as error:
                 self._loggers.remove((name, logger))
-                what = f"{type(error).__name__}: {error}"
-                warnings.warn(
-                    f"The logger {name} has failed ({what}); the run goes on without it.",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
+                failed = f"The logger {name} has failed ({type(error).__name__}: {error})"
+                warnings.warn(f"{failed}; the run goes on without it.", RuntimeWarning, stacklevel=4)
 
 
 class _Function(Logger):
@@ -150,23 +142,19 @@ class _Function(Logger):
 
 def _made(chosen: Any) -> tuple[str, Logger]:
     """A name for people, and the logger."""
-    if isinstance(chosen, Logger):
-        return type(chosen).__name__, chosen
+    name, logger, options = getattr(chosen, "__name__", type(chosen).__name__), chosen, dict[str, Any]()
     if isinstance(chosen, str | Mapping):
         keys: dict[str, Any] = {"use": chosen} if isinstance(chosen, str) else dict(chosen)
         name, options = keys.pop("use", None), keys.pop("options", {})
-        if keys or not isinstance(name, str):
-            raise ValueError(f"A logger is a name, or has the keys use and options, got {chosen!r}.")
-        known = LOGGERS.resolve(name)
-        if not isinstance(known, type):
-            return name, _Function(known, options)
-        logger = LOGGERS.make(name, options)
-    else:
-        name, logger = getattr(chosen, "__name__", type(chosen).__name__), chosen
+        known = not keys and isinstance(name, str)
+        require(known, f"A logger is a name, or has the keys use and options, got {chosen!r}.")
+        logger = LOGGERS.resolve(name)
+        if isinstance(logger, type):
+            logger, options = LOGGERS.make(name, options), {}
     if isinstance(logger, Logger):
         return name, logger
     if callable(logger) and not isinstance(logger, type):
-        return name, _Function(logger, {})
+        return name, _Function(logger, options)
     raise ValueError(
         f"{name!r} is no logger; give a name ({', '.join(LOGGERS.names())}), a function of a line of "
         f"metrics.jsonl, or a fedpart.loggers.Logger."

@@ -104,7 +104,8 @@ class Settings:
                 object.__setattr__(self, field.name, value)
             optional = several and type(None) in get_args(hint)
             wanted = [] if value is None and optional else _wanted(value, kinds, field.metadata, optional)
-            require(not wanted, f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
+            if wanted:
+                raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
 
     def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
         """The group of a field; made of its default, and what differs, where a mapping is given."""

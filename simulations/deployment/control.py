@@ -10,8 +10,8 @@ import httpx
 
 import fedpart
 from fedpart.flower.nodes import node_name
-from fedpart.flower.workarounds.control import ControlCalls, SubmittedRun, public_key
-from fedpart.flower.workarounds.protocol import refusal
+from fedpart.flower.workarounds.control import SubmittedRun, public_key, start_request, submitted
+from fedpart.flower.workarounds.protocol import ApiCalls, refusal
 from simulations.deployment.keys import CA, TOKEN
 from simulations.errors import RunError
 
@@ -48,32 +48,36 @@ class Control:
                 f"The operator's keys cannot be read ({error.strerror}: {error.filename}); make them with "
                 f"fedpart keys, and name their folder."
             ) from error
-        self._calls = ControlCalls(address, certificates, token)
+        self._call = ApiCalls("control", address, certificates, lambda: {"Authorization": f"Bearer {token}"})
 
     def register(self) -> tuple[int, int]:
         """Register the folder's public keys and no others: how many there are, were before, and are gone."""
         files = {int(file.stem.partition("-")[2]): file for file in self.keys.glob("node-*.pub")}
         keys = {public_key(file.read_bytes()): client for client, file in sorted(files.items())}
         with self._errors():
-            known = {bytes(node.public_key): node.node_id for node in self._calls.nodes()}
+            known = {bytes(node.public_key): node.node_id for node in self._nodes()}
             gone = known.keys() - keys.keys()
             for public in gone:
-                self._calls.unregister(known[public])
+                self._call("UnregisterNode", node_id=known[public])
             for public, client in keys.items():
                 if public not in known:
-                    self._calls.register(public, node_name(client))
+                    self._call("RegisterNode", public_key=public, name=node_name(client))
         return len(keys), len(gone)
 
     def nodes(self) -> dict[str, str]:
         """Status (``registered``, ``online``, ``offline``) of every SuperNode, by its name."""
         with self._errors():
-            return {node.name: node.status for node in self._calls.nodes()}
+            return {node.name: node.status for node in self._nodes()}
+
+    def _nodes(self) -> list[Any]:
+        """The SuperNodes that are registered."""
+        return [node for node in self._call("ListNodes").nodes_info if node.status != "unregistered"]
 
     def start(self, run_config: Mapping[str, Any], serverapp: str = SERVER_APP) -> int:
         """Start a run of the app that is installed where an executor runs; the run's id."""
         with self._errors():
             app = _APP.format(version=fedpart.__version__, serverapp=serverapp)
-            return self._calls.start(app, run_config)
+            return int(self._call("StartRun", start_request(app, run_config)).run_id)
 
     def again(self, run: SubmittedRun) -> int | None:
         """Start a run again whose ServerApp has died: the id of what goes on in its place, or None."""
@@ -84,15 +88,15 @@ class Control:
             return latest.id
         return self.start({**run.config, "resume": True, "restarts": times + 1}) if times < RESTARTS else None
 
-    def runs(self) -> list[SubmittedRun]:
-        """All runs, the latest first."""
+    def runs(self, id: int | None = None) -> list[SubmittedRun]:
+        """All runs, the latest first; or the one of that id."""
         with self._errors():
-            return self._calls.runs()
+            known = self._call("ListRuns", run_id=id).run_dict.values()
+        return [submitted(run) for run in sorted(known, key=lambda run: run.pending_at, reverse=True)]
 
     def run(self, id: int) -> SubmittedRun:
-        with self._errors():
-            (run,) = self._calls.runs(id)
-            return run
+        (run,) = self.runs(id)
+        return run
 
     def follow(self, id: int, show: Callable[[str], None], hint: bool = True) -> SubmittedRun:
         """Hand ``show`` the run's log until the run has ended; ``hint`` is said if it does not begin."""
@@ -109,9 +113,9 @@ class Control:
                         told = True
                 else:
                     with self._errors():
-                        for latest, text in self._calls.log(id, seen):
-                            seen, contact = max(seen, latest), time.monotonic()
-                            show(text)
+                        for part in self._call.stream("StreamLogs", run_id=id, after_timestamp=seen):
+                            seen, contact = max(seen, part.latest_timestamp), time.monotonic()
+                            show(part.log_output)
                     run = self.run(id)
                     if run.finished:
                         return run

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedpart.extras import need
 
 psutil = need("psutil", "The check of a federation's parts", "deployment")
-EXECUTOR, SECONDS = "fedpart.flower.workarounds.workers", 5.0  # it looks for tasks several times in so long
+EXECUTOR, SECONDS = "fedpart.flower.workarounds.executor", 5.0  # it looks for tasks several times in so long
 
 
 def main() -> None:

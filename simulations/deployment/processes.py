@@ -4,13 +4,31 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
-from fedpart.flower.workarounds.executor import tied, tool
 from simulations.deployment.keys import CA, CERTIFICATE, CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN
+
+_TIED = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, int(sys.argv[1]))\n"  # PR_SET_PDEATHSIG
+    "if os.getppid() == int(sys.argv[2]): os.execv(sys.argv[3], sys.argv[3:])"  # else it has died before
+)
+
+
+def tied(number: int, command: Sequence[str]) -> list[str]:
+    """The command, whose process gets a signal when the one that starts it dies; on Linux alone."""
+    if sys.platform != "linux":
+        return [*command]
+    return [sys.executable, "-c", _TIED, str(int(number)), str(os.getpid()), *command]
+
+
+def tool(name: str) -> str:
+    """Path of a command that is installed beside this Python."""
+    return str(Path(sys.executable).parent / name)
 
 
 def superlink(keys: Path, port: int, database: Path) -> list[str]:

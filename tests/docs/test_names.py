@@ -13,7 +13,7 @@ LEFT = {
     "fedpart/centralised": 7,
     "fedpart/engines": 39,
     "fedpart/federated": 36,
-    "fedpart/flower": 25,
+    "fedpart/flower": 24,
     "fedpart/kernels": 14,
     "fedpart/methods": 31,
     "fedpart/partition": 1,

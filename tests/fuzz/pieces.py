@@ -9,12 +9,7 @@ WIDTH = 6  # of every piece's inputs and outputs
 
 
 class Piece(nn.Module):
-    """Maps ``[B, WIDTH]`` to ``[B, WIDTH]``, by two functions of itself.
-
-    Args:
-        start: makes layers and attributes.
-        compute: of the piece and its inputs.
-    """
+    """Maps ``[B, WIDTH]`` to ``[B, WIDTH]``; ``start`` makes layers and attributes."""
 
     def __init__(self, start, compute):
         super().__init__()

@@ -14,6 +14,7 @@ import threading
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.supercore.corestate import sql_corestate
@@ -26,7 +27,7 @@ from sqlalchemy import column, delete, insert, select, table, update
 from sqlalchemy.orm import Session
 
 from fedpart.checks import require
-from fedpart.flower.workarounds.protocol import message, patch, stand_in
+from fedpart.flower.workarounds.protocol import message, patch
 
 _UNCONFIRMED = """
     UPDATE {table} SET delivered_at = ''
@@ -108,7 +109,7 @@ def hide_from_database() -> None:
     def get_task_by_token(self: Any, token: str) -> Any:
         return find(self, digest(token))
 
-    stand_in(module, "secrets", token_hex=token_hex)
+    patch(module, secrets=SimpleNamespace(token_hex=token_hex))
     patch(state, claim_task=claim_task, get_task_by_token=get_task_by_token)
 
 

@@ -37,7 +37,7 @@ from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Message, Receive, Scope, Send
 
-from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, stand_in
+from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, patch
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
@@ -242,4 +242,5 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 def open_door(flower: Any) -> None:
     """Let every request to this process's SuperLink come through a :class:`Door`."""
-    stand_in(flower, "uvicorn", run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))
+    served = SimpleNamespace(run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))
+    patch(flower, uvicorn=served)

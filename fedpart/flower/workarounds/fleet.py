@@ -9,14 +9,12 @@ Here a node pushes the answer to a message that it was sent, of so many parts as
 messages. If that is refused, the server gets an error in its place, so that the round need not wait.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import HTTPException
 from flwr.app import Error, MessageType, Metadata
@@ -38,17 +36,6 @@ TIMES = 4  # as many parts as the server's largest message, which may have numbe
 MOST = 1000  # parts, while nobody knows the run's messages: this process has begun after they were sent
 PUSHES = 10  # of the same answer; its node has not heard that it has come
 KEPT = 10_000  # messages of which it is known who has answered them
-
-
-class Asked(NamedTuple):
-    """A message that a node was sent, and has not been answered."""
-
-    id: str
-    run: int
-    node: int
-    kind: str
-    group: str
-    expires: float
 
 
 class Pushes:
@@ -90,7 +77,7 @@ def guard_pushes(pushes: Pushes) -> None:
         with _refusing():
             check_push(request)
             asked, (tree,) = _asked(request, state), request.message_object_trees
-            wanted = asked is not None and pushes.is_first(asked.id, tree.object_id)
+            wanted = asked is not None and pushes.is_first(asked.message_id, tree.object_id)
             try:
                 check_answer(request, asked, pushes.most(request.messages_list[0].metadata.run_id))
                 if not wanted:
@@ -147,11 +134,11 @@ def check_push(request: Any) -> None:
     require(all(map(math.isfinite, times)), "The times of a message are finite numbers.")
 
 
-def check_answer(request: Any, asked: Asked | None, most: int) -> None:
+def check_answer(request: Any, asked: Metadata | None, most: int) -> None:
     """Refuse what is no answer to a message, or has too many parts."""
     (answer,), (tree,) = request.messages_list, request.message_object_trees
     kind = answer.metadata.message_type
-    fits = kind.partition(".")[0] in KINDS and (asked is None or kind == asked.kind)
+    fits = kind.partition(".")[0] in KINDS and (asked is None or kind == asked.message_type)
     require(fits, f"{brief(repr(kind))} is not the type of a message, or not of the one it answers.")
     require(not answer.content.ByteSize(), "The content of a message is pushed as objects.")
     too_many = f"The message has more than the {most} parts that an answer of this run may have."
@@ -164,29 +151,21 @@ def check_answer(request: Any, asked: Asked | None, most: int) -> None:
         ahead += [(child, depth + 1) for child in node.children]
 
 
-def answer_for(asked: Asked, state: Any, why: str) -> None:
+def answer_for(asked: Metadata, state: Any, why: str) -> None:
     """Give the server an error in place of an answer that is refused; nothing, if it has an answer."""
     moment = time.time()
-    about = Metadata(
-        run_id=asked.run,
-        message_id="",
-        src_node_id=asked.node,
-        dst_node_id=SUPERLINK_NODE_ID,
-        reply_to_message_id=asked.id,
-        group_id=asked.group,
-        created_at=moment,
-        ttl=asked.expires - moment,
-        message_type=asked.kind,
-    )
+    ids = asked.run_id, "", asked.dst_node_id, SUPERLINK_NODE_ID, asked.message_id
+    left = asked.created_at + asked.ttl - moment
+    about = Metadata(*ids, asked.group_id, moment, left, asked.message_type)
     answer = make_message(about, error=Error(UNREADABLE, f"the SuperLink has refused it: {why}"))
     identify(answer, answer.object_id)
-    session = state.start_session(asked.run)
+    session = state.start_session(asked.run_id)
     _, missing = state.store_message_and_object_tree(answer, get_object_tree(answer), session)
     for id in missing:
-        state.store_object(asked.run, session, id, answer.deflate())
+        state.store_object(asked.run_id, session, id, answer.deflate())
 
 
-def _asked(request: Any, state: Any) -> Asked | None:
+def _asked(request: Any, state: Any) -> Metadata | None:
     """The message that is answered; None: nobody waits for it any more."""
     metadata = request.messages_list[0].metadata
     require(metadata.reply_to_message_id, "A node pushes answers only.")
@@ -194,11 +173,10 @@ def _asked(request: Any, state: Any) -> Asked | None:
     if row is None:
         return None
     run, node = (row[name] % 2**64 for name in ("run_id", "dst_node_id"))
-    kind, group, expires = row["message_type"], row["group_id"], row["created_at"] + row["ttl"]
-    asked = Asked(row["message_id"], run, node, kind, group, expires)
-    require(asked.node == request.node.node_id, "A node answers messages to itself only.")
-    require(asked.run == metadata.run_id, "The answer belongs to another run than the message.")
-    return asked
+    require(node == request.node.node_id, "A node answers messages to itself only.")
+    require(run == metadata.run_id, "The answer belongs to another run than the message.")
+    rest = (row[name] for name in ("group_id", "created_at", "ttl", "message_type"))
+    return Metadata(run, row["message_id"], SUPERLINK_NODE_ID, node, "", *rest)
 
 
 @contextmanager

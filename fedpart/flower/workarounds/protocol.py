@@ -10,7 +10,6 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -29,19 +28,14 @@ SHARE, SHORTEST = 0.1, 0.02  # of the time that has passed; seconds
 
 
 def patch(of: Any, **functions: Any) -> None:
-    """Let a module or a class of Flower's have these functions in the place of those of the same names."""
+    """Let a module or a class of Flower's have these functions in the place of those of the same names.
+
+    A namespace may take the place of a module that it calls in the middle of functions of its own, around
+    which nothing can be put: a call that another version of Flower adds then fails in the tests.
+    """
     for name, function in functions.items():
         getattr(of, name)  # another version of Flower may have none: better no process than one unguarded
         setattr(of, name, function)
-
-
-def stand_in(module: Any, name: str, **functions: Any) -> None:
-    """Let a module of Flower's find these functions where it looks for those of a module ``name``.
-
-    It calls them in the middle of functions of its own, around which nothing can be put. The stand-in has
-    nothing else, so that a call which another version of Flower adds fails in the tests.
-    """
-    patch(module, **{name: SimpleNamespace(**functions)})
 
 
 def pause(passed: float, longest: float) -> float:

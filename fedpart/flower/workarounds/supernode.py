@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from logging import ERROR, getLogger
 from os import _exit as leave
 from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -28,7 +29,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, patch, pause, refusal, stand_in
+from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, patch, pause, refusal
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
@@ -147,8 +148,7 @@ def look_more_often() -> None:
         now = time.monotonic()
         time.sleep(SHORTEST if seconds < 1.0 else max(SHORTEST, pause(now - last, seconds) - (now - asked)))
 
-    patch(flower, _pull_and_store_message=pulled)
-    stand_in(flower, "time", sleep=sleep)
+    patch(flower, _pull_and_store_message=pulled, time=SimpleNamespace(sleep=sleep))
 
 
 def _or_fail(call: Call) -> Call:

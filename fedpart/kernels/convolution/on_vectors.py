@@ -21,11 +21,6 @@ from fedpart.kernels.convolution.products import MOST_FILTERS, ORDER, pool_produ
 from fedpart.kernels.pooling import Pooling, bits_of
 
 
-def filters_at_once(filters: int) -> int:
-    """How many are computed at a time: such that few are computed twice, to fill up."""
-    return min(filters, min((MOST_FILTERS, 5, 4), key=lambda many: -(-filters // many) * many))
-
-
 @jit
 def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines: Any, padded: Any) -> None:
     """Write ``lanes`` images, from the ``first`` on, abreast where there are zeros around them.
@@ -146,7 +141,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         found = F.conv2d(x, weight.to(x.dtype), bias.to(x.dtype), padding=size // 2)
         found = found.contiguous(memory_format=torch.channels_last)
         return Pooling.of(found).pool(found)
-    many, pair = filters_at_once(filters), 4 // x.itemsize
+    filled = min((MOST_FILTERS, 5, 4), key=lambda many: -(-filters // many) * many)  # with the fewest twice
+    many, pair = min(filters, filled), 4 // x.itemsize
     begins, members = _blocks(filters, many)
     rows = weight.permute(2, 3, 1, 0).reshape(size, -1, filters)[..., members]
     rows = rows.to(x.dtype).permute(2, 0, 3, 1)  # [blocks, size, many, size * channels]

@@ -109,17 +109,12 @@ def mixed():
     return state_of_sharing(bank.compose(networks_sharing((10, 2), (10, 1), (16, 1))))
 
 
-def layers_of(groups):
-    return [name for group in groups for name in group]
-
-
 def test_gradients_are_those_of_the_plain_network(mixed):
     found = weight_gradients(mixed, DATA_SHARING)
     for index, member in enumerate(mixed.module().members):
         plain = member.plain()
-        nn.functional.cross_entropy(
-            plain(DATA_SHARING.inputs), DATA_SHARING.targets, reduction="sum"
-        ).backward()
+        outputs = plain(DATA_SHARING.inputs)
+        nn.functional.cross_entropy(outputs, DATA_SHARING.targets, reduction="sum").backward()
         for name in member.recipes:
             torch.testing.assert_close(found[index, name], plain.get_submodule(name).weight.grad)
     assert len(found) == 10 + 9 + 15, "all convolutions: the second width has a shortcut less"
@@ -128,10 +123,9 @@ def test_gradients_are_those_of_the_plain_network(mixed):
 def test_thresholds_at_the_ends(mixed):
     alone, bins = learned_clusters(mixed, DATA_SHARING, 1.0), learned_clusters(mixed, DATA_SHARING, -1.01)
     assert len(alone) == 10 and len(bins) < 10
+    names = sorted(f"{i}:{n}" for i, n in weight_gradients(mixed, DATA_SHARING))
     for groups in (alone, bins):
-        assert sorted(layers_of(groups)) == sorted(
-            f"{i}:{n}" for i, n in weight_gradients(mixed, DATA_SHARING)
-        )
+        assert sorted(name for group in groups for name in group) == names
     assert all(sum(name.startswith("0:") for name in group) == 1 for group in alone)
 
 

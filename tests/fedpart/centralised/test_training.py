@@ -181,13 +181,10 @@ def test_partitions_and_chunks_are_drawn_by_their_proportions():
     n = 6000
     for iteration in range(1, n + 1):
         first, second = state.method.steps(state.schedule, iteration, generator(0, "iteration", iteration))
-        assert (first.first, first.last, first.job.subnetwork) == (
-            1,
-            first.job.partition,
-            first.job.partition,
-        )
+        k = first.job.partition
+        assert (first.first, first.last, first.job.subnetwork) == (1, k, k)
         assert second.first == second.last == second.job.subnetwork + 1 and second.job.partition is None
-        counts["w"][first.job.partition - 1] += 1
+        counts["w"][k - 1] += 1
         counts["psi"][second.first - 1] += 1
     for found, p in ((counts["w"], np.array(CHUNKS)), (counts["psi"], np.array([0, 0.6, 0.4]))):
         assert np.all(np.abs(found / n - p) < 5 * np.sqrt(p * (1 - p) / n) + 1e-12)
@@ -271,11 +268,8 @@ def test_the_psi_step_descends_the_loss_of_the_chunk():
 
 def test_every_step_of_an_iteration_has_noise_of_its_own():
     """Hardly training: the same batch would give the same loss under the same noise."""
-    state = training(
-        Task(chain_net(dropout=True), samples=1),
-        optimiser=SGDSettings(1e-30),
-        optimiser_psi=SGDSettings(1e-30),
-    )
+    still = {"optimiser": SGDSettings(1e-30), "optimiser_psi": SGDSettings(1e-30)}
+    state = training(Task(chain_net(dropout=True), samples=1), **still)
     batch = Batch(state.chunks[1].inputs, state.chunks[1].targets)
     losses = [state.parameter_step(1, batch), *(state.psi_step(2, batch) for _ in range(3))]
     losses += [state.parameter_step(1, batch)]
@@ -322,22 +316,13 @@ def test_training_data_do_not_train_psi_before_finetuning():
 
 
 def test_finetuning_trains_on_both_parts_with_psi_fixed():
-    options = {"validation": {"finetune_epochs": 2.0}}
-    state = training(
-        data=chunks(sizes=(20, 20)),
-        method="validation",
-        chunks=(0.5, 0.5),
-        method_options=options["validation"],
-    )
+    two, options = chunks(sizes=(20, 20)), {"finetune_epochs": 2.0}
+    state = training(data=two, method="validation", chunks=(0.5, 0.5), method_options=options)
     assert state.stages == (("optimised", 30), ("finetuned", 30 + math.ceil(2 * 40 / 6)))
     reports = []
     state.run(20, reports.append)
-    assert [(r.iteration, r.stage) for r in reports] == [
-        (20, None),
-        (30, "optimised"),
-        (40, None),
-        (44, "finetuned"),
-    ]
+    ends = [(r.iteration, r.stage) for r in reports]
+    assert ends == [(20, None), (30, "optimised"), (40, None), (44, "finetuned")]
     assert reports[1].psi == reports[-1].psi != reports[0].psi
     last = state.method.steps(state.schedule, 31, np.random.default_rng(0))
     assert len(last) == 1 and (last[0].first, last[0].last) == (1, 2)
@@ -373,9 +358,7 @@ def test_keep_best_ends_with_the_best_report():
     best = max(reports, key=lambda r: r.lml)
     assert best.iteration != 60, "the problem must overfit, or this tests nothing"
     assert state.best.iteration == best.iteration and state.best.lml == best.lml
-    assert torch.equal(state.w, states[best.iteration][0]) and torch.equal(
-        state.psi, states[best.iteration][1]
-    )
+    assert all(map(torch.equal, (state.w, state.psi), states[best.iteration]))
 
 
 @pytest.mark.parametrize("options", [OPTIMISERS[0], OPTIMISERS[2]], ids=["sgd, cosine", "adamw"])
@@ -383,18 +366,11 @@ def test_keep_best_ends_with_the_best_report():
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, options, tmp_path):
     def fresh(iterations):
         task = Task(norm_net(), transforms=[augmentation()], samples=2)
-        more = (
-            {"chunks": (0.6, 0.4), "method_options": {"finetune_epochs": 0.8}}
-            if method == "validation"
-            else {}
-        )
-        iterations = 6 if method == "validation" else iterations  # then six of finetuning, interrupted at 7
-        keep = method in ("partitioned", "separate")
-        return training(
-            task,
-            shard(40),
-            **{"method": method, "iterations": iterations, "keep_best": keep, **options, **more},
-        )
+        changes = {"method": method, "iterations": iterations, **options}
+        changes["keep_best"] = method in ("partitioned", "separate")
+        if method == "validation":  # then six of finetuning, interrupted at 7
+            changes |= {"chunks": (0.6, 0.4), "method_options": {"finetune_epochs": 0.8}, "iterations": 6}
+        return training(task, shard(40), **changes)
 
     whole, reports = fresh(12), []
     whole.run(4, reports.append)
@@ -482,9 +458,8 @@ def test_augerino_steps_weights_and_widths_at_once(safe):
     grey = Dataset(torch.zeros(40, 1, 6, 6), torch.zeros(40, dtype=torch.int64))
     task = Task(blind, transforms=[AffineAugmentation("augerino", 0.5)], samples=1)
     options = {"weight": 0.2, "safe": safe}
-    state = training(
-        task, grey, method="augerino", method_options=options, optimiser_psi=SGDSettings(1.0), iterations=1
-    )
+    once = {"optimiser_psi": SGDSettings(1.0), "iterations": 1}
+    state = training(task, grey, method="augerino", method_options=options, **once)
     w, raw = state.w.clone(), torch.full((6,), 0.5)
     loss = state.step()
     width = math.log1p(math.exp(0.5))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from malformed import array, declared
-from problems import Gain, nothing, settings, update_of
+from problems import Gain, nothing, settings
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -67,7 +67,7 @@ class Server:
         sizes = protocol.upload_sizes(client, protocol.plan(client, 1))
         parts = {part: torch.randn(size, generator=g) for part, size in sizes.items()}
         more = {"unseen_loss": 0.3, "unseen_examples": 5} if PSI in parts else {}
-        return protocol.send(update_of(parts, examples=5, loss=0.5, **more), client, nothing())
+        return protocol.send(Update(parts, examples=5, loss=0.5, **more), client, nothing())
 
     def read(self, client, arrays):
         """The update in a reply, as the strategy reads it."""

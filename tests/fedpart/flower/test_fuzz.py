@@ -209,15 +209,15 @@ def test_deployed_runs_skip_unless_they_are_told_otherwise(engine, expected):
         assert tiny(engine=engine, on_client_error=told).settings().on_client_error == told
 
 
+PRIVATE = {
+    "weighting": "uniform",
+    "clip": {"weights": 1.0, "psi": 1.0},
+    "privacy": {"noise_multiplier": 2.0, "delta": 1e-3, "randomness": "seed"},
+}
+
+
 def test_a_run_tells_what_it_refused_and_spent(tmp_path):
-    config = tiny(
-        rounds=2,
-        weighting="uniform",
-        on_client_error="skip",
-        max_examples=8,
-        clip={"weights": 1.0, "psi": 1.0},
-        privacy={"noise_multiplier": 2.0, "delta": 1e-3, "randomness": "seed"},
-    )
+    config = tiny(rounds=2, on_client_error="skip", max_examples=8, **PRIVATE)
     summary = run_experiment(config, tmp_path / "run")
     lines = read_metrics(tmp_path / "run")
     refused = sum(len(line["skipped"]) for line in lines)
@@ -232,14 +232,7 @@ def test_a_run_tells_what_it_refused_and_spent(tmp_path):
 def test_a_run_in_which_no_round_steps_fails_with_the_commonest_reason(tmp_path):
     """Its summary would be one of untrained weights."""
     nobody = {"on_client_error": "skip", "max_examples": 1}
-    for more in (
-        {"min_replies": 2},
-        {  # with privacy every round steps, if only by noise
-            "weighting": "uniform",
-            "clip": {"weights": 1.0, "psi": 1.0},
-            "privacy": {"noise_multiplier": 2.0, "randomness": "seed"},
-        },
-    ):
+    for more in ({"min_replies": 2}, PRIVATE):  # with privacy every round steps, if only by noise
         folder, config = tmp_path / str(len(more)), tiny(rounds=2, **nobody, **more)
         says = r"none of 2 rounds had .* \(\d times\) because of examples, .* client"
         for resume in (False, True):

@@ -15,11 +15,7 @@ CLIENTS = 3
 
 
 class RegisteredGrid(InProcessGrid):
-    """A grid of nodes with registered keys.
-
-    Args:
-        names: of the registrations, by what the node says of itself, its partition-id.
-    """
+    """Nodes with registered keys: of each its partition-id, and the name of its key."""
 
     def __init__(self, names):
         super().__init__(app, 0)

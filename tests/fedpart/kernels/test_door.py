@@ -42,9 +42,7 @@ ASKED = {
 def test_there_is_none_where_numba_is_not_or_may_not_compile(asked, installed, monkeypatch):
     """NUMBA_DISABLE_JIT says that nothing is compiled."""
     monkeypatch.setattr(door, "compiles", compiling.compiles.__wrapped__)
-    assert (
-        asked() is not None or asked is ASKED["pooled convolution"]
-    )  # for which not every processor has one
+    assert asked() is not None or asked is ASKED["pooled convolution"]  # not on every processor
     if installed:
         monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     else:
@@ -68,9 +66,8 @@ def test_numba_is_imported_when_a_kernel_is_asked_for():
 def test_nobody_enters_but_by_the_door():
     """And kernels import nothing of the library but each other."""
     inside = FOLDER / "kernels"
-    entering = re.compile(
-        r"fedpart\.kernels\.\w|from fedpart\.kernels import .*\b(door|compiling|convolution)\b"
-    )
+    inner = r"from fedpart\.kernels import .*\b(door|compiling|convolution)\b"
+    entering = re.compile(rf"fedpart\.kernels\.\w|{inner}")
     for file in FOLDER.rglob("*.py"):
         if file.is_relative_to(inside):
             imported = re.findall(r"^\s*(?:from|import) (fedpart\S*)", file.read_text(), re.MULTILINE)

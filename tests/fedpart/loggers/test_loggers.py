@@ -43,12 +43,8 @@ def test_scalars_are_the_numbers_of_a_line_under_the_names_that_it_has():
         "client_nll_chunks/3": 0.25,
         "psi/affine.angle_max [deg]": 5.7,
     }
-    assert flat({"a": {"b": 1, "c": None}, "d": [1, 2], "e": {}}) == {
-        "a.b": 1,
-        "a.c": "None",
-        "d": "[1, 2]",
-        "e": "{}",
-    }
+    named = flat({"a": {"b": 1, "c": None}, "d": [1, 2], "e": {}})
+    assert named == {"a.b": 1, "a.c": "None", "d": "[1, 2]", "e": "{}"}
 
 
 def test_federate_goes_on_with_the_same_curves_and_the_same_bits(tmp_path):
@@ -77,10 +73,8 @@ def test_federate_goes_on_with_the_same_curves_and_the_same_bits(tmp_path):
 
 def test_fit_logs_its_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data = shards([40])[0]
-    fit(
-        task(), data, iterations=6, chunks=(0.5, 0.5), batch_size=8, evaluate_every=3, loggers=["tensorboard"]
-    )
+    options = {"iterations": 6, "chunks": (0.5, 0.5), "batch_size": 8, "evaluate_every": 3}
+    fit(task(), shards([40])[0], **options, loggers=["tensorboard"])
     (folder,) = (tmp_path / "runs").iterdir()
     assert [line["iteration"] for line in lines_of(folder)] == [3, 6]
     assert written("tensorboard", folder) == as_kept_by("tensorboard", in_lines(lines_of(folder)))
@@ -109,6 +103,9 @@ def test_where_nothing_is_evaluated_lines_are_as_far_apart(capsys):
     assert printed[EACH:] == [f"round {n}" for n in (12, 18)]
 
 
+TWICE = {"iterations": 2, "chunks": (0.5, 0.5)}
+
+
 class Ends(Logger):
     """Keeps what it is told at the end."""
 
@@ -127,15 +124,7 @@ def test_the_end_has_the_scores_of_the_test(test, tmp_path):
     one, other, data = Ends(), Ends(), shards([8, 8, 8])
     done = (
         federate(task(), data, rounds=2, test=test, checkpoint=tmp_path / "a.pt", loggers=[one]),
-        fit(
-            task(),
-            data[0],
-            iterations=2,
-            chunks=(0.5, 0.5),
-            test=test,
-            checkpoint=tmp_path / "b.pt",
-            loggers=[other],
-        ),
+        fit(task(), data[0], **TWICE, test=test, checkpoint=tmp_path / "b.pt", loggers=[other]),
     )
     for result, (summary,) in zip(done, (one.ends, other.ends), strict=True):
         assert ("test_nll" in summary) == (test is not None)

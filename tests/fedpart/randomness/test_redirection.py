@@ -18,9 +18,8 @@ from fedpart.randomness.redirection import Redirection
 
 def passed(model, redirection, training=True, x=ONES):
     noise = Noise(NoiseKey(0, "test"))
-    return redirection(
-        (training, torch.is_grad_enabled(), ""), noise.active, lambda: model.train(training)(x), x
-    )
+    kind = training, torch.is_grad_enabled(), ""
+    return redirection(kind, noise.active, lambda: model.train(training)(x), x)
 
 
 def nested(call):

@@ -15,21 +15,6 @@ from fedpart.training.optimisers import SlicedOptimiser
 SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
 
 
-def test_sliced_adam_is_independent_adams():
-    g = torch.Generator().manual_seed(0)
-    vector = torch.randn(29, generator=g)
-    own = [vector[s].clone() for s in SLICES]
-    adams = [torch.optim.Adam([part], lr=0.01, eps=1e-7, betas=(0.8, 0.99), fused=True) for part in own]
-    sliced = SlicedOptimiser(vector, SLICES, AdamSettings(0.01, 1e-7, (0.8, 0.99)))
-    for index in [0, 2, 2, 0, 1, 2, 0, 0, 2]:
-        gradient = torch.randn(len(own[index]), generator=g)
-        own[index].grad = gradient.clone()
-        adams[index].step()
-        sliced.step(index, gradient)
-        assert all(torch.equal(vector[s], part) for s, part in zip(SLICES, own, strict=True))
-    assert [int(state["step"]) for state in sliced.state_dict()] == [4, 1, 4]
-
-
 def test_state_is_restored_and_a_slice_never_stepped_has_none():
     vectors = [torch.ones(29), torch.ones(29)]
     first, second = (SlicedOptimiser(vector, SLICES, AdamSettings(0.1)) for vector in vectors)

@@ -173,7 +173,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     assert f"fedpart up --resume {out}" in " ".join(errors.split())
     rounds = len((out / "metrics.jsonl").read_text().splitlines())
     assert 1 <= rounds < 8
-    for program in ("superlink", "executor", "supernode", "workers"):
+    for program in ("superlink", "executor", "supernode"):
         assert any(f"workarounds.{program}" in command for command in running)
     assert commands_with(private) == []
     assert list(private.glob("*fedpart-*")) == [] and out.stat().st_mode & 0o777 == 0o700
@@ -248,23 +248,3 @@ def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
         "print(sorted(heavy & sys.modules.keys()))"
     )
     assert subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, timeout=PATIENCE) == b"[]\n"
-
-
-@pytest.mark.parametrize(("end", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 128 + 9)])
-def test_the_executor_asks_once_and_ends_as_its_child_does(tmp_path, end, status):
-    """A second SIGTERM would kill Flower's executor while it ends in order."""
-    child = tmp_path / "child"
-    child.write_text(
-        f"#!{sys.executable}\nimport os, signal, sys\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\nprint('ready', flush=True)\n"
-        "signal.sigwait([signal.SIGTERM])\n"
-        "assert signal.sigtimedwait([signal.SIGTERM], 3 * 0.2) is None\n" + end
-    )
-    child.chmod(0o700)
-    replaced = f"executor.EXECUTOR = [{str(child)!r}]"
-    main = f"from fedpart.flower.workarounds import executor; {replaced}; executor.main()"
-    process = started([sys.executable, "-c", main])
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == status, said

@@ -37,8 +37,8 @@ def reached(tmp_path, monkeypatch):
     monkeypatch.setattr(control.time, "sleep", lambda seconds: None)
     connection = Control("127.0.0.1:1", tmp_path / "keys" / "operator")
     connection.calls = {}  # by name: what answers it
-    connection._calls._call = lambda name, /, **fields: connection.calls[name](**fields)
-    connection._calls._call.stream = connection._calls._call
+    connection._call = lambda name, /, *request, **fields: connection.calls[name](*request, **fields)
+    connection._call.stream = connection._call
     return connection
 
 

@@ -12,11 +12,10 @@ import psutil
 import pytest
 from abuse import ABUSES
 from hostile_node import Hostile
-from killed import EXPERIMENT, kill
+from killed import EXPERIMENT, children, kill
 from places import ROOT
 
 from benchmarks.costs.memory import CheckedDeployment
-from fedpart.flower.workarounds.executor import children
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import CA, CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN, make_keys
 from simulations.deployment.up import Deployment, complete
@@ -59,7 +58,7 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
             for client in range(2):
                 while len(read_metrics(out)) == client and not over.wait(0.01):
                     pass
-                (parent,) = children(federation.processes.pid(f"clientapp-{client}"))
+                parent = federation.processes.pid(f"clientapp-{client}")
                 (worker,) = children(parent)
                 process = psutil.Process(worker)
                 before = process.cpu_times().user
@@ -72,7 +71,7 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
         assert federation.run(out, strike).status == "finished:completed"
         hidden = set(secrets(federation.keys))
         (first, dead), (ended, orphan) = killed
-        (parent,) = children(federation.processes.pid("clientapp-0"))
+        parent = federation.processes.pid("clientapp-0")
         assert parent == first and dead not in children(parent)
         assert not psutil.pid_exists(orphan) and not psutil.pid_exists(ended)
     logs = b"".join(file.read_bytes() for file in (tmp_path / "logs").iterdir())

@@ -1,20 +1,16 @@
 """What the processes of a federation load, and that none outlives the one that has started it."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-import psutil
 import pytest
 
 from fedpart.flower.workarounds.protocol import ApiCalls
 
-PATIENCE = 120.0
-FORWARDING = "superlink", "supernode", "executor", "workers"
+FORWARDING = "superlink", "supernode", "executor"
 
 
 def printed(code, **environment):
@@ -33,30 +29,11 @@ def test_a_process_that_only_forwards_messages_loads_no_torch():
 def test_what_a_worker_is_forked_with_has_started_no_thread():
     """But for OpenBLAS, which ends its own before a fork."""
     code = (
-        "import importlib, os; from fedpart.flower.workarounds.workers import WARM\n"
+        "import importlib, os; from fedpart.flower.workarounds.executor import WARM\n"
         "for name in WARM: importlib.import_module(name)\n"
         "print(len(os.listdir('/proc/self/task')))"
     )
     assert printed(code, OPENBLAS_NUM_THREADS="1") == "1"
-
-
-def test_flowers_executor_ends_when_ours_is_killed():
-    code = (
-        "import sys; from fedpart.flower.workarounds import executor\n"
-        "executor.EXECUTOR = (sys.executable, '-c', 'import time; time.sleep(600)')\n"
-        "executor.main()"
-    )
-    ours = psutil.Popen([sys.executable, "-c", code])
-    try:
-        end = time.monotonic() + PATIENCE
-        while not (children := ours.children()):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-    finally:
-        ours.send_signal(signal.SIGKILL)
-        ours.wait()
-    gone, _ = psutil.wait_procs(children, timeout=PATIENCE)
-    assert gone == children
 
 
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")

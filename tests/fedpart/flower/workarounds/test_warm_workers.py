@@ -12,8 +12,8 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec.executor import ExecutionSpec, SubprocessExecutor, subprocess_executor
 from one_message import clientapp
 
-from fedpart.flower.workarounds import workers
-from fedpart.flower.workarounds.workers import Workers, hide_from_commands
+from fedpart.flower.workarounds import executor
+from fedpart.flower.workarounds.executor import Workers, hide_from_commands
 
 APP = """
 import os, threading, time
@@ -36,8 +36,8 @@ PATIENCE = 60.0
 def folder(tmp_path, monkeypatch):
     (tmp_path / "an_app.py").write_text(APP)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(workers, "CLIENTAPP", "an_app")
-    monkeypatch.setattr(workers, "WARM", ("an_app",))
+    monkeypatch.setattr(executor, "CLIENTAPP", "an_app")
+    monkeypatch.setattr(executor, "WARM", ("an_app",))
 
     class Node:
         """Is told how a task has ended."""
@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
             assert name == "PushTaskOutput"
             (tmp_path / "failed").write_text(sub_status)
 
-    monkeypatch.setattr(workers, "ApiCalls", Node)
+    monkeypatch.setattr(executor, "ApiCalls", Node)
     yield tmp_path
     sys.modules.pop("an_app", None)
 
@@ -104,7 +104,7 @@ def test_the_node_is_told_of_a_worker_that_dies_and_the_next_message_has_a_new_o
 
 def test_a_message_that_comes_while_another_hangs_is_not_held_up(folder, staff, monkeypatch):
     """The SuperNode has been started anew, and nobody waits for the first any more."""
-    monkeypatch.setattr(workers, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(executor, "LAST_SECONDS", 0.1)
     (folder / "hang").touch()
     staff.launch(clientapp(1))
     worker, _, _ = seen(folder, 1)
@@ -113,7 +113,7 @@ def test_a_message_that_comes_while_another_hangs_is_not_held_up(folder, staff, 
 
 
 def test_a_worker_without_messages_goes(folder, staff, monkeypatch):
-    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(executor, "IDLE_SECONDS", 0.1)
     staff.launch(clientapp(1))
     worker, _, _ = seen(folder, 1)
     until(lambda: staff.reconcile() or staff._tasks is None)
@@ -122,7 +122,7 @@ def test_a_worker_without_messages_goes(folder, staff, monkeypatch):
         os.kill(worker, 0)
 
 
-PATIENCE_TOKENS, NOBODY = 60.0, 65534
+NOBODY = 65534
 SERVERAPP = f"""#!{sys.executable}
 import sys, time
 from pathlib import Path
@@ -148,10 +148,7 @@ def test_another_user_reads_no_token(tmp_path, monkeypatch):
     SubprocessExecutor().launch(spec)
     (process,) = set(psutil.Process().children()) - before
     try:
-        end = time.monotonic() + PATIENCE_TOKENS
-        while not (tmp_path / "token").exists():
-            assert time.monotonic() < end and process.is_running()
-            time.sleep(0.01)
+        until((tmp_path / "token").exists)
         assert (tmp_path / "token").read_text() == "a token"
         seen = everything_that_another_reads(process.pid)
         assert TaskType.SERVER_APP.encode() in seen and b"a token" not in seen
@@ -159,7 +156,7 @@ def test_another_user_reads_no_token(tmp_path, monkeypatch):
         assert "a token" not in own, "nor do those whom it starts inherit it"
     finally:
         (tmp_path / "end").touch()
-        process.wait(PATIENCE_TOKENS)
+        process.wait(PATIENCE)
 
 
 def everything_that_another_reads(pid):
