@@ -25,10 +25,7 @@ class Turns:
         self._federation, self._shards, self.pace = federation, shards, federation.pace
 
     def next(self, round: Round, there: Sequence[int] | None = None) -> Turn:
-        """Whom the server asks in ``round``, and whose answers it steps with.
-
-        ``there``: clients that can be reached, ascending; None: all.
-        """
+        """Whom the server asks, and whose answers it steps with; ``there`` can be reached, ascending."""
         federation = self._federation
 
         def draw(number: int, /, available: Sequence[int] | None = None, **more: Any) -> list[int]:
@@ -54,10 +51,9 @@ class Turns:
         return round if values is None else Round(group.round, *values, bounds=round.bounds)
 
     def seconds(self, round: Round, client: int) -> float:
-        """Simulated seconds from asking ``client`` in ``round`` to its answer.
+        """Simulated seconds from asking ``client`` in ``round`` to its answer; 0 without a fleet.
 
-        ``download / bandwidth + visited / speed + upload / bandwidth``, 0 without a fleet; one whose data
-        cannot be read visits nothing, and says so when it is computed.
+        A client whose data cannot be read visits nothing, and says so when it is computed.
         """
         fleet, protocol = self.pace.fleet, self._federation.protocol
         if fleet is None:

@@ -24,6 +24,7 @@ from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.training.result import Result
+from fedpart.training.settings import require
 from fedpart.training.state import ModelState, rows_at_once
 from fedpart.updates.errors import ClientError
 
@@ -92,10 +93,12 @@ def personalise(
         check_whole(name, count, 1)
     check_whole("client", client, 0)
     check_texts("layers", layers, "names of layers", "[fc1, conv*]")
-    if not is_number(weight_decay) or not 0 <= weight_decay < math.inf:
-        raise ValueError(f"weight_decay is a number, at least 0, got {weight_decay!r}.")
-    if not isinstance(sgd, SGDSettings | None):
-        raise ValueError(f"sgd are SGDSettings(learning_rate, momentum), got {type(sgd).__name__}.")
+    decay_is_number = is_number(weight_decay) and 0 <= weight_decay < math.inf
+    require(decay_is_number, f"weight_decay is a number, at least 0, got {weight_decay!r}.")
+    given = type(sgd).__name__
+    require(
+        isinstance(sgd, SGDSettings | None), f"sgd are SGDSettings(learning_rate, momentum), got {given}."
+    )
     state = result.state if isinstance(result, Result) else result
     if not isinstance(state, ModelState):
         raise ValueError(
@@ -129,21 +132,18 @@ def _divided(shard: Dataset, held_out: float | Examples, seed: int, client: int)
     """What is trained on, and what is scored."""
     if not isinstance(held_out, (int, float)):
         scored = as_dataset(held_out)
-        if not len(shard) or not len(scored):
-            raise ValueError(
-                f"Client {client} has {len(shard)} examples to train on and {len(scored)} to be scored on; "
-                f"give at least one of each."
-            )
+        require(
+            len(shard) and len(scored),
+            f"Client {client} has {len(shard)} examples to train on and {len(scored)} to be scored on; give "
+            f"at least one of each.",
+        )
         return shard, scored
-    if not 0 < held_out < 1:
-        raise ValueError(
-            f"The share that is held out lies between 0 and 1, for instance 0.25, got {held_out!r}."
-        )
-    n = len(shard)
-    if n < 2:
-        raise ValueError(
-            f"Client {client} has too few examples ({n}) to train on some and hold out others; it takes two."
-        )
+    n, share = len(shard), "The share that is held out lies between 0 and 1, for instance 0.25"
+    require(0 < held_out < 1, f"{share}, got {held_out!r}.")
+    require(
+        n > 1,
+        f"Client {client} has too few examples ({n}) to train on some and hold out others; it takes two.",
+    )
     count = count_held_out(held_out, n)
     order = torch.from_numpy(generator(seed, "personal held out", client).permutation(n))
     return shard.subset(order[count:].sort().values), shard.subset(order[:count].sort().values)
@@ -153,15 +153,12 @@ def _moving(task: Task, layers: Sequence[str]) -> ParameterSpace:
     """The weights that move, in the module's own order; normalisation's are one vector here, folded."""
     names = [entry.name for entry in task.parameter_space(1).entries]
     moving: set[str] = set()
+    require(layers, "No layers are named, so nothing would be trained; name some, or '*' for all.")
     for pattern in layers:
-        matched = [name for name in names if fnmatch(name, pattern) or fnmatch(plain_name(name), pattern)]
-        if not matched:
-            raise ValueError(
-                f"No trained weight of the network matches the layers {pattern!r}: {nearest(pattern, names)}"
-            )
-        moving.update(matched)
-    if not moving:
-        raise ValueError("No layers are named, so nothing would be trained; name some, or '*' for all.")
+        matched = {name for name in names if fnmatch(name, pattern) or fnmatch(plain_name(name), pattern)}
+        says = f"No trained weight of the network matches the layers {pattern!r}: {nearest(pattern, names)}"
+        require(matched, says)
+        moving |= matched
     others = {name for name, _ in task.module.named_parameters()} - moving
     return ParameterSpace(task.module, exclude=others)
 

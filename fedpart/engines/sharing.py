@@ -20,18 +20,12 @@ from fedpart.partition.sharing.learned import Layer, clusters_of, recipes_of
 
 @dataclass(frozen=True)
 class Learned:
-    """What a search has found, and what it has cost besides the training before it.
+    """What a search has found, and what it has cost besides the training before it."""
 
-    Attributes:
-        groups: what :class:`.Bank` takes as ``clusters``.
-        upload_bytes, download_bytes: without headers.
-        clients: that answered.
-    """
-
-    groups: list[list[str]]
-    upload_bytes: int
+    groups: list[list[str]]  # what Bank takes as `clusters`
+    upload_bytes: int  # without headers
     download_bytes: int
-    clients: int
+    clients: int  # that answered
 
 
 def learned_clusters(
@@ -62,14 +56,8 @@ def learned_clusters(
 def searched_gradients(
     federation: Federation, shards: Sequence[Dataset], rounds: int, data: str
 ) -> tuple[dict[Layer, Tensor], tuple[int, int, int]]:
-    """Gradients of composed weights, summed over cohorts; see :func:`learned_clusters`.
-
-    Returns:
-        Those by architecture and layer; and bytes up, bytes down, and how many clients have answered.
-
-    Raises:
-        ValueError: see :func:`learned_clusters`.
-    """
+    """Gradients of composed weights, by architecture and layer, summed over cohorts; see
+    :func:`learned_clusters`. Also bytes up and down, and how many clients have answered."""
     if data not in ("first", "all"):
         raise ValueError(f"data are first or all, the chunks that decide what is shared, got {data!r}.")
     if rounds < 1:

@@ -48,18 +48,13 @@ class WorkerPool:
     """Runs blocks of clients on worker processes, which start when they are first needed.
 
     Blocks are handed out in order, to whoever is free, and their sums added in order: the result has the bits
-    of :class:`.Loop`. Only small things travel through pipes. w and psi are
-    written once per round into memory that all processes see, and so is the sum of each block, into one of
-    :func:`.in_flight` places. A worker that dies is replaced, and its block runs again.
+    of :class:`.Loop`. Only small things travel through pipes: w and psi are written once per round into
+    memory that all processes see, and so is the sum of each block, into one of :func:`.in_flight` places. A
+    worker that dies is replaced, and its block runs again.
 
     On Linux without an accelerator, workers are forked: the shards, whatever they are, are this process's own
     pages, and nothing has to be pickled. Elsewhere they are spawned, each with a pickled copy of task and
-    shards.
-
-    Args:
-        protocol: of the run.
-        shards: ``shards[client]`` is the client's data, as it is when workers start.
-        workers: how many processes; never more than there are blocks.
+    shards. There are never more workers than blocks.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], workers: int) -> None:

@@ -63,19 +63,12 @@ class ClientView:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How centralised training goes on.
+    """How centralised training goes on."""
 
-    Attributes:
-        shares: u_1..u_C, proportions of the chunks' examples.
-        iterations: of the method's schedule, without finetuning.
-        psi_every: iterations from one step of psi to the next.
-        learns_psi: whether there is any hyperparameter to learn.
-    """
-
-    shares: tuple[float, ...]
-    iterations: int
-    psi_every: int
-    learns_psi: bool
+    shares: Shares
+    iterations: int  # of the method's schedule, without finetuning
+    psi_every: int  # iterations from one step of psi to the next
+    learns_psi: bool  # whether there is any hyperparameter to learn
 
     def steps_psi(self, iteration: int) -> bool:
         """Whether psi is stepped in ``iteration`` (1..)."""
@@ -253,19 +246,6 @@ METHODS: Registry[type[Method]] = Registry("method", makes=(Method,))
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:
-    """The method called ``name``, or given as ``package.module:Class``, with its options.
-
-    Raises:
-        ValueError: an unknown name, or options that it does not take.
-    """
+    """The method called ``name``, or given as ``package.module:Class``, with its options."""
     made: Method = METHODS.make(name, options)
     return made
-
-
-def check_logits(task: Task, what: str) -> None:
-    """Refuse a task whose outputs are not the logits of one class per example."""
-    if (ends := (task.likelihood_name, task.average)) != ("classification", "logits"):
-        raise ValueError(
-            f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}; use "
-            f"classification with average logits, or leave that option out."
-        )

@@ -15,8 +15,7 @@ from fedpart.checks import check_list, is_number
 from fedpart.registry import Registry
 from fedpart.training.settings import RunSettings, Settings, documented, setting
 
-Amount = float | dict[str, tuple[float, ...]] | None
-"""A number for all clients, ``{distribution: [its numbers]}``, or None: it takes no time."""
+Amount = float | dict[str, tuple[float, ...]] | None  # for all clients, by distribution, or None: no time
 AMOUNTS = ("speed", "upload", "download")
 _DRAWN = (
     "a number for all, or {lognormal: [median, sigma]}, {uniform: [low, high]}, {pareto: [fastest, alpha]}"
@@ -67,11 +66,7 @@ class DeviceSettings(Settings):
                 )
 
     def traced(self) -> bytes:
-        """What the trace contains; empty without one.
-
-        Raises:
-            ValueError: it cannot be read.
-        """
+        """What the trace contains; empty without one."""
         try:
             return b"" if self.trace is None else Path(self.trace).read_bytes()
         except OSError as error:
