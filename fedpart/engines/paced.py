@@ -41,7 +41,12 @@ class Turns:
         found = CohortSum()
         for group in turn.groups:
             found.join(of(self.begun(group, round), group.clients), group.scale)
-        found.join(CohortSum(skipped=[_late(client, late, round.number) for client, late in turn.late]))
+        for client, seconds in turn.late:
+            error = ClientError(
+                f"Client {client} was not waited for in round {round.number}: it takes {seconds:.4g} s."
+            )
+            error.category = "late"
+            found.join(CohortSum(skipped=[skipped(client, error)]))
         found.cohort = turn.cohort
         return found
 
@@ -67,12 +72,6 @@ class Turns:
         visited = sum(count_visited(protocol, local, examples, job) for job in jobs) if examples else 0
         sizes = download_bytes(protocol, client), upload_bytes(protocol, client, jobs)
         return fleet.device(client).seconds(sizes[0], visited, sizes[1])
-
-
-def _late(client: int, seconds: float, round: int) -> dict[str, Any]:
-    error = ClientError(f"Client {client} was not waited for in round {round}: it takes {seconds:.4g} s.")
-    error.category = "late"
-    return skipped(client, error)
 
 
 class PacedEngine(LocalEngine):
