@@ -63,12 +63,19 @@ class ClientView:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How centralised training goes on."""
+    """How centralised training goes on.
+
+    Attributes:
+        shares: u_1..u_C, proportions of the chunks' examples.
+        iterations: of the method's schedule, without finetuning.
+        psi_every: iterations from one step of psi to the next.
+        learns_psi: whether there is any hyperparameter to learn.
+    """
 
     shares: Shares
-    iterations: int  # of the method's schedule, without finetuning
-    psi_every: int  # iterations from one step of psi to the next
-    learns_psi: bool  # whether there is any hyperparameter to learn
+    iterations: int
+    psi_every: int
+    learns_psi: bool
 
     def steps_psi(self, iteration: int) -> bool:
         """Whether psi is stepped in ``iteration`` (1..)."""

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from fedpart import AffineAugmentation, Dataset, Federation, LocalSettings, ParameterSpace, Protocol, Task
 from fedpart.methods import METHODS, CentralMethod, FederatedMethod
 from fedpart.methods.augerino import Augerino
-from fedpart.methods.base import Schedule
 from fedpart.nn.models import digits_cnn
 
 
@@ -53,12 +52,6 @@ def test_a_plan_has_no_psi():
     assert view(psi).server_psi() is psi
     with pytest.raises(ValueError, match="depends on the client, its chunk and the round, not on psi"):
         view().server_psi()
-
-
-def test_psi_is_stepped_every_so_many_iterations():
-    schedule = Schedule((0.5, 0.5), 10, 3, learns_psi=True)
-    assert [i for i in range(1, 11) if schedule.steps_psi(i)] == [3, 6, 9]
-    assert not any(Schedule((1.0,), 10, 3, learns_psi=False).steps_psi(i) for i in range(1, 11))
 
 
 def task(*transforms):
