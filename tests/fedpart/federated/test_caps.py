@@ -7,7 +7,6 @@ from problems import augmentation, chain_net, settings
 
 from fedpart import ClipSettings, PrivacySettings, Protocol, Task
 from fedpart.federated.clients import Kind, assigned_caps, assigned_chunks
-from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.federated.report import contributors, exposed
 from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
@@ -76,13 +75,6 @@ def test_a_client_is_asked_for_nothing_beyond_its_cap():
         assert p.upload_sizes(client, asked)[0].keys() <= set(range(1, cap + 1))
     (alone,) = {tuple(p.plan(c, 1)) for c in range(20) if (p.chunk(c), p.cap(c)) == (2, 1)}
     assert alone == (Job(1, psi=True),) and p.unseen(p.kinds[Kind(2, 1, 0)][0], alone) == alone[0]
-
-
-@pytest.mark.parametrize("changes", [{"caps": PSI_ONLY}, {"caps": {1: 0.3, 2: 0.3, 3: 0.4}}, {}])
-def test_the_expected_upload_is_that_of_all_clients(changes):
-    p = protocol(**changes)
-    sent = sum(sum(p.upload_sizes(c, p.plan(c, 1))[0].values()) for c in range(20))
-    assert expected_upload_ratio(p) == pytest.approx(sent / (20 * p.partition.space.size), rel=1e-12)
 
 
 def test_privacy_divides_by_those_that_contribute():

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import sizes
 import torch
 from flower_experiment import local
 from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net
@@ -79,6 +80,21 @@ def test_expected_upload(chunks, parameters, expected):
     p = protocol(task=wide, chunks=chunks, parameters=parameters)
     assert expected_upload_ratio(p) == pytest.approx(expected, abs=1e-12)
     assert expected_upload_ratio(protocol(task=wide, chunks=chunks, method="fedavg")) == 1
+
+
+SIZES = {"architectures": sizes.ARCHITECTURES, "task": sizes.task()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"caps": {1: 0.7, 2: 0.1, 3: 0.2}}, {"caps": {1: 0.3, 2: 0.3, 3: 0.4}}, {"upload": "int4"}, SIZES],
+    ids=["plain", "psi only", "caps", "codec", "sizes"],
+)
+def test_the_expected_upload_is_that_of_all_clients(changes):
+    p = protocol(**changes)
+    numbers = [n for c in range(20) for n in p.upload_sizes(c, p.plan(c, 1))[0].values()]
+    whole = 20 * 4 * p.partition.space.size
+    assert expected_upload_ratio(p) == pytest.approx(sum(map(p.bytes_of, numbers)) / whole, rel=1e-12)
 
 
 def test_cohorts_are_exact_unique_reproducible_and_cover_everybody():
