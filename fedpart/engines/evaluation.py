@@ -22,10 +22,7 @@ HEADERS = 835  # bytes of a question and its answer besides the state, about; no
 
 
 class ClientEvaluation:
-    """The clients' evaluations of a run whose settings ask for them; nothing otherwise.
-
-    They are computed in this process, client by client, however cohorts are.
-    """
+    """The clients' evaluations of a run whose settings ask for them, computed here client by client."""
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], every: int) -> None:
         self._protocol, self._shards, self._every = protocol, shards, every

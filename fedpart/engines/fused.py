@@ -18,6 +18,7 @@ from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
+from fedpart.training.settings import require
 from fedpart.trees import first_leaf, joined, map_leaves
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import LARGEST, PSI, Round, Update
@@ -35,40 +36,34 @@ class FusedRunner:
     With one step of SGD per client, ``sum_i n_i delta_i = -lr * gradient of the sum of all losses`` (Eq. 25
     from the server's values), and gradients of psi are summed over examples anyway (Eq. 26). No client's own
     update exists, so that nothing can look at one.
-
-    Raises:
-        ValueError: clients take several steps, do not weigh as much as their examples, have their updates
-            looked at, or compute under a psi or settings of their own or score networks of their own; or
-            their examples differ in shape.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         settings, local = protocol.settings, protocol.settings.local
-        if settings.clip is not None or settings.defended or settings.upload is not None:
-            raise ValueError(  # privacy clips
-                "Fused clients have no updates of their own to clip, to round, to compare or to make "
-                "private; leave clip, upload, defence and privacy out, or use execution: loop."
-            )
-        if local.epochs != 1:
-            raise ValueError(
-                f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or use "
-                f"execution: loop."
-            )
-        if settings.weighting != "examples":
-            raise ValueError(
-                f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; "
-                f"set it to examples, or use execution: loop."
-            )
-        if protocol.settings.architectures is not None:
-            raise ValueError(
-                "Fused clients have one network, but there are architectures; leave architectures "
-                "out, or use execution: loop."
-            )
-        if protocol.method.tells_clients_apart:
-            raise ValueError(
-                f"Fused clients have no psi, settings, loss or network of their own, which the method "
-                f"{settings.method!r} asks for; use execution: loop."
-            )
+        loop = "use execution: loop."
+        require(  # privacy clips
+            settings.clip is None and not settings.defended and settings.upload is None,
+            f"Fused clients have no updates of their own to clip, to round, to compare or to make private; "
+            f"leave clip, upload, defence and privacy out, or {loop}",
+        )
+        require(
+            local.epochs == 1,
+            f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or {loop}",
+        )
+        require(
+            settings.weighting == "examples",
+            f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; set it "
+            f"to examples, or {loop}",
+        )
+        require(
+            settings.architectures is None,
+            f"Fused clients have one network, but there are architectures; leave architectures out or {loop}",
+        )
+        require(
+            not protocol.method.tells_clients_apart,
+            f"Fused clients have no psi, settings, loss or network of their own, which the method "
+            f"{settings.method!r} asks for; {loop}",
+        )
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))
@@ -224,12 +219,7 @@ class _NotFused(ValueError):
 
 
 class PooledSum:
-    """Loss and gradients of one kind of job, summed over examples, a pass whenever there is enough for one.
-
-    Attributes:
-        theta: ``[size]`` in the module's own order; zeros if the job does not train.
-        psi: ``[P]``; loss: in nats; examples: how many, each as many times as it counts.
-    """
+    """Loss and gradients of one kind of job, summed over examples, a pass whenever that is full."""
 
     def __init__(self, executor: Executor, round: Round, job: Job) -> None:
         self._executor, self._job, self._psi = executor, job, executor.on_device(round).psi

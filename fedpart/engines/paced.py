@@ -25,10 +25,7 @@ class Turns:
         self._federation, self._shards, self.pace = federation, shards, federation.pace
 
     def next(self, round: Round, there: Sequence[int] | None = None) -> Turn:
-        """Whom the server asks in ``round``, and whose answers it steps with.
-
-        ``there``: clients that can be reached, ascending; None: all.
-        """
+        """Whom the server asks, and whose answers it steps with; ``there`` can be reached, ascending."""
         federation = self._federation
 
         def draw(number: int, /, available: Sequence[int] | None = None, **more: Any) -> list[int]:
@@ -44,7 +41,12 @@ class Turns:
         found = CohortSum()
         for group in turn.groups:
             found.join(of(self.begun(group, round), group.clients), group.scale)
-        found.join(CohortSum(skipped=[_late(client, late, round.number) for client, late in turn.late]))
+        for client, seconds in turn.late:
+            error = ClientError(
+                f"Client {client} was not waited for in round {round.number}: it takes {seconds:.4g} s."
+            )
+            error.category = "late"
+            found.join(CohortSum(skipped=[skipped(client, error)]))
         found.cohort = turn.cohort
         return found
 
@@ -54,10 +56,9 @@ class Turns:
         return round if values is None else Round(group.round, *values, bounds=round.bounds)
 
     def seconds(self, round: Round, client: int) -> float:
-        """Simulated seconds from asking ``client`` in ``round`` to its answer.
+        """Simulated seconds from asking ``client`` in ``round`` to its answer; 0 without a fleet.
 
-        ``download / bandwidth + visited / speed + upload / bandwidth``, 0 without a fleet; one whose data
-        cannot be read visits nothing, and says so when it is computed.
+        A client whose data cannot be read visits nothing, and says so when it is computed.
         """
         fleet, protocol = self.pace.fleet, self._federation.protocol
         if fleet is None:
@@ -71,12 +72,6 @@ class Turns:
         visited = sum(count_visited(protocol, local, examples, job) for job in jobs) if examples else 0
         sizes = download_bytes(protocol, client), upload_bytes(protocol, client, jobs)
         return fleet.device(client).seconds(sizes[0], visited, sizes[1])
-
-
-def _late(client: int, seconds: float, round: int) -> dict[str, Any]:
-    error = ClientError(f"Client {client} was not waited for in round {round}: it takes {seconds:.4g} s.")
-    error.category = "late"
-    return skipped(client, error)
 
 
 class PacedEngine(LocalEngine):

@@ -22,8 +22,10 @@ from fedpart.registry import nearest
 from fedpart.task.gradients import Gradients, Job, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
+from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.training.result import Result
+from fedpart.training.settings import require
 from fedpart.training.state import ModelState, rows_at_once
 from fedpart.updates.errors import ClientError, blamed
 
@@ -92,10 +94,12 @@ def personalise(
         check_whole(name, count, 1)
     check_whole("client", client, 0)
     check_texts("layers", layers, "names of layers", "[fc1, conv*]")
-    if not is_number(weight_decay) or not 0 <= weight_decay < math.inf:
-        raise ValueError(f"weight_decay is a number, at least 0, got {weight_decay!r}.")
-    if not isinstance(sgd, SGDSettings | None):
-        raise ValueError(f"sgd are SGDSettings(learning_rate, momentum), got {type(sgd).__name__}.")
+    decay_is_number = is_number(weight_decay) and 0 <= weight_decay < math.inf
+    require(decay_is_number, f"weight_decay is a number, at least 0, got {weight_decay!r}.")
+    given = type(sgd).__name__
+    require(
+        isinstance(sgd, SGDSettings | None), f"sgd are SGDSettings(learning_rate, momentum), got {given}."
+    )
     state = result.state if isinstance(result, Result) else result
     if not isinstance(state, ModelState):
         raise ValueError(
@@ -105,15 +109,21 @@ def personalise(
     kept, scored = _divided(as_dataset(shard), held_out, state.seed, client)
     for part in (kept, scored):
         state.check(part)
-    device, trained = state.w.device, state.tensors()
-    tuning = _Tuning(state, client, trained, _moving(state.task, layers), samples)
-    kept, scored, optimiser = kept.to(device), scored.to(device), sgd or SGDSettings()
+    device, trained, tuning = state.w.device, state.tensors(), _Tuning(state, client)
+    space, rates = _moving(state.task, layers), sgd or SGDSettings()
+    local = LocalSettings(
+        weight_decay=weight_decay,
+        learning_rate=rates.learning_rate,
+        momentum=rates.momentum,
+        batch_size=batch_size,
+        epochs=epochs,
+    )
+    kept, scored = kept.to(device), scored.to(device)
     with blamed(client, None):
-        before = tuning.scores(trained, scored)
-        moved = tuning.train(kept, epochs, batch_size, optimiser, weight_decay)
-        after = tuning.scores({**trained, **moved}, scored)
-    if not math.isfinite(after["nll"]):
-        raise tuning.diverged(after["nll"])
+        before = tuning.scores(trained, scored, samples)
+        moved = tuning.train(kept, space, local, trained)
+        after = tuning.scores({**trained, **moved}, scored, samples)
+    tuning.check(after["nll"])
     return Personal(state.module(moved), len(kept), len(scored), before, after)
 
 
@@ -121,21 +131,18 @@ def _divided(shard: Dataset, held_out: float | Examples, seed: int, client: int)
     """What is trained on, and what is scored."""
     if not isinstance(held_out, (int, float)):
         scored = as_dataset(held_out)
-        if not len(shard) or not len(scored):
-            raise ValueError(
-                f"Client {client} has {len(shard)} examples to train on and {len(scored)} to be scored on; "
-                f"give at least one of each."
-            )
+        require(
+            len(shard) and len(scored),
+            f"Client {client} has {len(shard)} examples to train on and {len(scored)} to be scored on; give "
+            f"at least one of each.",
+        )
         return shard, scored
-    if not 0 < held_out < 1:
-        raise ValueError(
-            f"The share that is held out lies between 0 and 1, for instance 0.25, got {held_out!r}."
-        )
-    n = len(shard)
-    if n < 2:
-        raise ValueError(
-            f"Client {client} has too few examples ({n}) to train on some and hold out others; it takes two."
-        )
+    n, share = len(shard), "The share that is held out lies between 0 and 1, for instance 0.25"
+    require(0 < held_out < 1, f"{share}, got {held_out!r}.")
+    require(
+        n > 1,
+        f"Client {client} has too few examples ({n}) to train on some and hold out others; it takes two.",
+    )
     count = count_held_out(held_out, n)
     order = torch.from_numpy(generator(seed, "personal held out", client).permutation(n))
     return shard.subset(order[count:].sort().values), shard.subset(order[:count].sort().values)
@@ -145,15 +152,12 @@ def _moving(task: Task, layers: Sequence[str]) -> ParameterSpace:
     """The weights that move, in the module's own order; normalisation's are one vector here, folded."""
     names = [entry.name for entry in task.parameter_space(1).entries]
     moving: set[str] = set()
+    require(layers, "No layers are named, so nothing would be trained; name some, or '*' for all.")
     for pattern in layers:
-        matched = [name for name in names if fnmatch(name, pattern) or fnmatch(plain_name(name), pattern)]
-        if not matched:
-            raise ValueError(
-                f"No trained weight of the network matches the layers {pattern!r}: {nearest(pattern, names)}"
-            )
-        moving.update(matched)
-    if not moving:
-        raise ValueError("No layers are named, so nothing would be trained; name some, or '*' for all.")
+        matched = {name for name in names if fnmatch(name, pattern) or fnmatch(plain_name(name), pattern)}
+        says = f"No trained weight of the network matches the layers {pattern!r}: {nearest(pattern, names)}"
+        require(matched, says)
+        moving |= matched
     others = {name for name, _ in task.module.named_parameters()} - moving
     return ParameterSpace(task.module, exclude=others)
 
@@ -161,70 +165,55 @@ def _moving(task: Task, layers: Sequence[str]) -> ParameterSpace:
 class _Tuning:
     """Fine-tuning of one client's weights from those of a state."""
 
-    def __init__(
-        self,
-        state: ModelState,
-        client: int,
-        trained: Mapping[str, Tensor],
-        space: ParameterSpace,
-        samples: int | None,
-    ) -> None:
-        self._state, self._client, self._space = state, client, space
-        self._scoring = state.task.with_samples(samples)
-        moving = {entry.name for entry in space.entries}
-        self._fixed = {name: value.detach() for name, value in trained.items() if name not in moving}
-        self._start = torch.cat([trained[entry.name].detach().reshape(-1) for entry in space.entries])
+    def __init__(self, state: ModelState, client: int) -> None:
+        self._state, self._client = state, client
 
     def train(
-        self, data: Dataset, epochs: int, batch_size: int, sgd: SGDSettings, weight_decay: float
+        self, data: Dataset, space: ParameterSpace, how: LocalSettings, trained: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """The weights that have moved, by name."""
-        batches = [places for epoch in range(epochs) for places in self._epoch(epoch, len(data), batch_size)]
-        local = LocalSGD(lambda: self._start, sgd, weight_decay, len(batches), final=True)
-        task, psi = self._state.task, self._state.psi
+        """The weights of ``space`` as they have moved, by name."""
+        batches: list[Tensor] = []
+        for epoch in range(how.epochs):
+            order = torch.arange(len(data))
+            if len(data) > how.batch_size:  # one step of all examples needs no order
+                rng = generator(self._state.seed, "personal shuffle", epoch, self._client)
+                order = torch.from_numpy(rng.permutation(len(data)))
+            batches += torch.split(order, how.batch_size)
+        names = [entry.name for entry in space.entries]
+        start = torch.cat([trained[name].detach().reshape(-1) for name in names])
+        fixed = {name: value.detach() for name, value in trained.items() if name not in names}
+        local = LocalSGD(lambda: start, how.sgd, how.weight_decay, len(batches), final=True)
+
+        def loss(
+            task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+        ) -> Tensor:
+            return task.loss({**fixed, **w}, psi, batch, noise)
 
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:
-            point = Point(self._space, local.values)
-            return gradients(task, self._loss, _FULL, point, psi, batch, noise)
+            point = Point(space, local.values)
+            return gradients(self._state.task, loss, _FULL, point, self._state.psi, batch, noise)
 
-        for found, _ in visited(self._noisy(task, data, "personal training", batches), at, local):
-            if not math.isfinite(found.loss):
-                raise self.diverged(found.loss)
-        return self._space.tensors(local.values)
+        for found, _ in visited(self._noisy(data, "personal training", batches), at, local):
+            self.check(found.loss)
+        return space.tensors(local.values)
 
-    def scores(self, w: Mapping[str, Tensor], data: Dataset) -> dict[str, float]:
+    def scores(self, w: Mapping[str, Tensor], data: Dataset, samples: int | None) -> dict[str, float]:
         """Of a network on the held-out examples; the noise is the same for every network."""
-        task = self._scoring
+        task = self._state.task.with_samples(samples)
         batches = torch.split(torch.arange(len(data)), rows_at_once(self._state.w.device, task.samples))
-        found = score(task, w, self._state.psi, self._noisy(task, data, "personal scores", batches))
+        found = score(task, w, self._state.psi, self._noisy(data, "personal scores", batches))
         scores = {"nll": found.nll / found.examples}
-        if found.correct is None:
-            return scores
-        return {**scores, "accuracy": found.correct / found.examples}
+        return scores if found.correct is None else {**scores, "accuracy": found.correct / found.examples}
 
-    def diverged(self, loss: float) -> ClientError:
-        """What is said about a loss that is not finite."""
-        return ClientError(
-            f"The loss of client {self._client} is {loss} while its network is fine-tuned; lower the "
-            f"learning rate."
-        )
+    def check(self, loss: float) -> None:
+        """Refuse a loss that is not finite."""
+        if not math.isfinite(loss):
+            raise ClientError(
+                f"The loss of client {self._client} is {loss} while its network is fine-tuned; lower the "
+                f"learning rate."
+            )
 
-    def _loss(
-        self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
-    ) -> Tensor:
-        return task.loss({**self._fixed, **w}, psi, batch, noise)
-
-    def _epoch(self, epoch: int, examples: int, batch_size: int) -> Sequence[Tensor]:
-        """Places of the examples of each step; one step of all examples needs no order."""
-        order = torch.arange(examples)
-        if examples > batch_size:
-            rng = generator(self._state.seed, "personal shuffle", epoch, self._client)
-            order = torch.from_numpy(rng.permutation(examples))
-        return torch.split(order, batch_size)
-
-    def _noisy(
-        self, task: Task, data: Dataset, purpose: str, batches: Sequence[Tensor]
-    ) -> Iterator[tuple[Batch, Noise]]:
+    def _noisy(self, data: Dataset, purpose: str, batches: Sequence[Tensor]) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""
         key = NoiseKey(self._state.seed, purpose, (self._client,))
-        return noisy_batches(data, batches, key, self._state.w.device, task.dtype)
+        return noisy_batches(data, batches, key, self._state.w.device, self._state.task.dtype)

@@ -28,31 +28,21 @@ Load = tuple[Protocol, Sequence[Dataset]]
 
 @dataclass
 class Block:
-    """A block of a cohort to run.
+    """A block of a cohort to run."""
 
-    Attributes:
-        index: of the block in its round.
-        clients: client numbers.
-        round: 1..; epoch: how often w and psi have been published; another number means other values.
-        kept: of these clients, with error feedback.
-        row: of the shared memory, for the sum.
-        bounds: see :class:`.Round`.
-    """
-
-    index: int
+    index: int  # in its round
     clients: list[int]
     round: int
-    epoch: int
-    kept: ClientState | None = None
-    row: int = 0
-    bounds: Bounds | None = None
+    epoch: int  # how often w and psi have been published; another number means other values
+    kept: ClientState | None = None  # of these clients, with error feedback
+    row: int = 0  # of the shared memory, for the sum
+    bounds: Bounds | None = None  # see Round
 
 
 class Shared:
     """Memory that all processes see; it has no name, so that it ends with the last of them.
 
-    Attributes:
-        at: client that each worker runs; -1: it has not begun.
+    ``at`` has the client that each worker runs; -1: it has not begun.
     """
 
     def __init__(
@@ -74,12 +64,8 @@ def work(
 ) -> None:
     """Answer every Block with its sum, tensors in shared memory, or a ClientError, until the pool ends.
 
-    Args:
-        connection: to the pool.
-        inherited: the pool's own ends of connections, which a fork has copied.
-        shared: where w and psi are and sums go.
-        number: of this worker.
-        load: protocol and shards, pickled if they could not be inherited.
+    ``inherited`` are the pool's own ends of connections, which a fork has copied; ``load`` is pickled where
+    it could not be inherited.
     """
     gc.freeze()  # a fork's copies are not ours to end: they may wait for locks of other threads
     gc.enable()

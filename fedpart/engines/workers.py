@@ -24,14 +24,6 @@ from fedpart.updates.update import OfAll, Round, Update
 DEATHS = 3  # a client during which its process dies this often has failed
 
 
-def in_flight(workers: int) -> int:
-    """How many blocks may be under way, or done before their turn in the sum: it bounds the memory.
-
-    Half as many again as there are workers: none waits while its neighbours take less than twice as long.
-    """
-    return workers + (workers + 1) // 2
-
-
 def _start_method() -> str:
     """Threads of Apple's libraries, and of autograd where there is a device, do not survive a fork."""
     return "fork" if sys.platform == "linux" and not torch.accelerator.is_available() else "spawn"
@@ -48,24 +40,20 @@ class WorkerPool:
     """Runs blocks of clients on worker processes, which start when they are first needed.
 
     Blocks are handed out in order, to whoever is free, and their sums added in order: the result has the bits
-    of :class:`.Loop`. Only small things travel through pipes. w and psi are
-    written once per round into memory that all processes see, and so is the sum of each block, into one of
-    :func:`.in_flight` places. A worker that dies is replaced, and its block runs again.
+    of :class:`.Loop`. Only small things travel through pipes: w and psi are written once per round into
+    memory that all processes see, and so is the sum of each block, into one of a few places. A worker that
+    dies is replaced, and its block runs again.
 
     On Linux without an accelerator, workers are forked: the shards, whatever they are, are this process's own
     pages, and nothing has to be pickled. Elsewhere they are spawned, each with a pickled copy of task and
-    shards.
-
-    Args:
-        protocol: of the run.
-        shards: ``shards[client]`` is the client's data, as it is when workers start.
-        workers: how many processes; never more than there are blocks.
+    shards. There are never more workers than blocks.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], workers: int) -> None:
         self.protocol, self.shards = protocol, shards
         self.workers = min(workers, len(blocks(range(protocol.settings.cohort))))
-        self._places = in_flight(self.workers)
+        # Sums under way, or done before their turn: so none waits while others take up to twice as long.
+        self._places = self.workers + (self.workers + 1) // 2
         self._context: Any = multiprocessing.get_context(_start_method())
         task, bounds = protocol.task, protocol.partition.cells
         numbers = bounds[-1] + task.psi_space.size

@@ -55,17 +55,12 @@ def check_score(score: HeldOutScore, hits: bool | None, max_examples: int) -> No
 
 @dataclass
 class ClientScores:
-    """The clients' scores of one round's network, gathered in the order of their numbers.
-
-    Attributes:
-        protocol: of the run; cohort: who is asked.
-        found: scores by client; failed: clients without one, as :func:`.skipped` lists them.
-    """
+    """The clients' scores of one round's network, gathered in the order of their numbers."""
 
     protocol: Protocol
-    cohort: Sequence[int]
-    found: dict[int, HeldOutScore] = field(default_factory=dict)
-    failed: list[dict[str, Any]] = field(default_factory=list)
+    cohort: Sequence[int]  # who is asked
+    found: dict[int, HeldOutScore] = field(default_factory=dict)  # by client
+    failed: list[dict[str, Any]] = field(default_factory=list)  # as `skipped` lists them
 
     def gather(self, score_of: Callable[[int], HeldOutScore]) -> None:
         """Ask for every client's score; a ClientError leaves it out if the settings say ``skip``."""
@@ -78,21 +73,14 @@ class ClientScores:
                 self.failed.append(skipped(client, error))
 
     def write(self, report: RoundReport, refused: Sequence[str] = ()) -> None:
-        """Add to a round's report what the scores amount to, and to its ``refused`` those that are missing.
-
-        ``refused``: categories of messages that were left out besides.
-        """
+        """Add to a report what the scores amount to, and those that are missing or were ``refused``."""
         before = (name for name, count in report.refused.items() for _ in range(count))
         report.refused = tally(self.failed, [*before, *refused])
         scores = {client: score for client, score in self.found.items() if score.examples}
         if not scores:
             return
-        losses = {client: (score.nll, score.examples) for client, score in scores.items()}
-        right = {
-            client: (score.correct, score.examples)
-            for client, score in scores.items()
-            if score.correct is not None
-        }
+        losses = {c: (score.nll, score.examples) for c, score in scores.items()}
+        right = {c: (s.correct, s.examples) for c, s in scores.items() if s.correct is not None}
         report.client_nll = _mean(list(losses.values()))
         report.client_nll_worst_decile = _worst(losses, largest=True)
         self._by_kind(report, "client_nll", losses)
@@ -130,17 +118,10 @@ def _mean(sums: Sequence[tuple[float, int]]) -> float | None:
 def by_architecture(
     federation: Federation, dataset: Dataset | None, samples: int | None = None
 ) -> list[dict[str, Any]]:
-    """Of each of ``settings.architectures``: its ``model_options``, size and scores.
+    """Of each of ``settings.architectures``: its clients, ``model_options``, size, and scores on data.
 
-    Args:
-        federation: with architectures.
-        dataset: on which they are scored; None: there are no scores.
-        samples: see :meth:`.ModelState.evaluate`.
-
-    Returns:
-        ``share`` (of the clients), ``clients`` (how many), ``model_options``, ``parameters``,
-        ``multiply_adds`` (of one example's pass in one sample, input transforms included; convolutions and
-        matrix products alone), ``accuracy`` (None without classes) and ``nll``.
+    ``multiply_adds`` are of one example's pass in one sample, input transforms included; convolutions and
+    matrix products alone.
     """
     protocol, found = federation.protocol, []
     for index, architecture in enumerate(protocol.settings.architectures or ()):
@@ -161,23 +142,13 @@ def by_architecture(
 
 
 def ensemble(federation: Federation, dataset: Dataset, samples: int | None = None) -> dict[str, float]:
-    """All architectures together, their probabilities averaged: ``accuracy`` and ``nll``, nats per example.
-
-    Args:
-        federation: with architectures and a likelihood of classes, one label per example.
-        dataset: at least one example.
-        samples: see :meth:`.ModelState.evaluate`.
-    """
-    total: Tensor | None = None
-    members = range(len(federation.protocol.partitions))
-    for index in members:
-        outputs = torch.cat(list(federation.of_architecture(index).predict(dataset.inputs, samples=samples)))
-        probabilities = outputs.double().softmax(1)
-        total = probabilities if total is None else total + probabilities
-    if total is None:
-        raise ValueError("There are no architectures to make an ensemble of.")
+    """All architectures of classes together, their probabilities averaged: ``accuracy`` and ``nll``, nats."""
+    states = map(federation.of_architecture, range(len(federation.protocol.partitions)))
+    outputs = [torch.cat(list(state.predict(dataset.inputs, samples=samples))) for state in states]
+    total = sum(of_state.double().softmax(1) for of_state in outputs)
+    assert isinstance(total, Tensor)
     targets = dataset.targets.to(total.device)
-    chosen = (total / len(members)).gather(1, targets[:, None]).log()
+    chosen = (total / len(outputs)).gather(1, targets[:, None]).log()
     right = (total.argmax(1) == targets).double().mean()
     return {"accuracy": right.item(), "nll": -chosen.mean().item()}
 

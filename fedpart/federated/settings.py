@@ -236,29 +236,15 @@ class FederationSettings(PaceSettings):
         return {**self.pace(), "clip": {k: v for k, v in asdict(self.clip).items() if k not in unheard}}
 
     def check_caps(self, chunks: int) -> None:
-        """Refuse caps where a client has no smaller subnetwork.
-
-        Args:
-            chunks: that the method uses.
-
-        Raises:
-            ValueError: one sentence.
-        """
-        if self.caps is not None and chunks == 1:
-            raise ValueError(
-                f"caps say which subnetworks a client computes, but the method {self.method!r} has one "
-                f"network for all here; leave caps out, or use method: partitioned with several chunks."
-            )
+        """Refuse caps where a client has no smaller subnetwork; ``chunks`` are those that the method uses."""
+        require(
+            self.caps is None or chunks > 1,
+            f"caps say which subnetworks a client computes, but the method {self.method!r} has one network "
+            f"for all here; leave caps out, or use method: partitioned with several chunks.",
+        )
 
     def check_feedback(self, held_out: float) -> None:
-        """Refuse safeguards that change psi's sum where clients add feedback to it, counts included.
-
-        Args:
-            held_out: the method's share of examples that clients hold out to score by.
-
-        Raises:
-            ValueError: one sentence.
-        """
+        """Refuse what changes psi's sum if clients add feedback to it, on the share that they hold out."""
         used = [name for name in ("trim", "defence", "privacy") if getattr(self, name) is not None]
         if self.clip is not None and self.clip.psi is not None:
             used.append("clip.psi")

@@ -55,8 +55,7 @@ def npy_bytes(array: NDArray[Any]) -> bytes:
 def read_npy(name: str, data: bytes, form: Form) -> NDArray[Any]:
     """An array of that form as :func:`npy_bytes` leaves it, copied.
 
-    What the data declare is compared with what is expected and with their length before memory is asked for.
-    Python objects, which would have to be unpickled, are refused as any other dtype.
+    What the data declare is compared with what is expected before memory is asked for; nothing is unpickled.
     """
     stream = io.BytesIO(data)
     try:
@@ -66,9 +65,9 @@ def read_npy(name: str, data: bytes, form: Form) -> NDArray[Any]:
     except Exception as error:  # whatever numpy makes of foreign bytes
         raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error
     check_form(name, shape, dtype, *form)
-    there, wanted = len(data) - stream.tell(), form.size * dtype.itemsize
-    if there != wanted:
-        raise Refusal("size", f"its array {name} cannot be read (it has {there} bytes of {wanted})")
+    length, wanted = len(data) - stream.tell(), form.size * dtype.itemsize
+    if length != wanted:
+        raise Refusal("size", f"its array {name} cannot be read (it has {length} bytes of {wanted})")
     return np.frombuffer(data, dtype, form.size, stream.tell()).copy()
 
 
@@ -92,16 +91,10 @@ VERSION = 2  # of this wire form; a side that does not speak it is refused
 
 @dataclass(frozen=True)
 class Header:
-    """What an instruction says and its reply must echo.
+    """What an instruction says and its reply must echo."""
 
-    Attributes:
-        version: of the wire form.
-        fingerprint: of the protocol: settings, shapes and assignment.
-        round: 1..; client: 0..N-1; chunk: 1..C.
-    """
-
-    version: int
-    fingerprint: str
+    version: int  # of the wire form
+    fingerprint: str  # of the protocol: settings, shapes and assignment
     round: int
     client: int
     chunk: int

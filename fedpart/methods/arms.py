@@ -9,6 +9,7 @@ import numpy as np
 
 from fedpart.randomness.streams import generator
 from fedpart.training.local import LocalSettings
+from fedpart.training.settings import require
 
 DROPOUT = "dropout"  # the rate of all dropout layers; the other keys are fields of LocalSettings
 KEYS = ("learning_rate", "momentum", "weight_decay", "epochs", "batch_size", DROPOUT)
@@ -67,13 +68,18 @@ def grids_of(arms: Any, space: Mapping[str, Any] | None, eps: float, seed: int) 
     """The grids that FedEx's options describe, see :class:`.FedEx`."""
     if isinstance(arms, int) and not isinstance(arms, bool):
         return (_perturbed(arms, SPACE if space is None else space, eps, seed),)
-    if space is not None:
-        raise ValueError(
-            f"FedEx's space is where a number of arms is drawn, but arms is {arms!r}; give a number as arms, "
-            f"or leave space out."
-        )
+    require(
+        space is None,
+        f"FedEx's space is where a number of arms is drawn, but arms is {arms!r}; give a number as arms, or "
+        f"leave space out.",
+    )
     if isinstance(arms, Mapping) and arms:
-        return tuple(_listed([{key: value} for value in _values(key, arms[key])]) for key in arms)
+        for key, values in arms.items():
+            require(
+                isinstance(values, Sequence) and not isinstance(values, str) and values,
+                f"FedEx's arms need a list of values for {key}, at least one, got {values!r}.",
+            )
+        return tuple(_listed([{key: value} for value in values]) for key, values in arms.items())
     if isinstance(arms, Sequence) and not isinstance(arms, str) and arms:
         return (_listed(arms),)
     raise ValueError(
@@ -83,44 +89,32 @@ def grids_of(arms: Any, space: Mapping[str, Any] | None, eps: float, seed: int) 
     )
 
 
-def _values(key: str, given: Any) -> Sequence[Any]:
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise ValueError(f"FedEx's arms need a list of values for {key}, at least one, got {given!r}.")
-    return given
-
-
 def _listed(arms: Sequence[Any]) -> Grid:
+    labels: list[str] = []
     for arm in arms:
-        if not isinstance(arm, Mapping):
-            raise ValueError(f"An arm of FedEx is a mapping such as {{learning_rate: 0.1}}, got {arm!r}.")
+        require(
+            isinstance(arm, Mapping),
+            f"An arm of FedEx is a mapping such as {{learning_rate: 0.1}}, got {arm!r}.",
+        )
         for key, value in arm.items():
             _check(key, value)
-    labels = tuple(
-        ",".join(f"{key}={_shown(key, value)}" for key, value in arm.items()) or "own" for arm in arms
-    )
-    if len(set(labels)) < len(labels):
-        raise ValueError(f"FedEx's arms differ from one another, but two are {_twice(labels)}.")
-    return Grid(tuple(dict(arm) for arm in arms), labels)
-
-
-def _twice(labels: Sequence[str]) -> str:
-    return next(label for label in labels if labels.count(label) > 1)
-
-
-def _shown(key: str, value: float) -> str:
-    return f"{100 * value:g}%" if key == DROPOUT else f"{value:g}"
+        shown = {key: f"{100 * value:g}%" if key == DROPOUT else f"{value:g}" for key, value in arm.items()}
+        label = ",".join(f"{key}={value}" for key, value in shown.items()) or "own"
+        require(label not in labels, f"FedEx's arms differ from one another, but two are {label}.")
+        labels.append(label)
+    return Grid(tuple(dict(arm) for arm in arms), tuple(labels))
 
 
 def _check(key: str, value: Any) -> None:
     """Refuse what a client cannot train with."""
-    if key not in KEYS:
-        raise ValueError(f"FedEx's arms set {', '.join(KEYS)}, but not {key!r}.")
-    if isinstance(value, bool) or not isinstance(value, int if key in WHOLE else (int, float)):
-        kind = "whole numbers" if key in WHOLE else "numbers"
-        raise ValueError(f"FedEx's arms need {kind} for {key}, got {value!r}.")
+    require(key in KEYS, f"FedEx's arms set {', '.join(KEYS)}, but not {key!r}.")
+    whole = key in WHOLE
+    require(
+        isinstance(value, int if whole else (int, float)) and not isinstance(value, bool),
+        f"FedEx's arms need {'whole numbers' if whole else 'numbers'} for {key}, got {value!r}.",
+    )
     if key == DROPOUT:
-        if not 0 < value < 1:
-            raise ValueError(f"FedEx's drop rates lie strictly between 0 and 1, got {value}.")
+        require(0 < value < 1, f"FedEx's drop rates lie strictly between 0 and 1, got {value}.")
         return
     given: dict[str, Any] = {key: value}
     try:
@@ -132,15 +126,13 @@ def _check(key: str, value: Any) -> None:
 def _perturbed(count: int, space: Mapping[str, Any], eps: float, seed: int) -> Grid:
     """The run's own settings, and others at distances drawn from U(-eps, eps); of whole numbers from so many
     steps, rounded up."""
-    if count < 1:
-        raise ValueError(f"FedEx needs at least one arm, got {count}.")
-    if not 0 < eps <= 1:
-        raise ValueError(f"FedEx's eps lies above 0 and is at most 1, got {eps}.")
-    if not isinstance(space, Mapping) or not space:
-        raise ValueError(
-            f"FedEx's space is a mapping with at least one key, such as learning_rate: {{log: [0.001, 1]}}, "
-            f"got {space!r}."
-        )
+    require(count >= 1, f"FedEx needs at least one arm, got {count}.")
+    require(0 < eps <= 1, f"FedEx's eps lies above 0 and is at most 1, got {eps}.")
+    require(
+        isinstance(space, Mapping) and space,
+        f"FedEx's space is a mapping with at least one key, such as learning_rate: {{log: [0.001, 1]}}, got "
+        f"{space!r}.",
+    )
     arms: list[Arm] = [{}]
     found = {key: _scale(key, given) for key, given in space.items()}
     scales = {key: found[key] for key in KEYS if key in found}  # draws do not follow the order in a file
@@ -161,14 +153,15 @@ def _scale(key: str, given: Any) -> tuple[float, float, bool, bool]:
     """Lower and upper end, whether logarithmic, whether whole."""
     log = isinstance(given, Mapping) and list(given) == ["log"]
     ends = given["log"] if log else given
-    if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
-        raise ValueError(f"FedEx's space gives {key} as [low, high] or {{log: [low, high]}}, got {given!r}.")
+    require(
+        isinstance(ends, Sequence) and not isinstance(ends, str) and len(ends) == 2,
+        f"FedEx's space gives {key} as [low, high] or {{log: [low, high]}}, got {given!r}.",
+    )
     for end in ends:
         _check(key, end)
     low, high = ends
-    if not (low < high and (low > 0 or not log)):
-        raise ValueError(
-            f"FedEx's space needs a low end below the high one for {key}, above 0 if logarithmic, got "
-            f"{given!r}."
-        )
+    require(
+        low < high and (low > 0 or not log),
+        f"FedEx's space needs a low end below the high one for {key}, above 0 if logarithmic, got {given!r}.",
+    )
     return low, high, log, key in WHOLE

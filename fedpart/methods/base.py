@@ -72,7 +72,7 @@ class Schedule:
         learns_psi: whether there is any hyperparameter to learn.
     """
 
-    shares: tuple[float, ...]
+    shares: Shares
     iterations: int
     psi_every: int
     learns_psi: bool
@@ -253,19 +253,6 @@ METHODS: Registry[type[Method]] = Registry("method", makes=(Method,))
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:
-    """The method called ``name``, or given as ``package.module:Class``, with its options.
-
-    Raises:
-        ValueError: an unknown name, or options that it does not take.
-    """
+    """The method called ``name``, or given as ``package.module:Class``, with its options."""
     made: Method = METHODS.make(name, options)
     return made
-
-
-def check_logits(task: Task, what: str) -> None:
-    """Refuse a task whose outputs are not the logits of one class per example."""
-    if (ends := (task.likelihood_name, task.average)) != ("classification", "logits"):
-        raise ValueError(
-            f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}; use "
-            f"classification with average logits, or leave that option out."
-        )

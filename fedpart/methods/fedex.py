@@ -18,6 +18,7 @@ from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.task import Task
 from fedpart.training.local import LocalSettings
+from fedpart.training.settings import require
 from fedpart.training.state import ModelState
 from fedpart.updates.update import PSI, Update
 
@@ -47,9 +48,7 @@ class Arms(HyperModule):
 
     def physical(self) -> dict[str, float]:
         chances = (100 * self.log_probabilities.detach().exp()).tolist()
-        return {
-            f"probability[{label}] [%]": chance for label, chance in zip(self.labels, chances, strict=True)
-        }
+        return {f"probability[{label}] [%]": p for label, p in zip(self.labels, chances, strict=True)}
 
     def extra_repr(self) -> str:
         return f"arms={self.labels}"
@@ -108,32 +107,31 @@ class FedEx(Plain, FederatedMethod):
     ) -> None:
         super().__init__(augment)
         self.grids = grids_of(arms, space, eps, arms_seed)
-        if not 0 < held_out < 1:
-            raise ValueError(f"FedEx's held_out lies strictly between 0 and 1, got {held_out}.")
-        if score not in ("error", "loss"):
-            raise ValueError(f"FedEx's score is error or loss, got {score!r}.")
-        if schedule not in SCHEDULES:
-            raise ValueError(f"FedEx's schedule is one of {', '.join(SCHEDULES)}, got {schedule!r}.")
-        if not 0 <= discount <= 1:
-            raise ValueError(f"FedEx's discount lies between 0 and 1, got {discount}.")
+        schedules = ", ".join(SCHEDULES)
         entropy = sum(math.log(len(grid)) for grid in self.grids)
-        if not (cutoff >= 0 and (entropy == 0 or cutoff < entropy)):
-            raise ValueError(
-                f"FedEx's cutoff is at least 0 and below {entropy:.3g}, the entropy of the arms to begin "
-                f"with, got {cutoff}."
-            )
+        require(0 < held_out < 1, f"FedEx's held_out lies strictly between 0 and 1, got {held_out}.")
+        require(score in ("error", "loss"), f"FedEx's score is error or loss, got {score!r}.")
+        require(schedule in SCHEDULES, f"FedEx's schedule is one of {schedules}, got {schedule!r}.")
+        require(0 <= discount <= 1, f"FedEx's discount lies between 0 and 1, got {discount}.")
+        require(
+            cutoff >= 0 and (entropy == 0 or cutoff < entropy),
+            f"FedEx's cutoff is at least 0 and below {entropy:.3g}, the entropy of the arms to begin with, "
+            f"got {cutoff}.",
+        )
         self.held_out, self.score, self.difference = held_out, score, difference
         self.schedule, self.discount, self.cutoff = schedule, discount, cutoff
 
     def prepare(self, task: Task) -> Task:
-        if self.score == "error" and task.likelihood_name != "classification":
-            raise ValueError("FedEx counts wrong classes, but the targets are none; set its score to loss.")
+        require(
+            self.score == "loss" or task.likelihood_name == "classification",
+            "FedEx counts wrong classes, but the targets are none; set its score to loss.",
+        )
         task = super().prepare(task)
-        if not _logits(task) and any(DROPOUT in arm for grid in self.grids for arm in grid.arms):
-            raise ValueError(
-                "FedEx chooses among drop rates, but the network has no ConcreteDropout layer; add one (in a "
-                "configuration: hyperparameters.dropout), or leave dropout out of its arms or their space."
-            )
+        require(
+            _logits(task) or not any(DROPOUT in arm for grid in self.grids for arm in grid.arms),
+            "FedEx chooses among drop rates, but the network has no ConcreteDropout layer; add one (in a "
+            "configuration: hyperparameters.dropout), or leave dropout out of its arms or their space.",
+        )
         return task.replace(transforms={**task.transforms, "arms": Arms(self.grids)})
 
     def trained_psi(self, task: Task) -> Sequence[str]:
@@ -188,17 +186,11 @@ class FedEx(Plain, FederatedMethod):
             state.psi.copy_(self.stepped(state.task, state.psi, found))
 
     def stepped(self, task: Task, psi: Tensor, found: Tensor) -> Tensor:
-        """psi after a round, ``[P]``.
-
-        Args:
-            task: as prepared.
-            psi: before the round, ``[P]``.
-            found: sum of the cohort's :meth:`feedback`, ``[P]``; nobody may have held anything out.
-        """
+        """psi ``[P]`` after a round, from that before it and the sum of the cohort's :meth:`feedback`."""
         psi = psi.clone()
         state, sums = _state(task, psi), _state(task, found.to(psi.device))
         scores, examples = sums["baseline"].double().tolist()
-        if not examples:
+        if not examples:  # nobody has held anything out
             return psi
         if not self._stopped(self._thetas(state)):
             parts = self._split(state["log_probabilities"]), self._split(sums["log_probabilities"])
@@ -235,11 +227,10 @@ class FedEx(Plain, FederatedMethod):
 
     def _chosen(self, arms: Sequence[int]) -> Arm:
         """The configuration that an arm of each grid gives."""
-        return {
-            key: value
-            for grid, arm in zip(self.grids, arms, strict=True)
-            for key, value in grid.arms[arm].items()
-        }
+        chosen: dict[str, float | Near] = {}
+        for grid, arm in zip(self.grids, arms, strict=True):
+            chosen |= grid.arms[arm]
+        return chosen
 
     def _total(self, score: HeldOutScore) -> float:
         return score.nll if self.score == "loss" or score.errors is None else float(score.errors)
@@ -265,7 +256,6 @@ def _state(task: Task, psi: Tensor) -> dict[str, Tensor]:
 
 def _logits(task: Task) -> list[str]:
     """Names of the drop rates' logits in psi."""
-    layers = [
-        path for path, layer in within(task.module).named_modules() if isinstance(layer, ConcreteDropout)
-    ]
-    return [name for name in (f"{path}.logit" for path in layers) if name in task.psi_names]
+    layers = within(task.module).named_modules()
+    names = (f"{path}.logit" for path, layer in layers if isinstance(layer, ConcreteDropout))
+    return [name for name in names if name in task.psi_names]

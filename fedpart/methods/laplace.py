@@ -17,7 +17,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Batch, Task
-from fedpart.training.settings import RunSettings
+from fedpart.training.settings import RunSettings, require
 from fedpart.training.state import ModelState
 
 ESTIMATES: dict[str, type[Estimate]] = {"kfac": Kfac, "last_layer": LastLayer}
@@ -57,22 +57,19 @@ class Laplace(CentralMethod):
         batch: int = 25,
         final_rate: float = 0.1,
     ) -> None:
-        if evidence not in ESTIMATES:
-            raise ValueError(f"The method's evidence is kfac or last_layer, got {evidence!r}.")
+        require(evidence in ESTIMATES, f"The method's evidence is kfac or last_layer, got {evidence!r}.")
         whole = {"burn_in": (burn_in, 0), "precision_steps": (precision_steps, 0)}
         for name, (value, least) in {**whole, "batches": (batches, 1), "batch": (batch, 1)}.items():
-            if type(value) is not int or value < least:
-                raise ValueError(f"The method's {name} is a whole number, {least} or more, got {value!r}.")
-        if not 0 < final_rate <= 1:
-            raise ValueError(f"The method's final_rate is above 0 and at most 1, got {final_rate!r}.")
+            says = f"The method's {name} is a whole number, {least} or more, got {value!r}."
+            require(type(value) is int and value >= least, says)
+        require(0 < final_rate <= 1, f"The method's final_rate is above 0 and at most 1, got {final_rate!r}.")
         self.kind, self.burn_in, self.precision_steps = ESTIMATES[evidence], burn_in, precision_steps
         self.batches, self.batch, self.final_rate = batches, batch, final_rate
 
     def prepare(self, task: Task) -> Task:
-        if OWN in task.transforms:
-            raise ValueError(f"The name {OWN!r} is the method's own; give that transform another one.")
-        own = Own(self.kind(task).own)
-        task = task.replace(transforms={OWN: own, **task.transforms})
+        taken = f"The name {OWN!r} is the method's own; give that transform another one."
+        require(OWN not in task.transforms, taken)
+        task = task.replace(transforms={OWN: Own(self.kind(task).own), **task.transforms})
         self.estimate = self.kind(task)
         return task
 
@@ -82,8 +79,10 @@ class Laplace(CentralMethod):
     def partition(
         self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
-        if self.kind is Kfac and getattr(settings, "weight_decay", None):
-            raise ValueError("The method laplace learns the prior of the weights; set weight_decay to 0.")
+        require(
+            self.kind is not Kfac or not getattr(settings, "weight_decay", None),
+            "The method laplace learns the prior of the weights; set weight_decay to 0.",
+        )
         return super().partition(task, chunks, settings, space)
 
     def psi_slices(self, task: Task) -> list[slice]:
@@ -93,11 +92,11 @@ class Laplace(CentralMethod):
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
         self.examples, self.epoch, self.last = examples, math.ceil(examples / batch_size), iterations
         burnt_in = self.burn_in * self.epoch
-        if burnt_in + self.epoch > iterations:
-            raise ValueError(
-                f"psi is stepped at the ends of epochs after a burn-in of {self.burn_in}, first at iteration "
-                f"{burnt_in + self.epoch} of {iterations}; train for longer, or lower burn_in."
-            )
+        require(
+            burnt_in + self.epoch <= iterations,
+            f"psi is stepped at the ends of epochs after a burn-in of {self.burn_in}, first at iteration "
+            f"{burnt_in + self.epoch} of {iterations}; train for longer, or lower burn_in.",
+        )
         return {"burnt in": burnt_in, "trained": iterations}
 
     def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:

@@ -10,7 +10,7 @@ from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
-from fedpart.training.settings import RunSettings
+from fedpart.training.settings import RunSettings, require
 
 
 @METHODS.register("partitioned")
@@ -58,10 +58,10 @@ class Separate(Partitioned):
     def partition(
         self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
-        if (settings.parameters, settings.scheme, settings.defaults) != (None, "random", "initial"):
-            raise ValueError(
-                "Separate networks have no partitions within them; leave parameters, scheme, defaults away."
-            )
+        require(
+            (settings.parameters, settings.scheme, settings.defaults) == (None, "random", "initial"),
+            "Separate networks have no partitions within them; leave parameters, scheme, defaults away.",
+        )
         return SeparateNetworks(task.parameter_space(1), len(chunks))
 
     def steps(self, schedule: Schedule, iteration: int, rng: np.random.Generator) -> list[Step]:
@@ -84,18 +84,17 @@ class ValidationSet(CentralMethod):
     """
 
     def __init__(self, finetune_epochs: float = 0, finetune_learning_rate: float | None = None) -> None:
-        if not 0 <= finetune_epochs < math.inf:
-            raise ValueError(f"finetune_epochs is a number >= 0, got {finetune_epochs}.")
-        if finetune_learning_rate is not None and not 0 < finetune_learning_rate < math.inf:
-            raise ValueError(f"finetune_learning_rate is positive, got {finetune_learning_rate}.")
-        self.finetune_epochs, self.finetune_learning_rate = finetune_epochs, finetune_learning_rate
+        require(0 <= finetune_epochs < math.inf, f"finetune_epochs is a number >= 0, got {finetune_epochs}.")
+        rate = finetune_learning_rate
+        require(rate is None or 0 < rate < math.inf, f"finetune_learning_rate is positive, got {rate}.")
+        self.finetune_epochs, self.finetune_learning_rate = finetune_epochs, rate
 
     def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
-        if len(chunks) != 2:
-            raise ValueError(
-                f"Validation-set optimisation divides the data into a training and a validation part: give "
-                f"two chunk proportions above 0, for instance [0.9, 0.1], not {len(chunks)}."
-            )
+        require(
+            len(chunks) == 2,
+            f"Validation-set optimisation divides the data into a training and a validation part: give two "
+            f"chunk proportions above 0, for instance [0.9, 0.1], not {len(chunks)}.",
+        )
         return tuple(chunks)
 
     def partition(

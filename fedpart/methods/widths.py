@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedpart.methods.base import METHODS, ClientView, Shares, check_logits
+from fedpart.methods.base import METHODS, ClientView, Shares
 from fedpart.methods.plain import FedAvg
 from fedpart.partition.nodes import rolled
 from fedpart.partition.partition import Partition
@@ -17,7 +17,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import SGDSettings
-from fedpart.training.settings import RunSettings
+from fedpart.training.settings import RunSettings, require
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 from fedpart.updates.update import Update
@@ -53,39 +53,52 @@ class HeteroFL(FedAvg):
     ) -> Partition:
         found = super().partition(task, chunks, settings, space)
         if self.mask_classes:
-            check_logits(task, "mask_classes sets logits to 0")
-            local = getattr(settings, "local", None)
-            if getattr(settings, "architectures", None) is None:
-                raise ValueError(
-                    "mask_classes averages rows by themselves, which is done with architectures; give at "
-                    "least one, [{share: 1.0, model_options: {}}]."
-                )
-            if getattr(local, "weight_decay", 0.0):
-                raise ValueError(
-                    "mask_classes tells the rows of absent classes by changes of 0, which weight decay makes "
-                    "others; set local.weight_decay to 0."
-                )
-            if getattr(settings, "privacy", None) is not None:
-                raise ValueError(
-                    "mask_classes leaves rows out as clients' classes say, which privacy may not depend on; "
-                    "leave one of the two out."
-                )
-            if space is not None:
-                raise ValueError(
-                    "mask_classes averages rows of the last layer, which networks with numbers of their own "
-                    "do not have in common; leave sharing and private parameters out."
-                )
+            _check_logits(task, "mask_classes sets logits to 0")
+            decay = getattr(getattr(settings, "local", None), "weight_decay", 0.0)
+            require(
+                getattr(settings, "architectures", None) is not None,
+                "mask_classes averages rows by themselves, which is done with architectures; give at least "
+                "one, [{share: 1.0, model_options: {}}].",
+            )
+            require(
+                not decay,
+                "mask_classes tells the rows of absent classes by changes of 0, which weight decay makes "
+                "others; set local.weight_decay to 0.",
+            )
+            require(
+                getattr(settings, "privacy", None) is None,
+                "mask_classes leaves rows out as clients' classes say, which privacy may not depend on; "
+                "leave one of the two out.",
+            )
+            require(
+                space is None,
+                "mask_classes averages rows of the last layer, which networks with numbers of their own do "
+                "not have in common; leave sharing and private parameters out.",
+            )
             found.groups = _rows(found.space)
         return found
 
     def objective(self, client: ClientView, targets: Callable[[], Tree]) -> Objective:
         if not self.mask_classes:
             return self.loss
-        rows = client.task.parameter_space(1).entries[-1].shape[0]
-        there = targets()
-        absent = torch.ones(rows, dtype=torch.bool, device=there.device)
-        absent[there] = False
-        return _Masked(absent) if absent.any() else self.loss
+        rows, present = client.task.parameter_space(1).entries[-1].shape[0], targets()
+        absent = torch.ones(rows, dtype=torch.bool, device=present.device)
+        absent[present] = False
+
+        def masked(logits: Tensor) -> Tensor:
+            if logits.shape[1:] != absent.shape:
+                raise ValueError(
+                    f"mask_classes takes the rows of the last layer for classes, but it has {rows} for "
+                    f"outputs {list(logits.shape)}; let the network end with the layer of its logits"
+                )
+            return logits.masked_fill(absent, 0.0)
+
+        def loss(
+            task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+        ) -> Tensor:
+            return task.predict(w, psi, batch, noise, True, masked).nll.mean()
+
+        return loss if absent.any() else self.loss
 
     def counted(self, update: Update, partition: Partition) -> Update:
         if self.mask_classes:
@@ -94,26 +107,6 @@ class HeteroFL(FedAvg):
             for j in [j for j in update.cells if group_of[j - 1] not in held]:
                 del update.parts[j]
         return update
-
-
-class _Masked:
-    """The loss without the classes that are ``absent [K]``."""
-
-    def __init__(self, absent: Tensor) -> None:
-        self._absent = absent
-
-    def __call__(
-        self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
-    ) -> Tensor:
-        return task.predict(w, psi, batch, noise, True, self._masked).nll.mean()
-
-    def _masked(self, logits: Tensor) -> Tensor:
-        if logits.shape[1:] != self._absent.shape:
-            raise ValueError(
-                f"mask_classes takes the rows of the last layer for classes, but it has {len(self._absent)} "
-                f"for outputs {list(logits.shape)}; let the network end with the layer of its logits"
-            )
-        return logits.masked_fill(self._absent, 0.0)
 
 
 def _rows(space: ParameterSpace) -> Tensor:
@@ -145,21 +138,22 @@ class FedRolex(FedAvg):
         self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         server = getattr(settings, "server", None)
-        if not isinstance(server, SGDSettings) or server.momentum:
-            raise ValueError(
-                "fedrolex moves units between rounds, which Adam's state and momentum cannot follow; set "
-                "server: {name: sgd, learning_rate: 1.0}, in Python SGDSettings(1.0)."
-            )
-        if getattr(settings, "aggregation", "") == "buffered" or getattr(settings, "error_feedback", False):
-            raise ValueError(
-                "fedrolex moves units between rounds, which what clients found in earlier ones cannot "
-                "follow; leave aggregation: buffered and error_feedback out."
-            )
-        if space is not None:
-            raise ValueError(
-                "fedrolex moves the units of plain layers, which networks with numbers of their own cannot "
-                "follow; leave sharing and private parameters out."
-            )
+        buffered = getattr(settings, "aggregation", "") == "buffered"
+        require(
+            isinstance(server, SGDSettings) and not server.momentum,
+            "fedrolex moves units between rounds, which Adam's state and momentum cannot follow; set server: "
+            "{name: sgd, learning_rate: 1.0}, in Python SGDSettings(1.0).",
+        )
+        require(
+            not (buffered or getattr(settings, "error_feedback", False)),
+            "fedrolex moves units between rounds, which what clients found in earlier ones cannot follow; "
+            "leave aggregation: buffered and error_feedback out.",
+        )
+        require(
+            space is None,
+            "fedrolex moves the units of plain layers, which networks with numbers of their own cannot "
+            "follow; leave sharing and private parameters out.",
+        )
         found = super().partition(task, chunks, settings)
         self._moved = rolled(found.space, task.module, settings.chain)
         return found
@@ -193,7 +187,7 @@ class FjORD(FedAvg):
 
     def prepare(self, task: Task) -> Task:
         if self.distil:
-            check_logits(task, "distil trains on probabilities")
+            _check_logits(task, "distil trains on probabilities")
         return super().prepare(task)
 
     def architectures(self, client: ClientView, steps: int) -> list[int]:
@@ -202,30 +196,34 @@ class FjORD(FedAvg):
         return [client.parts[drawn] for drawn in _rng(client).integers(len(client.parts), size=steps)]
 
     def objective(self, client: ClientView, targets: Callable[[], Tree]) -> Objective:
-        return _Distilled(client) if self.distil and len(client.parts) > 1 else self.loss
+        rng, parts = _rng(client), client.parts
 
+        def distilled(
+            task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
+        ) -> Tensor:
+            predicted = task.predict(w, psi, batch, noise, True)
+            loss, size = predicted.nll.mean(), parts[int(rng.integers(len(parts)))]
+            if size == parts[0]:
+                return loss
+            part = client.tasks[size]
+            shapes = {name: parameter.shape for name, parameter in part.module.named_parameters()}
+            corners = {name: w[name][tuple(map(slice, shape))] for name, shape in shapes.items() if name in w}
+            learned = part.outputs(corners, psi, batch.inputs, noise)
+            return loss + F.cross_entropy(learned, predicted.outputs.detach().softmax(1))
 
-class _Distilled:
-    """The loss of the whole network, and of a part that is drawn anew every time it is called."""
-
-    def __init__(self, client: ClientView) -> None:
-        self._client, self._rng = client, _rng(client)
-
-    def __call__(
-        self, task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
-    ) -> Tensor:
-        predicted = task.predict(w, psi, batch, noise, True)
-        loss = predicted.nll.mean()
-        size = self._client.parts[int(self._rng.integers(len(self._client.parts)))]
-        if size == self._client.parts[0]:
-            return loss
-        part = self._client.tasks[size]
-        shapes = {name: parameter.shape for name, parameter in part.module.named_parameters()}
-        corners = {name: w[name][tuple(map(slice, shape))] for name, shape in shapes.items() if name in w}
-        learned = part.outputs(corners, psi, batch.inputs, noise)
-        return loss + F.cross_entropy(learned, predicted.outputs.detach().softmax(1))
+        return distilled if self.distil and len(parts) > 1 else self.loss
 
 
 def _rng(client: ClientView) -> np.random.Generator:
     """Of the sizes that are drawn in a round."""
     return generator(client.seed, "fjord", client.number, client.round)
+
+
+def _check_logits(task: Task, what: str) -> None:
+    """Refuse a task whose outputs are not the logits of one class per example."""
+    ends = task.likelihood_name, task.average
+    require(
+        ends == ("classification", "logits"),
+        f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}; use classification "
+        f"with average logits, or leave that option out.",
+    )

@@ -24,6 +24,7 @@ from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
 from fedpart.task.looking.values import is_power_of_two
+from fedpart.training.settings import require
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
@@ -42,57 +43,42 @@ class VectorisedRunner:
 
     Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
     with those of :class:`.Executor` to rounding. Batches are padded with examples of weight
-    0: a loss of your own heeds ``batch.weights``.
-
-    Args:
-        protocol: shared with the server.
-        shards: ``shards[client]`` is the client's data.
-        rows: largest number of rows (jobs x examples x S) in one forward pass, which bounds the memory of
-            activations; a job of more is computed alone. None: :data:`ROWS_CPU` or :data:`ROWS_GPU`. That of
-            networks is bounded by :data:`NUMBERS_CPU` or :data:`NUMBERS_GPU`.
-
-    Raises:
-        ValueError: fewer than one row; a task in channels-last memory format, or a recurrent layer, which
-            vmap does not know; or examples that differ in shape.
+    0: a loss of your own heeds ``batch.weights``. ``rows`` (jobs x examples x S) bound the memory of a pass's
+    activations; a job of more is computed alone.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
-        if rows is not None and rows < 1:
-            raise ValueError(f"The number of rows computed at once is at least 1, got {rows}.")
-        if protocol.settings.architectures is not None:
-            raise ValueError(
-                "Clients that are computed together have one network, but there are architectures; "
-                "leave architectures out, or use execution: loop, or several workers."
+        loop = "use execution: loop, or several workers."
+        parts, method = protocol.task.module.named_modules(), protocol.settings.method
+        require(rows is None or rows >= 1, f"The number of rows computed at once is at least 1, got {rows}.")
+        require(
+            protocol.settings.architectures is None,
+            f"Clients that are computed together have one network, but there are architectures; leave "
+            f"architectures out, or {loop}",
+        )
+        require(
+            type(protocol.method).objective is FederatedMethod.objective,
+            f"Clients that are computed together have one loss, but the method {method!r} gives each its "
+            f"own; {loop}",
+        )
+        require(
+            not protocol.task.channels_last,
+            "Clients cannot be computed together in channels-last memory format; set channels_last to false, "
+            "or compute them one after another.",
+        )
+        for name, part in parts:
+            require(
+                not isinstance(part, Penalised),
+                f"The network has a penalty, as with sharing of kind basis, which is not computed for "
+                f"several clients together; {loop}",
             )
-        if type(protocol.method).objective is not FederatedMethod.objective:
-            raise ValueError(
-                f"Clients that are computed together have one loss, but the method "
-                f"{protocol.settings.method!r} gives each its own; use execution: loop, or several workers."
+            require(
+                not ties_examples(part),
+                f"{type(part).__name__} computes with several examples at a time, and batches are padded "
+                f"here; {loop}",
             )
-        if any(isinstance(part, Penalised) for part in protocol.task.module.modules()):
-            raise ValueError(
-                "The network has a penalty, as with sharing of kind basis, which is not computed for several "
-                "clients together; use execution: loop, or several workers."
-            )
-        tying = [type(one).__name__ for one in protocol.task.module.modules() if ties_examples(one)]
-        if tying:
-            raise ValueError(
-                f"{tying[0]} computes with several examples at a time, and batches are padded here; use "
-                f"execution: loop, or several workers."
-            )
-        if protocol.task.channels_last:
-            raise ValueError(
-                "Clients cannot be computed together in channels-last memory format; set channels_last to "
-                "false, or compute them one after another."
-            )
-        recurrent = [
-            name for name, layer in protocol.task.module.named_modules() if isinstance(layer, nn.RNNBase)
-        ]
-        if recurrent:
-            raise ValueError(
-                f"The recurrent layer {recurrent[0]!r} cannot be vectorised; use execution: loop, or several "
-                f"workers."
-            )
+            recurrent = f"The recurrent layer {name!r} cannot be vectorised; {loop}"
+            require(not isinstance(part, nn.RNNBase), recurrent)
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self.device = torch.device(protocol.settings.device)
         on_cpu = self.device.type == "cpu"
@@ -200,11 +186,10 @@ class VectorisedRunner:
         together = joined([(shard.inputs, shard.targets) for shard in shards])
         inputs, targets = map_leaves(lambda leaf: upload(leaf, self.device), together)
         updates = {}
-        for one in members:
-            visited = sum(len(places) for of in one.work for places in of.batches)
-            updates[one.client] = Update(
-                examples=count_learned(self.protocol, len(one.shard)), visited=visited
-            )
+        for member in members:
+            visited = sum(len(places) for of in member.work for places in of.batches)
+            learned = count_learned(self.protocol, len(member.shard))
+            updates[member.client] = Update(examples=learned, visited=visited)
         computed, means = [], []
         for stack in self._stacks(members):
             mean, deltas, psi = self._stack.run(round, stack, inputs, targets)

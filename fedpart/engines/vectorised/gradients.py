@@ -59,14 +59,9 @@ def stacked_draws(
     dtype: torch.dtype,
     threads: Executor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Every draw of all jobs, ``[jobs, *padded shape]`` each.
+    """Every draw of all jobs, ``[jobs, *padded shape]`` each: what a job draws alone, to the bit, padded.
 
-    Args:
-        keys: of the jobs' streams.
-        draws: of each job; they are what the job draws when it is alone, to the bit.
-        padded: of the draws of the largest job, at least as large in every dimension.
-        device, dtype: see :class:`.Noise`.
-        threads: draw for several jobs at a time; the numbers are the same.
+    ``padded`` are the draws of the largest job. ``threads`` draw for several jobs at a time.
     """
     pinned = device.type == "cuda"
     stacks = [torch.full((len(keys), *largest.shape), _PADDING, pin_memory=pinned) for largest in padded]
@@ -106,22 +101,9 @@ def stacked_gradients(
     """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
 
     The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
-    depends on another's weights.
-
-    Args:
-        task, objective: what is learned, and the loss.
-        space: of the networks.
-        job: what is asked for; of the networks' jobs any, if the objective does not tell them apart.
-        theta: ``[J, size]`` in the module's own order; ``[size]``, one network for all, without training.
-        psi: ``[P]`` for all networks, or ``[J, P]``, one for each.
-        batch: ``[J, b, ...]`` each; weights where batches differ in size.
-        draws: the noise of all networks, see :func:`.stacked_draws`.
-
-    Returns:
-        Losses ``[J]``, nats; gradients of theta ``[J, size]``, or None; of psi ``[J, P]``, or None.
-
-    Raises:
-        RuntimeError: the losses depend on nothing that the job asks for, or the network cannot be vmapped.
+    depends on another's weights. ``theta`` is ``[J, size]`` in the module's own order, or ``[size]``, one
+    network for all, without training; ``psi`` is ``[P]`` for all or ``[J, P]``; of a batch ``[J, b, ...]``.
+    Losses ``[J]`` are in nats; gradients are of theta ``[J, size]`` and psi ``[J, P]``, each or None.
     """
 
     def loss(theta: Tensor, psi: Tensor, parts: tuple[Any, ...], draws: tuple[Tensor, ...]) -> Tensor:

@@ -54,17 +54,11 @@ class Stack:
     def run(
         self, round: Round, jobs: Sequence[ClientJob], inputs: Tree, targets: Tree
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Execute J ``jobs``.
+        """Execute J ``jobs`` of one kind, in :attr:`ClientJob.order`, on their clients' examples.
 
-        Args:
-            round: the server's values.
-            jobs: of one kind: all train or none does, all take psi's gradient or none does, networks are of
-                one size, and those that do not train use one subnetwork. In :attr:`ClientJob.order`.
-            inputs, targets: ``[n, ...]``, the examples of all their clients, on the device.
-
-        Returns:
-            Losses ``[J]``, means over the examples seen, in nats, float64; J changes of w_j, or none without
-            training; gradients of psi ``[J, P]``, or None.
+        Of one kind: all train or none does, all take psi's gradient or none does, networks are of one size,
+        and those that do not train use one subnetwork. Losses ``[J]`` are means over the examples seen, in
+        nats, float64; there are J changes of w_j, or none without training; psi's are ``[J, P]``, or None.
         """
         task, objective = self.protocol.task, self.protocol.method.loss
         job = jobs[0].job
@@ -132,12 +126,7 @@ class Stack:
 
 
 class _Run:
-    """Neighbours in a stack that train one partition for as many steps.
-
-    Attributes:
-        count: of jobs; steps: of each.
-        sgd: of w_j of all of them, ``[count, elements of w_j]``.
-    """
+    """Neighbours in a stack that train one partition for as many steps."""
 
     def __init__(self, executor: Executor, round: Round, jobs: Sequence[ClientJob]) -> None:
         job, local, protocol = jobs[0].job, jobs[0].local, executor.protocol
@@ -145,11 +134,8 @@ class _Run:
         self._which = j, k = job.partition or 0, job.subnetwork
         start, _ = executor.subnetwork(round, protocol.partition, k)
         self._start = start.expand(self.count, -1)
-        origin, decay = (
-            partial(protocol.partition.take, self._start, j, k),
-            local.decays(protocol.chunks)[j - 1],
-        )
-        self.sgd = LocalSGD(origin, local.sgd, decay, self.steps, final=True)
+        origin = partial(protocol.partition.take, self._start, j, k)  # [count, elements of w_j]
+        self.sgd = LocalSGD(origin, local.sgd, local.decays(protocol.chunks)[j - 1], self.steps, final=True)
 
     def theta(self) -> Tensor:
         """Their networks as they are now, ``[count, n]``."""

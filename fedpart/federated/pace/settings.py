@@ -13,10 +13,9 @@ import numpy as np
 
 from fedpart.checks import check_list, is_number
 from fedpart.registry import Registry
-from fedpart.training.settings import RunSettings, Settings, documented, setting
+from fedpart.training.settings import RunSettings, Settings, documented, require, setting
 
-Amount = float | dict[str, tuple[float, ...]] | None
-"""A number for all clients, ``{distribution: [its numbers]}``, or None: it takes no time."""
+Amount = float | dict[str, tuple[float, ...]] | None  # for all clients, by distribution, or None: no time
 AMOUNTS = ("speed", "upload", "download")
 _DRAWN = (
     "a number for all, or {lognormal: [median, sigma]}, {uniform: [low, high]}, {pareto: [fastest, alpha]}"
@@ -67,11 +66,7 @@ class DeviceSettings(Settings):
                 )
 
     def traced(self) -> bytes:
-        """What the trace contains; empty without one.
-
-        Raises:
-            ValueError: it cannot be read.
-        """
+        """What the trace contains; empty without one."""
         try:
             return b"" if self.trace is None else Path(self.trace).read_bytes()
         except OSError as error:
@@ -145,41 +140,35 @@ class PaceSettings(RunSettings):
 
     def check_pace(self, clients: int, cohort: int, min_replies: int, private: bool) -> None:
         """Refuse settings that make no sense together."""
+        buffered = self.aggregation == "buffered"
         if self.simulated and private:
             raise ValueError(
                 f"Privacy keeps the cohorts secret and does not say how long clients take, which "
                 f"{self.simulated[0]} would tell; leave one of the two out."
             )
-        if self.aggregation == "buffered":
-            self._check_buffered(clients, cohort, min_replies)
-            return
-        for key in ("buffer", "concurrency", "staleness"):
-            if getattr(self, key) not in (None, "none"):
-                raise ValueError(f"{key} is for aggregation: buffered; set that, or leave {key} out.")
-        for key, used in (("overselect", self.overselect != 1), ("deadline", self.deadline is not None)):
-            if used and self.devices is None:
-                raise ValueError(
-                    f"{key} leaves clients out by their simulated time, but there is none; set devices as "
-                    f"well, or leave {key} out."
-                )
-
-    def _check_buffered(self, clients: int, cohort: int, min_replies: int) -> None:
-        for key, used in (("overselect", self.overselect != 1), ("deadline", self.deadline is not None)):
-            if used:
-                raise ValueError(
-                    f"{key} is for rounds that wait for their cohort, and buffered ones do not; leave {key} "
-                    f"out, or set aggregation: synchronous."
-                )
-        for key in ("buffer", "concurrency"):
-            if (getattr(self, key) or cohort) > clients:
-                raise ValueError(
-                    f"{key} is between 1 and the number of clients ({clients}), got {getattr(self, key)}."
-                )
-        if min_replies > (self.buffer or cohort):
-            raise ValueError(
-                f"min_replies is {min_replies}, but a step takes {self.buffer} answers; set buffer to "
-                f"{min_replies} or more, or lower min_replies."
+        for key in [key for key in ("overselect", "deadline") if getattr(self, key) not in (1, None)]:
+            require(
+                not buffered,
+                f"{key} is for rounds that wait for their cohort, and buffered ones do not; leave {key} "
+                f"out, or set aggregation: synchronous.",
             )
+            require(
+                self.devices is not None,
+                f"{key} leaves clients out by their simulated time, but there is none; set devices as "
+                f"well, or leave {key} out.",
+            )
+        for key in ("buffer", "concurrency", "staleness"):
+            value = getattr(self, key)
+            says = f"{key} is for aggregation: buffered; set that, or leave {key} out."
+            require(buffered or value in (None, "none"), says)
+            if buffered and key != "staleness":
+                says = f"{key} is between 1 and the number of clients ({clients}), got {value}."
+                require((value or cohort) <= clients, says)
+        require(
+            not buffered or min_replies <= (self.buffer or cohort),
+            f"min_replies is {min_replies}, but a step takes {self.buffer} answers; set buffer to "
+            f"{min_replies} or more, or lower min_replies.",
+        )
 
 
 _PACE = frozenset(inspect.get_annotations(PaceSettings))

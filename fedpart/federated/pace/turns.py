@@ -11,61 +11,37 @@ from torch import Tensor
 from fedpart.federated.pace.devices import Fleet
 from fedpart.federated.pace.settings import PaceSettings
 
-Values = tuple[Tensor, Tensor]
-"""w ``[size]`` and psi ``[P]``."""
-Seconds = Callable[[int], float]
-"""Simulated seconds that a client takes if it starts in this round."""
-
-
-Draw = Callable[..., list[int]]
-"""Draws clients, as :meth:`.Federation.cohort` does."""
+Values = tuple[Tensor, Tensor]  # w [size] and psi [P]
+Seconds = Callable[[int], float]  # that a client takes if it starts in this round
+Draw = Callable[..., list[int]]  # draws clients, as Federation.cohort does
 
 
 @dataclass(frozen=True)
 class Group:
-    """Clients of one step that have started from the same values.
+    """Clients of one step that have started from the same values."""
 
-    Attributes:
-        round: 1.., in which they have started.
-        clients: ascending.
-        scale: what their changes are multiplied with, in a mean that is divided as if they were not.
-    """
-
-    round: int
-    clients: list[int]
-    scale: float = 1.0
+    round: int  # in which they have started
+    clients: list[int]  # ascending
+    scale: float = 1.0  # of their changes, in a mean that is divided as if they were not scaled
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A round, before anything of it is computed.
+    """A round, before anything of it is computed."""
 
-    Attributes:
-        cohort: clients that are asked for the step; with buffered aggregation those that it takes.
-        groups: whose answers are in the step, ascending by the round in which they started.
-        ends: simulated seconds since the run began, when the server steps.
-        asked: clients that have got the server's values.
-        late: clients of the cohort that are left out, ascending, with the seconds that they would take.
-        staleness: mean number of steps that the server has made since the clients of ``groups`` started;
-            None: they never differ.
-        state: what the pace remembers of it.
-    """
-
-    cohort: list[int]
-    groups: list[Group]
-    ends: float
-    asked: list[int]
-    late: list[tuple[int, float]] = field(default_factory=list)
-    staleness: float | None = None
-    state: Any = None
+    cohort: list[int]  # asked for the step; with buffered aggregation those that it takes
+    groups: list[Group]  # whose answers are in the step, ascending by the round in which they started
+    ends: float  # simulated seconds since the run began, when the server steps
+    asked: list[int]  # who have got the server's values
+    late: list[tuple[int, float]] = field(default_factory=list)  # left out, with the seconds they would take
+    staleness: float | None = None  # mean number of steps since the clients of `groups` started
+    state: Any = None  # what the pace remembers of it
 
 
 class Synchronous:
     """Rounds that wait for their cohort: for all of it, for the first to answer, or until a deadline.
 
-    Attributes:
-        now: simulated seconds since the run began.
-        fleet: the clients' devices.
+    ``now``: simulated seconds since the run began.
     """
 
     def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet) -> None:
@@ -124,13 +100,9 @@ class Buffered:
 
     A client is computed when it has answered, which needs the values that clients under way have started
     from: up to M copies, fewer if several started from the same. Its answer counts where it failed, too.
-
-    Attributes:
-        now: simulated seconds since the run began.
-        staleness: of the last turn, see :class:`.Turn`.
     """
 
-    staleness: float | None = None
+    staleness: float | None = None  # of the last turn
 
     def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet | None) -> None:
         self.now, self.fleet = 0.0, fleet
@@ -165,16 +137,13 @@ class Buffered:
         groups = []
         for begun in sorted({start.round for start in taken}):
             clients = sorted(start.client for start in taken if start.round == begun)
-            groups.append(Group(begun, clients, self._scale(round - begun)))
+            groups.append(Group(begun, clients, (1 + round - begun) ** -0.5 if self._damped else 1.0))
         stale = sum(round - start.round for start in taken) / max(1, len(taken))
         cohort = sorted(start.client for start in taken)
         return Turn(cohort, groups, now, asked, staleness=stale, state=(round, under_way))
 
-    def _scale(self, stale: int) -> float:
-        return (1 + stale) ** -0.5 if self._damped else 1.0
-
     def commit(self, turn: Turn, w: Tensor, psi: Tensor) -> None:
-        """Go on from the end of ``turn``; ``w``, ``psi``: the server's values in it, before its step."""
+        """See :meth:`Synchronous.commit`."""
         self.now, self.staleness, (round, self._under_way) = turn.ends, turn.staleness, turn.state
         needed = {start.round for start in self._under_way}
         self._values = {begun: values for begun, values in self._values.items() if begun in needed}
@@ -182,7 +151,7 @@ class Buffered:
             self._values[round] = w.clone(), psi.clone()
 
     def values(self, round: int) -> Values | None:
-        """What clients that started in an earlier round started from; None: the server's own values."""
+        """See :meth:`Synchronous.values`."""
         return self._values.get(round)
 
     def report(self, round: int) -> dict[str, Any]:

@@ -17,13 +17,10 @@ Tensors = Mapping[str, Tensor]
 
 
 class Calls(TorchFunctionMode):
-    """Within this context, what linear layers and convolutions take and return is kept.
+    """Keeps what linear layers and convolutions take and return, by their functions: some layers pool after.
 
-    It looks at the functions and not at the modules, since some layers pool before they return.
-
-    Attributes:
-        seen: by layer: its inputs ``[rows, places, inputs]`` (patches for a convolution, one place for a
-            linear layer of ``[rows, inputs]``), and what it returned.
+    ``seen`` has, by layer, its inputs ``[rows, places, inputs]`` (patches of a convolution, or one place),
+    and what it returned.
     """
 
     def __init__(self, weights: Tensors) -> None:
@@ -85,8 +82,7 @@ def layers_of(task: Task) -> list[str]:
 
 def parts_of(w: Tensors, layer: str) -> Sequence[Tensor]:
     """Weight and, where it is trained, bias of a layer among named tensors."""
-    names = (_of(layer, "weight"), _of(layer, "bias"))
-    return [w[name] for name in names if name in w]
+    return [w[name] for name in (_of(layer, "weight"), _of(layer, "bias")) if name in w]
 
 
 def _of(layer: str, part: str) -> str:
@@ -98,32 +94,22 @@ Draws = Callable[[], Iterator[tuple[Batch, NoiseKey]]]
 
 
 class Total(NamedTuple):
-    """What :meth:`Estimate.total` returns: sums over the examples, what is needed of them, the weights in
-    double precision, and how many examples there were."""
+    """What :meth:`Estimate.total` returns."""
 
-    sums: Sums
-    reduced: Sums
-    w: Tensors
-    examples: int
+    sums: Sums  # over the examples
+    reduced: Sums  # what is needed of them
+    w: Tensors  # in double precision
+    examples: int  # how many
 
 
 class Estimate(ABC):
     """log p(D | psi), up to an approximation, as a function of sums over the examples.
 
     So its gradient needs one batch in memory at a time: the function is differentiated by the sums, once, and
-    the sums of each batch by psi (:meth:`gradient`).
-
-    Args:
-        task: with averaged logits. What is computed with is a copy in double precision.
-
-    Attributes:
-        own: hyperparameters of the estimate itself, such as prior precisions: name to initial value.
-
-    Raises:
-        ValueError: other averages.
+    the sums of each batch by psi (:meth:`gradient`). It is of averaged logits, in double precision.
     """
 
-    own: dict[str, float]
+    own: dict[str, float]  # hyperparameters of the estimate, such as prior precisions, and their first values
 
     def __init__(self, task: Task) -> None:
         if task.average != "logits":
@@ -133,14 +119,9 @@ class Estimate(ABC):
 
     @abstractmethod
     def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
-        """What is summed over the examples of a batch.
+        """What is summed over the examples of a batch, in double precision; ``key`` is of its noise.
 
-        Args:
-            w: the network's named tensors in double precision, each with ``requires_grad``.
-            psi: ``[P]``, in double precision.
-            batch: see :class:`.Task`.
-            key: of its noise.
-            graph: whether the result is differentiable by psi.
+        ``graph``: whether the result is differentiable by psi.
         """
 
     def reduced(self, sums: Sums) -> Sums:
@@ -149,12 +130,9 @@ class Estimate(ABC):
 
     @abstractmethod
     def evidence(self, reduced: Sums, w: Tensors, own: Tensor, examples: int) -> Tensor:
-        """log p(D | psi), a scalar in nats, differentiable by the first and by ``own``.
+        """log p(D | psi), a scalar in nats, differentiable by ``reduced`` and ``own``.
 
-        Args:
-            reduced: of the sums over all ``examples``.
-            w: as in :meth:`sums`.
-            own: logarithms of the estimate's own hyperparameters, ``[len(self.own)]``.
+        ``own [len(self.own)]``: logarithms of the estimate's own hyperparameters.
         """
 
     def penalty(self, w: Tensors, own: Tensor) -> Tensor | float:
@@ -166,12 +144,7 @@ class Estimate(ABC):
         return self.task.outputs(w, psi, batch.inputs, Smooth(key, psi.device, psi.dtype))
 
     def total(self, w: Tensors, psi: Tensor, batches: Draws) -> Total:
-        """The sums over all batches.
-
-        Args:
-            w, psi: in any precision.
-            batches: gives them with the keys of their noise, the same each time.
-        """
+        """The sums over all batches, which have the same noise each time; ``w``, ``psi`` in any precision."""
         sums: Sums = ()
         examples, w = 0, {name: value.detach().double().requires_grad_() for name, value in w.items()}
         for batch, key in batches():
@@ -194,10 +167,7 @@ class Estimate(ABC):
     def gradient(self, total: Total, psi: Tensor, own: Tensor, batches: Draws) -> Tensor:
         """Derivative of log p(D | psi) by psi through the sums ``[P]``, by the chain rule.
 
-        Args:
-            total: over all data, at ``psi [P]``.
-            own: see :meth:`evidence`; the derivative by it is not in the result.
-            batches: all data, for the derivative itself; of a part, scaled to all, for an estimate.
+        ``total`` is over all data, at ``psi``. ``batches`` of a part are scaled to all, for an estimate.
         """
         sums = tuple(part.detach().requires_grad_() for part in total.sums)
         value = self.evidence(self.reduced(sums), total.w, own.detach().double(), total.examples)
@@ -220,10 +190,7 @@ class Smooth(Noise):
 
 
 class Own(HyperModule):
-    """Hyperparameters of an estimate, on a logarithmic scale: an input transform that changes nothing.
-
-    So they are part of psi, and with it of reports and checkpoints.
-    """
+    """Hyperparameters of an estimate, on a logarithmic scale, in psi by a transform that changes nothing."""
 
     hyperparameters = ("log",)
     part = "*"
@@ -234,7 +201,6 @@ class Own(HyperModule):
         self.log = nn.Parameter(torch.tensor([*values.values()]).log())
 
     def forward(self, x: Any) -> Any:
-        """``x``, as it is."""
         return x
 
     def physical(self) -> dict[str, float]:

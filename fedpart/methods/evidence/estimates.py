@@ -1,6 +1,7 @@
 """Two estimates: Laplace's approximation with Kronecker factors, and a regression on the last layer."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,12 +31,6 @@ class Kfac(Estimate):
 
     Other trained numbers than those of nn.Linear and nn.Conv2d (scales and offsets of norms) are constants
     without a prior. There are no terms in 2 pi, as prior and posterior cancel.
-
-    Args:
-        task: see :class:`.Estimate`; at most 100,000 weights.
-
-    Raises:
-        ValueError: there are more weights, or none in such layers.
     """
 
     def __init__(self, task: Task) -> None:
@@ -57,12 +52,8 @@ class Kfac(Estimate):
         nll = self.task.likelihood(outputs, batch.targets, psi).sum()
         hessian = _hessian(nll, outputs, graph)
         returned = [out for _, out in calls.seen.values()]
-        of_outputs = [  # by output: the Jacobian's row by every layer
-            torch.autograd.grad(
-                of_one.sum(), returned, retain_graph=True, create_graph=graph, allow_unused=True
-            )
-            for of_one in outputs.flatten(1).unbind(1)
-        ]
+        grad = partial(torch.autograd.grad, retain_graph=True, create_graph=graph, allow_unused=True)
+        of_outputs = [grad(column.sum(), returned) for column in outputs.flatten(1).unbind(1)]
         jacobians = dict(zip(calls.seen, zip(*of_outputs, strict=True), strict=True))
         found: list[Tensor] = []
         for layer in self.layers:
@@ -76,9 +67,8 @@ class Kfac(Estimate):
                 continue
             rows, _ = calls.seen[layer]
             a = mean_inputs(rows, batch.examples, len(parts_of(w, layer)) > 1).double()
-            g = torch.stack(
-                [_by_places(one, weights[layer].ndim == 4, batch.examples) for one in jacobians[layer]]
-            ).double()
+            images = weights[layer].ndim == 4
+            g = torch.stack([_by_places(row, images, batch.examples) for row in jacobians[layer]]).double()
             weighed = torch.einsum("bkj,jbto->kbto", hessian.double(), g)
             found.append(torch.einsum("bti,btj->ij", a, a) / a.shape[1])
             found.append(torch.einsum("kbto,kbtp->op", g, weighed))
@@ -115,11 +105,9 @@ def _hessian(nll: Tensor, outputs: Tensor, graph: bool) -> Tensor:
 
 def _by_places(gradient: Tensor, images: bool, examples: int) -> Tensor:
     """A derivative by a layer's outputs, summed over the samples: ``[B, places, outputs]``."""
-    flat = (
-        gradient.flatten(2).transpose(1, 2)
-        if images
-        else gradient.reshape(len(gradient), -1, gradient.shape[-1])
-    )
+    flat = gradient.reshape(len(gradient), -1, gradient.shape[-1])
+    if images:
+        flat = gradient.flatten(2).transpose(1, 2)
     return flat.reshape(examples, -1, *flat.shape[1:]).sum(1)
 
 
@@ -135,12 +123,6 @@ class LastLayer(Estimate):
 
     The network is trained as usual; its own last weights have no part in this. Schwobel et al. have a sparse
     variational Gaussian process with 1,200 inducing points in its place, and train the network by its bound.
-
-    Args:
-        task: see :class:`.Estimate`; its network calls a linear layer last.
-
-    Raises:
-        ValueError: no such layer is trained.
     """
 
     def __init__(self, task: Task) -> None:
@@ -172,7 +154,6 @@ class LastLayer(Estimate):
         lower = torch.linalg.cholesky(alpha * torch.eye(m).to(moments) + beta * moments)
         explained = torch.linalg.solve_triangular(lower, products, upper=False).square().sum()
         logs = m * alpha.log() + examples * (beta.log() - math.log(2 * math.pi))
-        found: Tensor = k / 2 * (logs - 2 * lower.diagonal().log().sum()) - beta / 2 * (
-            square - beta * explained
-        )
+        determinant = 2 * lower.diagonal().log().sum()
+        found: Tensor = k / 2 * (logs - determinant) - beta / 2 * (square - beta * explained)
         return found

@@ -35,33 +35,17 @@ def diagonal_laplace(
 
         log p(D) = log p(D | theta) - p/2 |theta|^2 - 1/2 sum_i log((h_i + p) / p).
 
-    The computation is laplace-torch's ``DiagLaplace`` with its curvlinops backend ``CurvlinopsGGN``: the
-    exact diagonal, from the Jacobian of each example and the softmax's Hessian, with no sampling and for
-    layers of any kind (its BackPACK backend has no GELU). Its conventions: the sum over examples and not
-    their mean, the likelihood's temperature 1, and no terms in 2 pi (prior and posterior cancel).
+    The computation is laplace-torch's ``DiagLaplace`` with its backend ``CurvlinopsGGN``: the exact diagonal,
+    for layers of any kind. It sums over examples, at temperature 1, without terms in 2 pi, which cancel.
 
-    The prior that a weight decay stands for: minimising the *mean* loss of N examples plus
-    ``decay/2 |theta|^2`` (decay added to the gradient, as SGD and Adam do) finds the mode under
-    ``prior_precision = decay * N``: 0.0003 on 1,000 examples is 0.3. Decoupled decay (AdamW) has no such
-    prior. ``"optimised"`` takes the p that maximises the log marginal likelihood at these weights, which is
-    unique, without training again.
+    Minimising the *mean* loss of N examples plus ``decay/2 |theta|^2`` (decay added to the gradient, as SGD
+    and Adam do) finds the mode under ``prior_precision = decay * N``; decoupled decay (AdamW) has no such
+    prior. ``"optimised"`` takes the p that maximises the log marginal likelihood at these weights.
 
-    The module's own tensors, mode and device stay as they are; a copy is evaluated in double precision and in
-    ``eval()``. Parameters that a ``HyperModule`` declares as hyperparameters, and those that require no
-    gradient, are constants without a prior. A weight on which the outputs do not depend (behind a mask)
-    contributes its ``-p/2 theta^2`` alone.
-
-    Args:
-        module: a trained network, ``[B, ...]`` to logits ``[B, K]``, whose outputs are not random.
-        dataset: the N training examples, with class labels.
-        prior_precision: p > 0, or ``"optimised"``.
-        batch_size: examples at a time; memory holds a few times batch_size * K * parameters numbers, and
-            larger batches are no faster.
-
-    Raises:
-        ImportError: laplace-torch is not installed.
-        ValueError: no examples, targets that are no classes, a prior precision that is not positive, a batch
-            size below 1, random outputs, no parameters, or no optimal precision.
+    A copy of the module is evaluated in double precision and in ``eval()``. Hyperparameters and parameters
+    that require no gradient are constants without a prior. A weight on which the outputs do not depend
+    (behind a mask) contributes its ``-p/2 theta^2`` alone. Memory holds a few times batch_size * K *
+    parameters numbers, and larger batches are no faster.
     """
     if not (len(dataset) and has_labels(dataset) and isinstance(dataset.inputs, Tensor)):
         raise ValueError("The Laplace approximation is of a classifier; give examples with class labels.")
@@ -77,7 +61,13 @@ def diagonal_laplace(
         need(name, "The Laplace approximation", "laplace") for name in ("laplace", "laplace.curvature")
     )
 
-    network = _evaluated_copy(module)
+    network = copied(module).double().eval()
+    for layer in network.modules():
+        if isinstance(layer, HyperModule):
+            for name in layer.hyperparameters:
+                layer.get_parameter(name).requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise ValueError("The Laplace approximation is over weights, but the module has none to train.")
     inputs = dataset.inputs.double() if dataset.inputs.is_floating_point() else dataset.inputs
     device = next(network.parameters()).device
     if is_random(lambda: network(inputs[:batch_size].to(device))):
@@ -99,17 +89,10 @@ def diagonal_laplace(
 
 
 def optimal_precision(curvature: Tensor, square_norm: float) -> float:
-    """The prior precision p at which the diagonal Laplace log marginal likelihood is largest.
+    """The prior precision p at which the log marginal likelihood is largest, from h ``[P]`` and |theta|^2.
 
     Its derivative in log p is ``(sum_i h_i / (h_i + p) - p |theta|^2) / 2`` (MacKay 1992), which falls in p:
     the maximum is where it vanishes, and is found by bisection.
-
-    Args:
-        curvature: h ``[P]``, 0 or more.
-        square_norm: ``|theta|^2``.
-
-    Raises:
-        ValueError: all weights are 0 or nothing depends on them, so that there is no maximum.
     """
     determined = int((curvature > 0).sum())
     if not (square_norm > 0 and determined):
@@ -129,17 +112,6 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if rises(middle) else (low, middle)
     return math.sqrt(low * high)
-
-
-def _evaluated_copy(module: nn.Module) -> nn.Module:
-    network = copied(module).double().eval()
-    for layer in network.modules():
-        if isinstance(layer, HyperModule):
-            for name in layer.hyperparameters:
-                layer.get_parameter(name).requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise ValueError("The Laplace approximation is over weights, but the module has none to train.")
-    return network
 
 
 def is_random(outputs: Callable[[], Tensor]) -> bool:

@@ -7,12 +7,10 @@ from problems import augmentation, chain_net, settings
 
 from fedpart import ClipSettings, PrivacySettings, Protocol, Task
 from fedpart.federated.clients import Kind, assigned_caps, assigned_chunks
-from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.federated.report import contributors, exposed
 from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
 from fedpart.updates.stages.privacy import Privacy
-from fedpart.updates.update import PSI
 
 CHUNKS = (0.5, 0.3, 0.2)
 PSI_ONLY = {1: 0.7, 2: 0.1, 3: 0.2}  # of 20 clients, 4 in chunk 2 have the cap 1
@@ -77,14 +75,6 @@ def test_a_client_is_asked_for_nothing_beyond_its_cap():
         assert p.upload_sizes(client, asked).keys() <= set(range(cap + 1))
     (alone,) = {tuple(p.plan(c, 1)) for c in range(20) if (p.chunk(c), p.cap(c)) == (2, 1)}
     assert alone == (Job(1, psi=True),) and p.unseen(p.kinds[Kind(2, 1, 0)][0], alone) == alone[0]
-
-
-@pytest.mark.parametrize("changes", [{"caps": PSI_ONLY}, {"caps": {1: 0.3, 2: 0.3, 3: 0.4}}, {}])
-def test_the_expected_upload_is_that_of_all_clients(changes):
-    p = protocol(**changes)
-    sizes = [p.upload_sizes(c, p.plan(c, 1)) for c in range(20)]
-    sent = sum(size for of_client in sizes for part, size in of_client.items() if part != PSI)
-    assert expected_upload_ratio(p) == pytest.approx(sent / (20 * p.partition.space.size), rel=1e-12)
 
 
 def test_privacy_divides_by_those_that_contribute():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, after, augmentation, chain_net, settings, shards, update_of
+from problems import CLASSES, SIZE, after, assert_same, augmentation, chain_net, settings, shards, update_of
 from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
@@ -36,21 +36,18 @@ NAMES = [getattr(kind, "family", type(kind).__name__) for kind, _ in KINDS]
 
 @pytest.mark.parametrize(("kind", "shape"), KINDS, ids=NAMES)
 def test_bounds_hold_what_a_kind_starts_from_and_it_computes_there(kind, shape):
-    found = kind.bounds()
-    assert found.keys() <= set(kind.hyperparameters) and found
-    for name, bounds in found.items():
+    bounds = kind.bounds()
+    assert bounds and bounds.keys() <= set(kind.hyperparameters)
+    for name, ends in bounds.items():
         value = kind.get_parameter(name)
-        low, high = (torch.as_tensor(one).expand_as(value) for one in bounds)
-        assert (low < value).all() and (value < high).all()
         start = value.detach().clone()
+        low, high = (torch.as_tensor(end).expand_as(start) for end in ends)
+        assert (low < start).all() and (start < high).all()
         for bound in (low, high):
-            with torch.no_grad():
-                value.copy_(torch.where(bound.isfinite(), bound, start))
-            torch.manual_seed(0)
+            value.data.copy_(torch.where(bound.isfinite(), bound, start))
             assert kind(torch.rand(shape)).isfinite().all()
-            assert all(math.isfinite(one) for one in kind.physical().values())
-        with torch.no_grad():
-            value.copy_(start)
+            assert all(map(math.isfinite, kind.physical().values()))
+        value.data.copy_(start)
 
 
 def step(federation, size):
@@ -118,8 +115,8 @@ def test_honest_runs_keep_their_bits(monkeypatch):
     bounded = run()
     nowhere = [torch.tensor(-math.inf), torch.tensor(math.inf)]
     monkeypatch.setattr(Task, "psi_bounds", nowhere)
-    free = run()
-    assert torch.equal(bounded.psi, free.psi) and torch.equal(bounded.w, free.w) and bounded.held() == []
+    assert_same(bounded, run())
+    assert bounded.held() == []
 
 
 def test_where_psi_starts_beyond_a_bound_that_is_the_bound():

@@ -33,14 +33,6 @@ def protocol(**changes):
     return Protocol(Task(smooth_net()), private(**changes))
 
 
-def test_published_costs():
-    """MNIST in TensorFlow Privacy's tutorial: 1.18; the example of Abadi et al. (2016): 1.26."""
-    # Both are stated with the older conversion from Renyi divergence, d + log(1 / delta) / (a - 1).
-    for rate, z, steps, expected in ((250 / 60_000, 1.3, 3600, 1.18), (0.01, 4.0, 10_000, 1.26)):
-        older = steps * renyi(rate, z) - math.log(1e-5) / (ORDERS - 1)
-        assert older.min() == pytest.approx(expected, abs=0.005)
-
-
 @pytest.mark.parametrize(
     ("rate", "z", "rounds", "delta", "expected"),
     [  # of dp-accounting 0.6.0's RdpAccountant with orders 2..256
@@ -56,13 +48,9 @@ def test_costs_of_the_reference_accountant(rate, z, rounds, delta, expected):
     assert epsilon(renyi(rate, z), rounds, delta) == pytest.approx(expected, rel=1e-9)
 
 
-def test_costs_grow_with_rounds_and_rates_and_fall_with_noise():
-    def spent(rate=0.1, z=1.0, rounds=10):
-        return epsilon(renyi(rate, z), rounds, 1e-5)
-
-    assert spent(rounds=0) == 0.0 < spent(rounds=1) < spent() < spent(rounds=11)
-    assert spent(z=2.0) < spent() < spent(rate=0.2) < spent(rate=1.0)
-    assert spent(rate=1 - 1e-12) == pytest.approx(spent(rate=1.0), rel=1e-6)
+def test_costs_at_the_ends():
+    assert epsilon(renyi(0.1, 1.0), 0, 1e-5) == 0.0
+    np.testing.assert_allclose(renyi(1 - 1e-12, 1.0), renyi(1.0, 1.0), rtol=1e-6)
     divergence = renyi(0.3, 50.0)
     assert (divergence >= 0).all() and (np.diff(divergence * (ORDERS - 1)) > 0).all()
 

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import sizes
 import torch
 from flower_experiment import local
 from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net, update_of
@@ -49,13 +50,11 @@ def test_without_hyperparameters_nobody_takes_a_psi_gradient():
 def test_one_partition_means_one_job():
     p = protocol(method="fedavg")
     assert {tuple(p.plan(client, 1)) for client in range(20)} == {(Job(1, 1),)}
-    assert p.partition.chunks == p.chunk(3) == 1
-    assert p.task.samples == 1 and not p.task.transforms
-    assert p.task.psi_names == ("3.logit",), "dropout keeps its initial rate"
+    assert p.partition.chunks == p.chunk(3) == p.task.samples == 1
+    assert not p.task.transforms and p.task.psi_names == ("3.logit",), "dropout keeps its initial rate"
     kept = protocol(method="fedavg", method_options={"augment": True})
     assert kept.task.samples == 10 and list(kept.task.transforms) == ["affine"]
-    augerino = protocol(method="augerino")
-    assert augerino.plan(3, 1) == [Job(1, 1, psi=True)]
+    assert protocol(method="augerino").plan(3, 1) == [Job(1, 1, psi=True)]
 
 
 def test_what_is_frozen_stays_so_whatever_a_client_sends():
@@ -83,12 +82,26 @@ def test_expected_upload(chunks, parameters, expected):
     assert expected_upload_ratio(protocol(task=wide, chunks=chunks, method="fedavg")) == 1
 
 
+SIZES = {"architectures": sizes.ARCHITECTURES, "task": sizes.task()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"caps": {1: 0.7, 2: 0.1, 3: 0.2}}, {"caps": {1: 0.3, 2: 0.3, 3: 0.4}}, {"upload": "int4"}, SIZES],
+    ids=["plain", "psi only", "caps", "codec", "sizes"],
+)
+def test_the_expected_upload_is_that_of_all_clients(changes):
+    p = protocol(**changes)
+    numbers = [n for c in range(20) for n in p.upload_sizes(c, p.plan(c, 1))[0].values()]
+    whole = 20 * 4 * p.partition.space.size
+    assert expected_upload_ratio(p) == pytest.approx(sum(map(p.bytes_of, numbers)) / whole, rel=1e-12)
+
+
 def test_cohorts_are_exact_unique_reproducible_and_cover_everybody():
-    p, again, other = protocol(), protocol(), protocol(seed=4)
-    cohorts = [p.cohort(round) for round in range(1, 101)]
+    drawn = (protocol(seed=seed) for seed in (3, 3, 4))
+    cohorts, same, others = ([p.cohort(round) for round in range(1, 101)] for p in drawn)
     assert all(len(set(c)) == 6 and c == sorted(c) and set(c) <= set(range(20)) for c in cohorts)
-    assert cohorts == [again.cohort(round) for round in range(1, 101)]
-    assert cohorts != [other.cohort(round) for round in range(1, 101)]
+    assert cohorts == same != others
     counts = [sum(client in cohort for cohort in cohorts) for client in range(20)]
     assert sum(counts) == 600 and min(counts) >= 15 and max(counts) <= 46, "30 each, standard deviation 4.6"
     assert all(type(client) is int for client in cohorts[0]), "plain numbers, fit for a message"
@@ -113,12 +126,9 @@ def test_client_weights():
 
 
 def test_fingerprints_agree_and_ignore_where_things_are_computed():
-    base = protocol().fingerprint
-    assert len(base) == 16
-    assert protocol().fingerprint == base
-    assert protocol(device="cuda", on_client_error="skip").fingerprint == base
-    assert protocol(chunks=list(CHUNKS)).fingerprint == base
-    json.dumps(protocol().agreement)
+    others = {}, {"device": "cuda", "on_client_error": "skip"}, {"chunks": list(CHUNKS)}
+    (fingerprint,) = {protocol(**changes).fingerprint for changes in others}
+    assert len(fingerprint) == 16 and json.dumps(protocol().agreement)
     written = settings(4, chunks=[1], parameters=["1"])
     assert written.chunks == written.parameters == (1.0,) and type(written.chunks[0]) is float
 

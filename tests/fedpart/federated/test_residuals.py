@@ -33,21 +33,24 @@ def sent(protocol, residuals, client, round, deltas, taken=True):
     return found
 
 
+def same(one, other):
+    return all(torch.equal(one[j], other[j]) for j in other)
+
+
 @pytest.mark.parametrize(
     ("upload", "options", "error"),
     [("topk", {"share": 0.1}, 0), ("topk", {"share": 0.3, "values": "int8"}, 1e-9), ("int4", {}, 1e-9)],
 )
 def test_what_was_sent_and_what_is_left_are_all_changes(tmp_path, upload, options, error):
     protocol, residuals = made(tmp_path, upload=upload, upload_options=options)
-    there, all_changes, lost = {1: 0, 2: 0}, {1: 0, 2: 0}, 0.0
+    missing, lost = {1: 0, 2: 0}, 0.0
     for round in range(1, 9):
         deltas = changes(protocol, round)
-        found = sent(protocol, residuals, 0, round, deltas)
-        left = residuals.read(0)
+        received, left = sent(protocol, residuals, 0, round, deltas), residuals.read(0)
         for j, delta in deltas.items():
-            there[j], all_changes[j] = there[j] + found[j], all_changes[j] + delta
-            assert (there[j] + left[j] - all_changes[j]).abs().max() <= error
-        lost += sum(float(one.abs().sum()) for one in left.values())
+            missing[j] = missing[j] + delta - received[j]
+            assert (missing[j] - left[j]).abs().max() <= error
+            lost += float(left[j].abs().sum())
     assert lost > 0
 
 
@@ -77,11 +80,9 @@ def test_what_was_not_taken_is_not_fed_back(tmp_path):
     expected = sent(protocol, residuals, 0, 4, second, taken=False)
     sent(protocol, residuals, 0, 5, first, taken=False)
     for round in (6, 4):  # a later one; and the same again, whose reply got lost
-        again = sent(protocol, residuals, 0, round, second, taken=False)
-        assert all(torch.equal(again[j], expected[j]) for j in expected)
+        assert same(sent(protocol, residuals, 0, round, second, taken=False), expected)
     residuals.take(6, [0])
-    other = sent(protocol, residuals, 0, 7, second)
-    assert not all(torch.equal(other[j], expected[j]) for j in expected)
+    assert not same(sent(protocol, residuals, 0, 7, second), expected)
     assert residuals.read(1) == {}, "of another client"
 
 
@@ -126,8 +127,7 @@ def test_what_is_gone_ends_the_run_or_where_clients_come_and_go_is_nothing(tmp_p
         (file,) = tmp_path.glob("*/0/1.pt")
         file.unlink() if content is None else file.write_bytes(content)
         if policy == "skip":
-            again = sent(protocol, residuals, 0, 2, changes(protocol, 1))
-            assert all(torch.equal(again[j], expected[j]) for j in expected)
+            assert same(sent(protocol, residuals, 0, 2, changes(protocol, 1)), expected)
         else:
             with pytest.raises(ValueError, match=r"of round 1 cannot be read .*; put .*1.pt back, or start"):
                 sent(protocol, residuals, 0, 2, changes(protocol, 1))

@@ -75,13 +75,14 @@ def test_rolled_units_are_the_same_network():
     assert torch.equal(again, own)
 
 
-def test_fedrolex_trains_a_window_that_moves_by_one_unit_a_round():
-    """Written out with the window: units t, t+1 of four in round t, an elementwise mean over who has them."""
-    state = run("fedrolex", 5, build=dense).state
+@pytest.mark.parametrize("method, moves", [("fedavg", 0), ("fedrolex", 1)])
+def test_a_number_is_averaged_over_the_clients_in_whose_window_it_is(method, moves):
+    """Elementwise, written out with the window: units t, t+1 of four in round t, or 0, 1 (HeteroFL)."""
+    state = run(method, 5, build=dense).state
 
     def train(mean, round, client, x, y):
         count = 2 if state.protocol.architectures[client] == 1 else 4
-        units = [(round - 1 + unit) % 4 for unit in range(count)]
+        units = [(moves * (round - 1) + unit) % 4 for unit in range(count)]
         places = [(units,), (units,), (slice(None), units), (slice(None),)]
         part = mean.part(places)
         gradients = torch.autograd.grad(F.cross_entropy(outputs(x, part), y), part)
@@ -89,7 +90,7 @@ def test_fedrolex_trains_a_window_that_moves_by_one_unit_a_round():
 
     expected = written_out(state.protocol, 5, train)
     axes = {"1.weight": 0, "1.bias": 0, "3.weight": 1}  # the server's units have moved
-    expected |= {name: expected[name].roll(-5, axis) for name, axis in axes.items()}
+    expected |= {name: expected[name].roll(-5 * moves, axis) for name, axis in axes.items()}
     assert_weights(state, expected)
 
 

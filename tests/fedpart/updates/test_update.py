@@ -128,12 +128,6 @@ def test_what_reports_list_of_a_client_that_is_left_out():
     assert ClientError("x").category == "client_error"
 
 
-@pytest.mark.parametrize(("round", "when"), [(None, ""), (7, " in round 7")])
-def test_a_failure_names_client_round_and_cause(round, when):
-    error = ClientError.of(2, round, ValueError("a\n  b"))
-    assert str(error) == f"Client 2 failed{when}: ValueError: a b"
-
-
 def test_a_sentence_is_cut_at_its_longest():
     assert brief("a" * LONGEST) == "a" * LONGEST
     assert brief("a" * (LONGEST + 1)) == "a" * (LONGEST - 3) + "..."

@@ -80,13 +80,6 @@ def test_answers_at_the_same_moment_are_taken_by_number_and_before_anybody_start
     assert [turn.ends for turn in found] == [1.0, 2.0, 2.0]
 
 
-def test_without_delay_and_with_a_full_buffer_it_is_the_synchronous_round():
-    none = dict.fromkeys(range(10), 0.0)
-    buffered, waiting = (turns(pace(kind), 4, none) for kind in (Buffered, Synchronous))
-    assert [turn.groups for turn in buffered] == [turn.groups for turn in waiting]
-    assert {len(turn.asked) for turn in (*buffered, *waiting)} == {3}
-
-
 def test_stale_answers_are_scaled_down():
     one = pace(Buffered, cohort=2, buffer=1, staleness="sqrt")
     found = turns(one, 4, {0: 1.0, 1: 3.5})

@@ -137,23 +137,6 @@ def test_the_determinant_is_that_of_the_dense_kronecker_matrix():
     assert evidence(estimate, w, psi, own, batches) == pytest.approx(float(expected), rel=1e-10)
 
 
-def test_one_layer_of_softmax_regression_has_the_exact_matrix_of_one_example():
-    """With one example A (x) G is the Gauss-Newton matrix itself, samples averaged."""
-    torch.manual_seed(3)
-    task = Task(nn.Linear(4, 3), transforms=[Shift()], samples=3, precision="fp64")
-    estimate, w, psi = Kfac(task), weights(task), task.psi_space.initial()
-    batch = Batch(torch.randn(1, 4).double(), torch.tensor([2]))
-    row = estimate.outputs(w, psi, *next(draws(batch)()))[0]
-    gradients = [torch.autograd.grad(r, [*w.values()], retain_graph=True) for r in row]
-    jacobian = torch.stack([torch.cat([g.flatten() for g in of_row]) for of_row in gradients])
-    p = row.detach().softmax(0)
-    h = jacobian.T @ (torch.diag(p) - torch.outer(p, p)) @ jacobian
-    theta = torch.cat([value.detach().flatten() for value in w.values()])
-    expected = p[2].log() - theta.square().sum() - torch.logdet(torch.eye(15).double() + h / 2) / 2
-    own = torch.tensor([2.0]).double().log()
-    assert evidence(estimate, w, psi, own, draws(batch)) == pytest.approx(float(expected), rel=1e-10)
-
-
 NETWORKS = {
     "dense": lambda: (small(), data()),
     "convolution": lambda: (
@@ -177,21 +160,6 @@ def test_the_gradient_is_that_of_finite_differences(network):
     assert total.examples == N
     of_own = numeric(lambda at: evidence(estimate, w, psi, at, batches), own)
     torch.testing.assert_close(estimate.own_gradient(total, own), of_own, rtol=1e-6, atol=1e-6)
-
-
-def test_a_convolution_over_one_place_is_a_linear_layer():
-    torch.manual_seed(4)
-    linear, convolution = nn.Linear(8, 3).double(), nn.Conv2d(2, 3, 2).double()
-    convolution.weight.data = linear.weight.data.view(3, 2, 2, 2)
-    convolution.bias.data = linear.bias.data
-    batch, own = data((2, 2, 2)), torch.tensor([0.4]).double()
-    found = []
-    for net in (nn.Sequential(nn.Flatten(), linear), nn.Sequential(convolution, nn.Flatten())):
-        task = Task(net, samples=1, precision="fp64")
-        space = task.parameter_space(1)
-        w = {name: value.requires_grad_() for name, value in space.tensors(space.initial()).items()}
-        found.append(evidence(Kfac(task), w, task.psi_space.initial(), own, draws(batch)))
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
 
 
 def test_of_a_convolution_inputs_are_averaged_over_places_and_gradients_summed():

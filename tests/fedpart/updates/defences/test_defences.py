@@ -78,12 +78,6 @@ def test_multi_krum_takes_whom_flower_takes():
     torch.testing.assert_close(combined("krum", values, share=0.2), expected)
 
 
-def test_the_median_is_that_of_flower():
-    values = vectors(8)
-    expected = np.median(np.stack([one.numpy() for one in values]), axis=0)  # FedMedian.aggregate_train
-    torch.testing.assert_close(combined("median", values), torch.from_numpy(expected))
-
-
 @pytest.mark.parametrize("memory", [None, torch.linspace(-1, 1, 50)])
 def test_centred_clipping_of_any_length_is_the_mean_to_the_bit(memory):
     values = vectors(7)
