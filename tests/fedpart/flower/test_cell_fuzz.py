@@ -20,7 +20,7 @@ from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scal
 from fedpart.flower.messages import read_reply
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
-from fedpart.updates.update import LARGEST, PSI
+from fedpart.updates.update import LARGEST, PSI, Update
 
 COUNT = 750 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 6,000, or FUZZ times it
 CLIENTS = 12
