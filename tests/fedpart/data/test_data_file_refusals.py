@@ -229,7 +229,7 @@ def test_tables(new):
     written(again / "Testing.csv", PEOPLE)
     dates = {"when": np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")}
     no_date = "'when' .* no numbers, but such as '2020-01-01'"
-    twice = "has Testing.csv and test.csv for one part, test; move one of them"
+    twice = "has Testing.csv and test.csv for one part, test; move one away"
     refusals.check(
         [
             ("no table", partial(table, new()), FileNotFoundError, "There is no table at"),

@@ -100,6 +100,4 @@ def composed(kind, **options):
 
 
 def test_options():
-    refusals.check(
-        (f"{kind} {options}", partial(composed, kind, **options), says) for kind, options, says in ROWS
-    )
+    refusals.check((f"{kind} {of}", partial(composed, kind, **of), says) for kind, of, says in ROWS)
