@@ -137,10 +137,8 @@ def check_float32(numbers: Floats, what: str, way_out: str) -> None:
     all stay apart, others as :func:`merged` says."""
     if np.array_equal(rounded := _float32(numbers), numbers):
         return
-    if not np.isfinite(rounded).all():
-        raise ValueError(
-            f"{what} holds {numbers[~np.isfinite(rounded)][0]:g}, too large for float32; {way_out}."
-        )
+    if len(beyond := numbers[~np.isfinite(rounded)]):
+        raise ValueError(f"{what} holds {beyond[0]:g}, too large for float32; {way_out}.")
     if (pair := merged(numbers, rounded, all_apart=not (numbers % 1).any())) is not None:
         raise ValueError(f"{what} has values that are one in float32, such as {pair}; {way_out}.")
 

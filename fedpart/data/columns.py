@@ -75,9 +75,7 @@ class Roles:
         names = [name for name in columns if name not in said and name not in self.ignore]
         if not names:
             beside = ", ".join(map(repr, said))
-            raise ValueError(
-                f"{file} has no column for the inputs beside {beside}; add one, or ignore fewer."
-            )
+            raise ValueError(f"{file} has no column for the inputs beside {beside}; add one or ignore fewer.")
         return names
 
     def part(self, columns: Columns, file: str, dataset: Callable[[Tensor, Tensor | None], Dataset]) -> Part:

@@ -65,9 +65,7 @@ class Dataset:
                 raise ValueError(f"Dataset {name} must have one entry per example, got a single number.")
         lengths = {name: len(part) for name, part in tensors.items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(
-                f"Dataset parts differ in length: {lengths}; every example needs one entry in each."
-            )
+            raise ValueError(f"Dataset parts differ in length: {lengths}; every example needs one in each.")
         for name, part in leaves(self.inputs, "inputs"):
             mask = part.dtype == torch.bool and part is not self.inputs
             if not (part.is_floating_point() or part.dtype == torch.int64 or mask):
@@ -80,9 +78,7 @@ class Dataset:
         if (owners := self.clients) is not None:
             kind = f"{owners.dtype} {list(owners.shape)}"
             if owners.dtype != torch.int64 or owners.dim() != 1 or bool((owners < 0).any()):
-                raise ValueError(
-                    f"Dataset clients must be [n] int64 of 0 or more, got {kind}; number them from 0."
-                )
+                raise ValueError(f"Dataset clients must be [n] int64 >= 0, got {kind}; number them from 0.")
         for name, part in tensors.items():
             if part.is_floating_point() and not bool(torch.isfinite(part).all()):
                 bad = int((~torch.isfinite(part)).reshape(len(part), -1).any(1).sum())
@@ -104,14 +100,10 @@ class Dataset:
             return
         if targets.dim() != 1 or yes_or_no or targets.is_complex():
             kind = f"{targets.dtype} {list(targets.shape)}"
-            raise ValueError(
-                f"Class labels must be [n] integers, got {kind}; number the classes, targets.long()."
-            )
+            raise ValueError(f"Labels must be [n] integers, got {kind}; number the classes, targets.long().")
         labels = targets.long()
         if len(labels) and int(labels.min()) < 0:
-            raise ValueError(
-                f"Class labels must be 0 or more, got {int(labels.min())}; number the classes from 0."
-            )
+            raise ValueError(f"Labels must be 0 or more, got {int(labels.min())}; number the classes from 0.")
         object.__setattr__(self, "targets", labels)
 
     def __len__(self) -> int:

@@ -37,9 +37,7 @@ def check_aliases(root: str | Path, folders: Iterable[str]) -> None:
     for part, names in PARTS.items():
         both = [name for name in names if name in folders]
         if len(both) > 1:
-            raise ValueError(
-                f"{root} has {both[0]} and {both[1]} for one part, {part}; move one of them away."
-            )
+            raise ValueError(f"{root} has {both[0]} and {both[1]} for one part, {part}; move one away.")
 
 
 class ImageSource(ABC):

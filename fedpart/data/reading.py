@@ -195,9 +195,7 @@ def refuse_twice(path: str | Path, real: str, seen: dict[str, str]) -> None:
     """Note in ``seen`` where a path really leads, and refuse another that leads there: examples would count
     twice."""
     if (other := seen.setdefault(real, str(path))) != str(path):
-        raise ValueError(
-            f"{path} and {other} are one by a link, and examples would count twice; remove the link."
-        )
+        raise ValueError(f"{path} and {other} are one by a link; remove the link, or examples count twice.")
 
 
 TIMEOUT = 30.0  # seconds without an answer

@@ -74,10 +74,8 @@ def _refusal(layer: nn.Module) -> str | None:
             "torch.nn.utils.remove_weight_norm(layer), and then "
             "torch.nn.utils.parametrizations.weight_norm(layer)"
         )
-    trained = (
-        name for name, p in layer.named_parameters(recurse=False) if p.requires_grad and p.is_complex()
-    )
-    if name := next(trained, ""):
+    names = (name for name, p in layer.named_parameters(recurse=False) if p.requires_grad and p.is_complex())
+    if name := next(names, ""):
         return (
             f"its parameter {name!r} is complex; train layer.{name} = "
             f"nn.Parameter(torch.view_as_real(layer.{name}.detach())), and compute with "

@@ -8,6 +8,7 @@ import copy
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import gt
 
 import torch
 from torch import Tensor
@@ -75,8 +76,7 @@ class NestedPartition(Partition):
         return w.index_copy_(0, self._on(part.device)[1], part)
 
     def has(self, other: Partition) -> bool:
-        inside = isinstance(other, NestedPartition) and torch.isin(other._there, self._there).all()
-        return bool(inside)
+        return isinstance(other, NestedPartition) and bool(torch.isin(other._there, self._there).all())
 
     def places(self, other: Partition) -> Tensor:
         if not isinstance(other, NestedPartition):
@@ -152,9 +152,7 @@ def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
                 f"{nearest(entry.name, entries)}"
             )
         large = entries[entry.name]
-        if len(large.shape) != len(entry.shape) or any(
-            a > b for a, b in zip(entry.shape, large.shape, strict=True)
-        ):
+        if len(large.shape) != len(entry.shape) or any(map(gt, entry.shape, large.shape)):
             raise ValueError(
                 f"The parameter {entry.name!r} of a smaller network has the shape {list(entry.shape)}, which "
                 f"is no part of the largest one's {list(large.shape)}; the largest network must be the "
@@ -167,12 +165,8 @@ def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
 
 def labelled(space: ParameterSpace, index: int) -> list[Entry]:
     """The entries of a network under names that are different for every network, where they are private."""
-    return [
-        replace(entry, name=f"{index}:{entry.name}", layer=f"{index}:{entry.layer}")
-        if entry.private
-        else entry
-        for entry in space.entries
-    ]
+    of = f"{index}:"
+    return [replace(e, name=of + e.name, layer=of + e.layer) if e.private else e for e in space.entries]
 
 
 def has_private(spaces: Sequence[ParameterSpace]) -> bool:

@@ -102,9 +102,7 @@ class Partition(ABC):
         masks = (self.take(self.space_of(j).stacked(), j, j) for j in range(1, self.chunks + 1))
         places = [mask.nonzero().flatten() for mask in masks]
         if not any(map(len, places)):
-            raise ValueError(
-                "The network has no stacked scales and biases; leave scalars out of the optimiser."
-            )
+            raise ValueError("The network has no stacked scales and biases; leave scalars out.")
         return places
 
     @abstractmethod

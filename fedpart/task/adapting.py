@@ -123,10 +123,8 @@ def to_dtype(model: nn.Module, dtype: torch.dtype) -> None:
     small = [p for p in model.parameters() if not p.requires_grad and _is_small(p)]
 
     def moved(tensor: Tensor) -> Tensor:
-        stays = not tensor.is_floating_point() or (
-            bool(small) and _is_small(tensor) and not tensor.requires_grad
-        )
-        return tensor if stays else tensor.to(dtype)
+        stays = small and _is_small(tensor) and not tensor.requires_grad
+        return tensor if stays or not tensor.is_floating_point() else tensor.to(dtype)
 
     model._apply(moved)  # type: ignore[no-untyped-call]
     if small:

@@ -112,9 +112,7 @@ def _users(file: Path, limits: Limits) -> list[tuple[str, list[Any], list[Any]]]
         if not y:
             raise ValueError(f"{file}: the user {user!r} has no examples; remove the user.")
         if len(x) != len(y):
-            raise ValueError(
-                f"{file}: the user {user!r} has {len(x)} x and {len(y)} y; one of each is an example."
-            )
+            raise ValueError(f"{file}: the user {user!r} has {len(x)} x and {len(y)} y; give as many.")
     return users
 
 

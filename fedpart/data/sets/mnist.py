@@ -96,9 +96,7 @@ def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
     expected, size = length + math.prod(shape), len(content)
     if size != expected:
         state = "truncated" if size < expected else "longer than its header says"
-        raise ValueError(
-            f"{path} is {state}: {size:,} bytes, where its header promises {expected:,}; {remedy}."
-        )
+        raise ValueError(f"{path} is {state}: {size:,} bytes, where its header says {expected:,}; {remedy}.")
     return content[length:].reshape(shape)
 
 

@@ -39,7 +39,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
         fitting = [file for file in tables if file.stem.casefold() in names]
         if len(fitting) > 1:
             both = f"{fitting[0].name} and {fitting[1].name}"
-            raise ValueError(f"{root} has {both} for one part, {part}; move one of them away.")
+            raise ValueError(f"{root} has {both} for one part, {part}; move one away.")
         for file in fitting:
             regular(file)
             refuse_twice(file, real_place(file), seen)

@@ -71,22 +71,19 @@ class _WithoutGradients(TorchFunctionMode):
 def replace_layers(module: nn.Module, replaced: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:
     """``module`` with layers replaced in place by what ``replaced`` gives for a name and a layer; None: it
     stays, and its parts are asked for. A layer that occurs in several places stays one layer."""
-    new_of: dict[int, nn.Module | None] = {}
-    seen: set[int] = set()
+    visited: dict[int, nn.Module] = {}
 
     def visit(name: str, layer: nn.Module) -> nn.Module:
-        if id(layer) not in new_of:
-            new_of[id(layer)] = replaced(name, layer)
-        new = new_of[id(layer)]
-        if new is not None:
-            _take_hooks(new, layer)
-            return new
-        if id(layer) not in seen:
-            seen.add(id(layer))
-            for part, child in layer._modules.items():
-                if child is not None:
-                    layer._modules[part] = visit(f"{name}.{part}" if name else part, child)
-        return layer
+        if id(layer) not in visited:
+            new = replaced(name, layer)
+            visited[id(layer)] = layer if new is None else new
+            if new is not None:
+                _take_hooks(new, layer)
+            else:
+                for part, child in layer._modules.items():
+                    if child is not None:
+                        layer._modules[part] = visit(f"{name}.{part}" if name else part, child)
+        return visited[id(layer)]
 
     return visit("", module)
 

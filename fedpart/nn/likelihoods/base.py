@@ -151,9 +151,7 @@ def resolve_likelihood(
         other = f"own {type(chosen).__name__}"
         name = next((n for n, kind in LIKELIHOODS.items() if type(chosen) is kind), other)
     if average not in chosen.averages:
-        raise ValueError(
-            f"A {name} likelihood has no {average}; use average='logits', the mean of its outputs."
-        )
+        raise ValueError(f"A {name} likelihood has no {average}; use average='logits', the mean output.")
     chosen.average = average
     return name, chosen
 

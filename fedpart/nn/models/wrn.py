@@ -62,9 +62,7 @@ def wrn(
         raise ValueError(f"The depth of a wide residual network is 6 n + 4, as 10, 16 or 28, got {depth}.")
     base = _STEM * width
     if base <= 0 or base % _GROUP:
-        raise ValueError(
-            f"The width {width:g} gives {base:g} channels, no multiple of 8; use a multiple of 0.5."
-        )
+        raise ValueError(f"Width {width:g} gives {base:g} channels, no multiple of 8; use a multiple of 0.5.")
 
     def drop() -> nn.Module | None:
         return None if dropout is None else ConcreteDropout(dropout, temperature)

@@ -88,9 +88,7 @@ def recipes_of(networks: Iterable[Composed]) -> dict[Layer, SuperWeight]:
     for index, network in enumerate(networks):
         for name, recipe in network.recipes.items():
             if not isinstance(recipe, SuperWeight):
-                raise TypeError(
-                    f"{name!r} is composed by a {type(recipe).__name__}; use sharing of kind bank."
-                )
+                raise TypeError(f"{name!r} is composed by {type(recipe).__name__}; use sharing of kind bank.")
             recipes[index, name] = recipe
     return recipes
 

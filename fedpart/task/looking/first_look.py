@@ -88,9 +88,7 @@ class FirstLook:
             before = {name: Held(tensor, self._keeps, self._exact) for name, tensor in held.items()}
             names = {**held, **{f"{_INPUTS}{at}": leaf for at, leaf in enumerate(tensors_in(inputs))}}
             memory = Memory(names)
-        originals = [
-            (name, weight) for name, reference in self.originals if (weight := reference()) is not None
-        ]
+        originals = [(name, weight) for name, held in self.originals if (weight := held()) is not None]
         grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}
         with Reads([*originals, *self._own.items()], set(map(memory_of, tensors.values())), memory) as reads:
             outputs = returned = compute(*inputs)

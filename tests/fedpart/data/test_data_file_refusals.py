@@ -206,12 +206,7 @@ def test_tables(new):
     tables = [
         ("another target", people(), {"target": "sick"}, "has no column 'sick'"),
         ("another client", people(), {"client": "wards"}, "did you mean 'ward'"),
-        (
-            "a word",
-            people("22,", "old,"),
-            {},
-            "Row 3 of .*people.csv: .* 'age' is 'old', .* no finite n",
-        ),
+        ("a word", people("22,", "old,"), {}, "Row 3 of .*people.csv: .* 'age' is 'old', .* no finite n"),
         ("an empty cell", people("22,", ","), {}, "Row 3 .* 'age' is empty"),
         ("no client", people(",9,x2\n", ",,x2\n"), {"client": "ward"}, "Row 3 .* 'ward' is empty"),
         ("a cell more", people("22,", "22,22,"), {}, "Line 4 .* has 6 cells, but the first line names 5"),
@@ -234,7 +229,7 @@ def test_tables(new):
     written(again / "Testing.csv", PEOPLE)
     dates = {"when": np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")}
     no_date = "'when' .* no numbers, but such as '2020-01-01'"
-    twice = "has Testing.csv and test.csv for one part, test; move one of them"
+    twice = "has Testing.csv and test.csv for one part, test; move one away"
     refusals.check(
         [
             ("no table", partial(table, new()), FileNotFoundError, "There is no table at"),

@@ -51,13 +51,8 @@ def test_whole_numbers_stay_exact_and_letters_stay_themselves():
 
 def test_names_that_mean_the_same_or_nothing():
     same = [[True, 1, 0], ["true", "1"], ["TRUE", "true"], ["100000", "1e+05"], ["+1", "1"], ["Yes", "yes"]]
-    same += [
-        ["\u00b5g", "\u03bcg"],
-        ["\uff11", "1"],
-        ["\ufb01n", "fin"],
-        ["a\u00adb", "ab"],
-        ["ab\u200e", "ab"],
-    ]
+    same += [["\u00b5g", "\u03bcg"], ["\uff11", "1"], ["\ufb01n", "fin"]]
+    same += [["a\u00adb", "ab"], ["ab\u200e", "ab"]]
     rows = [
         (f"{cells}", partial(numbered, {"a.json": cells}, "ill"), "'ill' of a.json .* mean the same; write")
         for cells in same

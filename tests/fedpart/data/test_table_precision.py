@@ -165,11 +165,7 @@ def test_examples_in_memory_that_float32_merges():
         ("validation", partial(federate, net, [held] * 3, rounds=1, validation=late), merges),
         ("test", partial(federate, net, [held] * 3, rounds=1, test=late), merges),
         ("read late", partial(federate, net, Lazy(lambda _: late, 3), rounds=1), merges),
-        (
-            "targets",
-            partial(federate, task, [real] * 3, rounds=1, method="fedavg"),
-            r"targets\[:, 0\] has v",
-        ),
+        ("targets", partial(federate, task, [real] * 3, rounds=1, method="fedavg"), r"targets\[:, 0\] has v"),
     ]
     refusals.check((what, call, Exception, says) for what, call, says in rows)
 

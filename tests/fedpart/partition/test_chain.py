@@ -122,14 +122,13 @@ def test_subnetwork_is_the_slim_dense_network(case):
     for name, value in space.tensors(own).items():
         module.get_parameter(name).data.copy_(value)
     biases = {name: owners(partition)[f"{name}.bias"] for name in chain}
-    sizes = []
+    sizes, x = [], x.double()
     for k in (1, 2, 3):
         kept = {name: (biases[name] <= k).nonzero()[:, 0] for name in chain}
         layers = slim(module, chain, kept)
-        x64 = x.double()
-        out = functional_call(module, partition.materialise(w, k), (x64,))
+        out = functional_call(module, partition.materialise(w, k), (x,))
         with torch.no_grad():
-            torch.testing.assert_close(out, run_slim(case, layers, x64), rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(out, run_slim(case, layers, x), rtol=1e-6, atol=1e-6)
         numbers = sum(weight.numel() + bias.numel() for weight, bias in layers.values())
         assert numbers == partition.bounds[k]  # every number of the head is in the slim network, and no other
         sizes.append(numbers)
@@ -202,5 +201,4 @@ def test_dropout_and_pooling_are_part_of_a_chain():
         nn.AvgPool2d(2), nn.Conv2d(1, 8, 3), nn.GELU(), ConcreteDropout(), nn.AdaptiveMaxPool2d(1),
         nn.Flatten(), nn.Linear(8, 10), nn.Identity(), nn.Linear(10, 2),
     )  # fmt: skip
-    exclude = ["3.logit"]
-    NodePartition(ParameterSpace(module, 3, exclude=exclude), U, module)
+    NodePartition(ParameterSpace(module, 3, exclude=["3.logit"]), U, module)

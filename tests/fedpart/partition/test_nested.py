@@ -14,11 +14,9 @@ U = (0.5, 0.3, 0.2)
 SIZES = [(9, 7), (5, 7), (3, 2)]
 
 
-def net(hidden=9, more=7):
-    torch.manual_seed(hidden)
-    return nn.Sequential(
-        nn.Linear(4, hidden), nn.LayerNorm(hidden), nn.Linear(hidden, more), nn.Linear(more, 3)
-    )
+def net(units=9, more=7):
+    torch.manual_seed(units)
+    return nn.Sequential(nn.Linear(4, units), nn.LayerNorm(units), nn.Linear(units, more), nn.Linear(more, 3))
 
 
 def partitions(u=U, sizes=SIZES):

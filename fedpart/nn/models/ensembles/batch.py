@@ -39,9 +39,7 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     ``own_norms`` each keeps the scales and biases of its norms, and the biases of its layers."""
     layers: list[dict[str, Any]] = [layers_of(member) for member in members]
     if any(of_member.keys() != layers[0].keys() for of_member in layers):
-        raise ValueError(
-            "The members of a batch ensemble have one architecture, but the layers of two differ."
-        )
+        raise ValueError("Members of a batch ensemble have one architecture, but the layers of two differ.")
     for number, of_member in enumerate(layers):
         for path, layer in of_member.items():
             weighted = isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))

@@ -64,10 +64,8 @@ def equal(kind: str, members: Sequence[Member]) -> Member:
 
 def layers_of(member: nn.Module) -> dict[str, nn.Module]:
     """The layers that have parameters of their own, by name."""
-    layers = dict(member.named_modules())
-    return {
-        name: layer for name, layer in layers.items() if any(True for _ in layer.parameters(recurse=False))
-    }
+    layers = member.named_modules()
+    return {name: layer for name, layer in layers if any(True for _ in layer.parameters(recurse=False))}
 
 
 def share(layer: nn.Module, name: str, parameter: Tensor) -> None:
@@ -125,9 +123,7 @@ def ensemble(
 def _members(described: Sequence[Mapping[str, Any]]) -> Iterator[Member]:
     for member in described:
         if not isinstance(member, Mapping) or "model" not in member:
-            raise ValueError(
-                f"A member of an ensemble names its model, got {member!r}; for instance {_EXAMPLE}."
-            )
+            raise ValueError(f"A member of an ensemble names its model, got {member!r}; write {_EXAMPLE}.")
         times = member.get("times", 1)
         if type(times) is not int or times < 1:
             raise ValueError(f"times is a whole number of members of at least 1, got {times!r}.")

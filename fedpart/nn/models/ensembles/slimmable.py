@@ -86,13 +86,9 @@ class UniversallySlimmable(Ensemble):
     def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
         sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
         if not 2 <= drawn <= len(members):
-            raise ValueError(
-                f"A step trains two members or more, at most all {len(members)}, got drawn: {drawn}."
-            )
+            raise ValueError(f"A step trains 2 to {len(members)} members, got drawn: {drawn}.")
         if len(set(sizes)) < len(sizes):
-            raise ValueError(
-                "Two members of a universally slimmable network have one width; give each width once."
-            )
+            raise ValueError("Two members of a universally slimmable network have one width; give each once.")
         self.ends = (nested(members, own_norms=False), sizes.index(min(sizes)))
         super().__init__(members)
         self.drawn = drawn

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fedpart import Batch, Dataset, HyperModule, ParameterSpace, Task, fit, uniform
 from fedpart.nn.likelihoods import Classification, EnsembleClassification
-from fedpart.nn.likelihoods.base import average_samples
+from fedpart.nn.likelihoods.base import AVERAGES, average_samples
 from fedpart.nn.likelihoods.ensemble import calibration_error, disagreement, diversity
 from fedpart.training.optimisers import SGDSettings
 
@@ -27,33 +27,6 @@ class Jitter(HyperModule):
         return x + self.size * (uniform(x.shape, like=x) - 0.5)
 
 
-def task_and_logits(average):
-    """A task, its loss's arguments, and the logits of every sample in a loop over rows."""
-    torch.manual_seed(0)
-    task = Task(nn.Linear(6, K), transforms=[Jitter()], samples=S, average=average)
-    space = task.parameter_space(1)
-    w, psi = space.tensors(space.initial()), task.psi_space.initial()
-    x, y = torch.randn(B, 6), torch.tensor([0, 3, 4, 1])
-    torch.manual_seed(7)
-    noise = torch.rand(B * S, 6).view(B, S, 6)  # what the loss will draw without explicit noise
-    logits = torch.stack([(x[b] + 0.7 * (noise[b] - 0.5)) @ w["weight"].T + w["bias"] for b in range(B)])
-    torch.manual_seed(7)
-    return task, (w, psi, Batch(x, y), None), logits, y
-
-
-def by_hand(logits, y, average):
-    p = logits.softmax(-1)
-    rows = []
-    for b in range(B):
-        if average == "logits":
-            rows.append(-logits[b].mean(0).log_softmax(-1)[y[b]])
-        elif average == "log_probabilities":
-            rows.append(-sum(math.log(p[b, s, y[b]]) for s in range(S)) / S)
-        else:
-            rows.append(-math.log(sum(p[b, s, y[b]].item() for s in range(S)) / S))
-    return torch.tensor([float(r) for r in rows]).mean()
-
-
 def test_the_average_of_one_sample_is_that_sample_and_no_part_of_it():
     """To the bit, rows one after the other; a likelihood may write to it."""
     outputs = torch.randn(K, B).T.unsqueeze(1)  # columns lie one after the other
@@ -64,10 +37,25 @@ def test_the_average_of_one_sample_is_that_sample_and_no_part_of_it():
     torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
+@pytest.mark.parametrize("average", AVERAGES)
 def test_average_over_samples(average):
-    task, arguments, logits, y = task_and_logits(average)
-    torch.testing.assert_close(task.loss(*arguments), by_hand(logits, y, average), rtol=1e-5, atol=1e-6)
+    """Of every row with noise of its own, as a loop over rows computes it."""
+    torch.manual_seed(0)
+    task = Task(nn.Linear(6, K), transforms=[Jitter()], samples=S, average=average)
+    space = task.parameter_space(1)
+    w, psi = space.tensors(space.initial()), task.psi_space.initial()
+    x, y = torch.randn(B, 6), torch.tensor([0, 3, 4, 1])
+    torch.manual_seed(7)
+    noise = torch.rand(B * S, 6).view(B, S, 6)  # what the loss will draw without explicit noise
+    logits = torch.stack([(x[b] + 0.7 * (noise[b] - 0.5)) @ w["weight"].T + w["bias"] for b in range(B)])
+    averaged = {
+        "logits": logits.mean(1).log_softmax(-1),
+        "log_probabilities": logits.log_softmax(-1).mean(1),
+        "probabilities": logits.softmax(-1).mean(1).log(),
+    }
+    torch.manual_seed(7)
+    found = task.loss(w, psi, Batch(x, y), None)
+    torch.testing.assert_close(found, F.nll_loss(averaged[average], y), rtol=1e-5, atol=1e-6)
 
 
 def poisson(outputs, targets):

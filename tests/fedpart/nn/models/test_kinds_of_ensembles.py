@@ -183,7 +183,7 @@ def test_a_step_of_the_sandwich_rule():
 
 
 def test_it_learns_psi_beside_partitioned_weights():
-    members = [{"model": "digits_cnn", "width": width} for width in (1.0, 0.5, 0.75)]
+    members = [CNN | {"width": width} for width in (1.0, 0.5, 0.75)]
     module = made("universally_slimmable", members, {"drawn": 2}, dropout=0.1)
     data = Dataset(torch.rand(30, 1, 8, 8), torch.arange(30) % 3)
     result = fit(Task(module, likelihood="ensemble", samples=1), data, iterations=3, batch_size=6)
@@ -192,14 +192,11 @@ def test_it_learns_psi_beside_partitioned_weights():
     assert len(before) == 3 and not torch.equal(result.state.psi, before)
 
 
-MEMBERS = [{"model": "wrn", "depth": 10, "width": width} for width in (2, 1)]
-
-
 def test_members_of_two_widths_learn_from_one_budget_with_psi_beside():
-    module = made("composed", MEMBERS, {"sharing": {"kind": "bank", "clusters": "layer"}}, dropout=0.1)
-    wide, narrow = (sum(p.numel() for p in wrn(3, (1, 8, 8), 10, width).parameters()) for width in (2, 1))
-    numbers = sum(p.numel() for p in module.parameters())
-    assert wide < numbers < wide + narrow / 10, "norms, classifier and coefficients besides the bank"
+    members = [WRN | {"width": width} for width in (2, 1)]
+    module = made("composed", members, {"sharing": {"kind": "bank", "clusters": "layer"}}, dropout=0.1)
+    wide, narrow = map(numbers, networks((2, 1)))
+    assert wide < numbers(module) < wide + narrow / 10, "norms, classifier and coefficients besides the bank"
     data = Dataset(torch.rand(16, 1, 8, 8), torch.arange(16) % 3)
     task = Task(module, likelihood="ensemble", samples=1)
     result = fit(task, data, iterations=2, batch_size=4)

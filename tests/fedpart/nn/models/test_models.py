@@ -16,6 +16,10 @@ from fedpart.partition.space import ParameterSpace
 ELSEWHERE = {"frozen_resnet", "lora_text", "ensemble"}  # test_fine_tuned.py, ensembles/
 
 
+def numbers(*networks):
+    return sum(p.numel() for network in networks for p in network.parameters())
+
+
 def test_mnist_cnn_has_four_learned_rates_of_a_tenth():
     layers = (layer for layer in mnist_cnn().modules() if isinstance(layer, ConcreteDropout))
     rates = [layer.physical()["rate [%]"] for layer in layers]
@@ -31,7 +35,7 @@ def test_outputs(name, shape):
 
 def test_mlp_is_the_papers():
     network = mlp(2, (30,))
-    assert sum(p.numel() for p in network.parameters()) == 31 * 256 + 257 * 256 + 257 * 2
+    assert numbers(network) == 31 * 256 + 257 * 256 + 257 * 2
     assert [type(layer) for layer in network] == [nn.Linear, nn.GELU, nn.Linear, nn.GELU, nn.Linear]
 
 
@@ -63,13 +67,11 @@ def test_mlp_options():
 def test_resnet9_is_the_standard_one():
     network = resnet9(dropout=None)
     convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
-    assert sum(p.numel() for p in network.parameters()) == 6_573_130
+    assert numbers(network) == 6_573_130
     assert [layer.out_channels for layer in convolutions] == [64, 128, 128, 128, 256, 512, 512, 512]
-    public = resnet9(dropout=None, bias=True)
-    assert sum(p.numel() for p in public.parameters()) == 6_575_370
+    assert numbers(resnet9(dropout=None, bias=True)) == 6_575_370
     channels = sum(layer.out_channels for layer in convolutions)
-    grouped = resnet9(dropout=None, bias=True, groups=2)
-    assert sum(p.numel() for p in grouped.parameters()) == 6_573_130 + channels
+    assert numbers(resnet9(dropout=None, bias=True, groups=2)) == 6_573_130 + channels
     sizes = []
     for layer in convolutions:
         layer.register_forward_hook(lambda _, __, out: sizes.append(out.shape[-1]))
@@ -83,7 +85,7 @@ def test_resnet9_is_the_standard_one():
 def test_resnet9_partitions():
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2), samples=1)
     assert task.psi_names == ("residual1.block.dropout.logit", "residual3.block.dropout.logit")
-    plain = sum(p.numel() for p in resnet9(4, (1, 8, 8), dropout=None, width=4, groups=2).parameters())
+    plain = numbers(resnet9(4, (1, 8, 8), dropout=None, width=4, groups=2))
     assert task.parameter_space(2).size == plain + 2 * (4 + 8 * 3 + 16 + 32 * 3)  # stacked twice
     task = Task(resnet9(4, (1, 8, 8), width=4, groups=2, dropout_in="stage"))
     assert task.psi_names == tuple(f"stage{i}.dropout.logit" for i in (1, 2, 3))
@@ -94,15 +96,15 @@ MNIST = {1.0: 1_276_630, 0.75: 727_981, 0.5: 319_570, 0.25: 83_296}
 
 
 @pytest.mark.parametrize(
-    "build, width, numbers",
+    "build, width, count",
     [(heterofl_cnn, *row) for row in HETEROFL.items()]
     + [(partial(mnist_cnn, dropout=None), *row) for row in MNIST.items()],
 )
-def test_published_numbers_of_parameters_in_every_width(build, width, numbers):
+def test_published_numbers_of_parameters_in_every_width(build, width, count):
     """As the table of Flower's baseline has them, 1,556.874 K to 6.594 K, and of the paper's network."""
     module = build(width=width)
-    assert sum(parameter.numel() for parameter in module.parameters()) == numbers
-    assert len(leading(ParameterSpace(build()), ParameterSpace(module).entries)) == numbers
+    assert numbers(module) == count
+    assert len(leading(ParameterSpace(build()), ParameterSpace(module).entries)) == count
 
 
 def test_the_scaler_makes_up_for_units_that_are_not_there_while_training():
@@ -119,13 +121,13 @@ def test_the_scaler_makes_up_for_units_that_are_not_there_while_training():
 
 
 @pytest.mark.parametrize(
-    ("depth", "width", "numbers"),
+    ("depth", "width", "count"),
     [(28, 10, 36_479_194), (10, 1, 77_850), (10, 2, 303_706), (16, 1, 175_066), (16, 2, 691_674)],
 )
-def test_published_numbers_of_wide_networks(depth, width, numbers):
+def test_published_numbers_of_wide_networks(depth, width, count):
     with torch.device("meta"):
         network = wrn(depth=depth, width=width)
-    assert sum(parameter.numel() for parameter in network.parameters()) == numbers
+    assert numbers(network) == count
     norms = [layer for layer in network.modules() if isinstance(layer, nn.GroupNorm)]
     assert len(norms) == 2 * 3 * (depth - 4) // 6 + 1, "two a block, and the last, as BatchNorm is published"
     convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
@@ -144,10 +146,6 @@ def test_a_narrow_network_is_the_leading_corner_of_a_wide_one():
 
 
 EXTRACTOR = ("stem.*", "stage1.*", "stage2.*")
-
-
-def numbers(*networks):
-    return sum(p.numel() for network in networks for p in network.parameters())
 
 
 def threes_of(module):

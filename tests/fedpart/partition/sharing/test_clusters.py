@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 import refusals
 import torch
-from torch import nn
+from test_composed import compose, equal_layers
 
-from fedpart.partition.sharing import SHARINGS
 from fedpart.partition.sharing.learned import crop_similarity, merged
 
 EXAMPLE = {("a", "b"): 0.9, ("c", "d"): 0.8, ("b", "c"): 0.7}
@@ -93,13 +92,6 @@ ROWS = [
 ]
 
 
-def composed(kind, **options):
-    layers = [nn.Conv2d(4, 4, 3, padding=1, bias=False) for _ in range(3)]
-    network = nn.Sequential(*layers, nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4 * 25, 3))
-    return SHARINGS.make(kind, options).compose([network])
-
-
 def test_options():
-    refusals.check(
-        (f"{kind} {options}", partial(composed, kind, **options), says) for kind, options, says in ROWS
-    )
+    call = partial(compose, networks=[equal_layers()])
+    refusals.check((f"{kind} {of}", partial(call, kind, **of), says) for kind, of, says in ROWS)

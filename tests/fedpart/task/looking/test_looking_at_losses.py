@@ -145,9 +145,7 @@ def test_what_a_network_does_is_not_laid_to_the_data(says):
     ways = [{}, {"validation": data()}, {"execution": "fused"}, {"shards": UserList([data()] * 3)}]
     for way in ways:
         with pytest.raises(Exception) as raised:
-            fedpart.federate(
-                AT_FAULT[says](), **{"shards": [data()] * 3, "rounds": 1, "chunks": (1.0,)} | way
-            )
+            fedpart.federate(AT_FAULT[says](), **{"shards": [data()] * 3, "rounds": 1, **way}, chunks=(1.0,))
         told = str(raised.value)
         assert "do not fit" not in told and "data of" not in told, told
         assert says in told or says.replace("(12, 3)", "(1, 3)") in told, told
