@@ -1,4 +1,4 @@
-"""Clipping, claims, and rounds that survive clients that fail: closed forms, and what engines have in common."""
+"""Clipping, claims, and rounds that survive clients that fail: what engines have in common."""
 
 import math
 from functools import partial
