@@ -6,6 +6,7 @@ from typing import ClassVar
 import reference_partitioned
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart import (
     AffineAugmentation,
@@ -192,6 +193,18 @@ def again(federation, path, protocol=None):
     other = Federation(protocol or federation.protocol)
     other.load(path)
     return other
+
+
+class Counted(TorchDispatchMode):
+    """How many of torch's operations a function of (operation, arguments, keywords) is true for."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.counts, self.count = counts, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += self.counts(func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
 
 
 def reference_rounds(federation, loss, weights, folds, shards, rounds):

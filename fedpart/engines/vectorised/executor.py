@@ -42,9 +42,9 @@ class VectorisedRunner:
     """Client-side computation (Eq. 25 and 26) of many clients at once; see :class:`.Stack`.
 
     Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
-    with those of :class:`.Executor` to rounding. Batches are padded with examples of weight
-    0: a loss of your own heeds ``batch.weights``. ``rows`` (jobs x examples x S) bound the memory of a pass's
-    activations; a job of more is computed alone.
+    with those of :class:`.Executor` to rounding. Batches are padded with examples of weight 0: a loss of your
+    own heeds ``batch.weights``. ``rows`` (jobs x examples x S) bound the memory of a pass's activations; a
+    job of more is computed alone.
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:

@@ -7,6 +7,7 @@ import torch
 from problems import (
     CLASSES,
     AtRound,
+    Counted,
     accepted,
     assert_same,
     augmentation,
@@ -20,7 +21,6 @@ from problems import (
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart import Batch, Dataset, Federation, FederationSettings, LocalSettings, Protocol, Task
 from fedpart.engines.executor import Executor
@@ -233,19 +233,6 @@ def test_weight_decay_is_stronger_for_earlier_partitions(scaling, power, j):
     torch.testing.assert_close(moves[0] - moves[1], 0.3 * 0.01 / share**power * w_j)
 
 
-class Casts(TorchDispatchMode):
-    """Counts how often a float32 matrix of some shape is brought to 16 bits."""
-
-    def __init__(self, shape):
-        super().__init__()
-        self.shape, self.count = shape, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten._to_copy.default and kwargs.get("dtype") is torch.bfloat16:
-            self.count += args[0].dtype is torch.float32 and args[0].shape == self.shape
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_weights_that_clients_share_are_cast_once_and_their_own_at_every_step(epochs):
     task = Task(nn.Linear(5, CLASSES), hyperparameters=["bias"], samples=1, precision="bf16")
@@ -255,7 +242,12 @@ def test_weights_that_clients_share_are_cast_once_and_their_own_at_every_step(ep
     torch.manual_seed(0)
     shards = [Dataset(torch.randn(7, 5), torch.randint(CLASSES, (7,))) for _ in range(4)]
     round = Round(1, federation.w, federation.psi)
-    with Casts((CLASSES, 5)) as casts:
+
+    def is_cast(func, args, kwargs):
+        to_half = func is torch.ops.aten._to_copy.default and kwargs.get("dtype") is torch.bfloat16
+        return to_half and args[0].dtype is torch.float32 and args[0].shape == (CLASSES, 5)
+
+    with Counted(is_cast) as casts:
         found = Loop(protocol, shards).sum(round, range(4)).total
     assert casts.count == (1 if epochs == 1 else 4 * epochs)
     executor = Executor(protocol)

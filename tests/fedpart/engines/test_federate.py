@@ -98,17 +98,6 @@ def test_predictions_average_over_transforms_and_repeat():
         assert not torch.allclose(result.predict(x), result.module()(x))
 
 
-def test_shards_may_be_tuples_or_lazy():
-    def read(client):
-        return data[client] if client % 2 else (data[client].inputs, data[client].targets)
-
-    data, folder = shards(SIZES), Lazy(read)
-    results = [run(data=d) for d in (data, [(s.inputs, s.targets) for s in data], folder)]
-    for result in results:
-        assert_same(result, results[0])
-    assert folder.asked == [client for r in results[0].metrics for client in r.cohort]
-
-
 def test_double_precision():
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
     result, single = run(task), run()
@@ -158,12 +147,13 @@ def test_a_network_alone_is_a_classification_in_one_sample():
 @pytest.mark.parametrize(
     "given",
     [
+        lambda data, places: data[places],
         lambda data, places: Subset(data, places),
         lambda data, places: DataLoader(Subset(data, places), batch_size=2, shuffle=True),
         lambda data, places: TensorDataset(*data[places]),
         lambda data, places: tuple(part.numpy() for part in data[places]),
     ],
-    ids=["Subset", "DataLoader", "TensorDataset", "arrays"],
+    ids=["tensors", "Subset", "DataLoader", "TensorDataset", "arrays"],
 )
 def test_examples_may_be_in_what_torch_has_for_them(given):
     pooled = shard(40)
@@ -184,7 +174,11 @@ MANY = 100_000
 
 
 def test_only_shards_of_the_cohort_are_read():
-    data = Lazy(partial(shard, 4), MANY)
+    def read(client):
+        data = shard(4, client)
+        return data if client % 2 else (data.inputs, data.targets)
+
+    data = Lazy(read, MANY)
     result = federate(Task(chain_net(), transforms=[augmentation()], samples=2), data, rounds=3)
     assert data.asked == [client for report in result.metrics for client in report.cohort]
     assert len(set(data.asked)) == 30 and max(data.asked) > MANY // 2

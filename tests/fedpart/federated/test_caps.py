@@ -28,34 +28,34 @@ def dealt(shares, deal, clients=20, seed=0, last=None):
     return [(chunks[client], caps[client]) for client in range(last or clients)]
 
 
+SHARES = {1: 0.35, 2: 0.25, 3: 0.4}
+
+
 def test_the_shares_are_those_of_the_clients_and_the_smallest_sit_in_the_first_chunks():
-    shares = {1: 0.35, 2: 0.25, 3: 0.4}
-    pairs = dealt(shares, "chunk")
+    pairs = dealt(SHARES, "chunk")
     assert [[cap for _, cap in pairs].count(c) for c in (1, 2, 3)] == [7, 5, 8]
     assert [cap for _, cap in sorted(pairs)] == sorted(cap for _, cap in pairs)
-    assert pairs != dealt(shares, "chunk", seed=1)
-    order = [cap for chunk, cap in dealt(shares, "chunk", 200) if chunk == 1]
+    assert pairs != dealt(SHARES, "chunk", seed=1)
+    order = [cap for chunk, cap in dealt(SHARES, "chunk", 200) if chunk == 1]
     assert order != sorted(order), "within a chunk the seed decides, not the number"
 
 
 def test_free_caps_know_nothing_of_chunks():
-    clients, shares = 4000, {1: 0.35, 2: 0.25, 3: 0.4}
-    pairs = dealt(shares, "free", clients)
+    pairs = dealt(SHARES, "free", 4000)
     for k, u in enumerate(CHUNKS, start=1):
-        for c, share in shares.items():
-            expected = clients * u * share
+        for c, share in SHARES.items():
+            expected = 4000 * u * share
             assert abs(pairs.count((k, c)) - expected) < 4 * math.sqrt(expected), (k, c)
 
 
 @pytest.mark.parametrize("deal", ["chunk", "free"])
 def test_clients_that_join_late_can_train_and_the_order_does_not_matter(deal):
-    shares = {1: 0.35, 2: 0.25, 3: 0.4}
-    pairs = dealt(shares, deal, last=300)
-    assert pairs[:20] == dealt(shares, deal)
+    pairs = dealt(SHARES, deal, last=300)
+    assert pairs[:20] == dealt(SHARES, deal)
     assert all(cap >= chunk for chunk, cap in pairs[20:])
-    counts = [[cap for _, cap in pairs].count(c) for c in (1, 2, 3)]
-    assert all(abs(n - 300 * share) <= 2 for n, share in zip(counts, shares.values(), strict=True)), counts
-    far_first, near_first = (assigned_caps(shares, deal, assigned_chunks(CHUNKS, 20, 0), 20, 0) for _ in "ab")
+    caps = [cap for _, cap in pairs]
+    assert all(abs(caps.count(c) - 300 * share) <= 2 for c, share in SHARES.items())
+    far_first, near_first = (assigned_caps(SHARES, deal, assigned_chunks(CHUNKS, 20, 0), 20, 0) for _ in "ab")
     assert [far_first[90], far_first[21]] == [near_first[21], near_first[90]][::-1]
 
 
@@ -115,10 +115,8 @@ def test_counts_are_largest_remainders_and_never_zero(u, clients, counts):
 
 
 def test_the_seed_decides_who():
-    u = (0.7, 0.2, 0.1)
-    assert chunks(u, 100, 1) == chunks(u, 100, 1)
-    assert chunks(u, 100, 1) != chunks(u, 100, 2)
-    assert chunks(u, 100, 1) != sorted(chunks(u, 100, 1)), "at random, not in the order of client numbers"
+    one, same, other = (chunks((0.7, 0.2, 0.1), 100, seed) for seed in (1, 1, 2))
+    assert one == same != other and one != sorted(one), "at random, not in the order of client numbers"
 
 
 def test_clients_that_join_late_keep_the_balance():

@@ -18,7 +18,7 @@ from fedpart.federated.wire import decode_state, encode_state
 from fedpart.nn.likelihoods import Gaussian, TokenClassification
 from fedpart.task.gradients import Job
 from fedpart.training.agreement import difference
-from fedpart.updates.update import Round
+from fedpart.updates.update import PSI, Round
 
 CHUNKS = (0.5, 0.3, 0.2)
 

@@ -1,14 +1,12 @@
-"""Clipping, defences and rounds that survive: closed forms, and the same bits on every engine."""
+"""Clipping, claims, and rounds that survive clients that fail: what engines have in common."""
 
 import math
 from functools import partial
 
-import numpy as np
 import pytest
 import refusals
 import torch
 from flower_experiment import CLIENTS, app, build, deployed, local
-from flwr.app import Array
 from inprocess_grid import InProcessGrid
 from problems import Recorder, after, chain_net, settings, shards, update_of
 from tiny import tiny
@@ -32,24 +30,6 @@ def test_clients_clip_before_they_send():
         for j, delta in update.cells.items():
             assert delta.norm() <= (0.03, 0.02, 0.01)[j - 1] * (1 + 1e-6)
         assert update.psi is None or update.psi.norm() <= 0.005 * (1 + 1e-6)
-
-
-def test_the_server_clips_whatever_it_is_sent():
-    """A client that sends 1000 times as much moves the sum by its norm and no further."""
-    config = {"clip": CLIP, "weighting": "uniform"}
-    victim = build({}).protocol.cohort(1)[2]
-
-    def enlarge(reply):
-        if reply.has_content() and reply.content["config"]["client"] == victim:
-            arrays = reply.content["arrays"]
-            arrays["w"] = Array(arrays["w"].numpy() * np.float32(1000))
-        return reply
-
-    federation = Recorder(build(config).protocol)
-    deployed(1, config, federation=federation, tamper=enlarge)
-    (total,) = federation.totals
-    for j, delta in total["deltas"].items():
-        assert delta.norm() <= total["weights"][j] * (0.03, 0.02, 0.01)[j - 1] * (1 + 1e-5)
 
 
 def test_clipping_keeps_the_direction_and_short_updates_bits():

@@ -1,11 +1,11 @@
-"""Bounds that follow the clients: what they are, who moves them, and the same bits on every engine."""
+"""Bounds that follow the clients: what they are, and who moves them."""
 
 import numpy as np
 import pytest
 import torch
 from flower_experiment import assert_equal_runs, build, deployed, local
 from flwr.app import Array
-from problems import after, chain_net, settings, update_of
+from problems import Recorder, after, chain_net, settings, update_of
 from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
@@ -57,6 +57,17 @@ def loud(client, factor, rounds=(1,), most=1e15):
         return reply
 
     return change
+
+
+def test_the_server_clips_whatever_it_is_sent():
+    """A client that sends 1000 times as much moves the sum by its norm and no further."""
+    norms, victim = (0.03, 0.02, 0.01), build({}).protocol.cohort(1)[2]
+    config = {"clip": ClipSettings(norms, psi=0.005), "weighting": "uniform"}
+    federation = Recorder(build(config).protocol)
+    deployed(1, config, federation=federation, tamper=loud(victim, 1e3))
+    (total,) = federation.totals
+    for j, delta in total["deltas"].items():
+        assert delta.norm() <= total["weights"][j] * norms[j - 1] * (1 + 1e-5)
 
 
 def of_chunks(chunks, round):

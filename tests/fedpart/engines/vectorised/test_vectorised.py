@@ -12,6 +12,7 @@ from parity import ROUND, SIZES, assert_parity, cohort, started
 from problems import (
     CLASSES,
     SIZE,
+    Counted,
     after,
     assert_near,
     augmentation,
@@ -22,7 +23,6 @@ from problems import (
     smooth_net,
 )
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart import (
     AffineAugmentation,
@@ -254,17 +254,10 @@ def test_noise_of_a_stack_is_that_of_each_job():
 def test_no_number_is_waited_for_per_client():
     """A device computes on while the next steps are prepared."""
 
-    class Waits(TorchDispatchMode):
-        count = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            self.count += func is torch.ops.aten._local_scalar_dense.default
-            return func(*args, **(kwargs or {}))
-
     def waits(clients):
         _, vectorised, protocol = started(images(), rows=10_000, sizes=[6] * clients, local=SEVERAL_STEPS)
         data = shards([6] * clients)
-        with Waits() as waits:
+        with Counted(lambda func, *_: func is torch.ops.aten._local_scalar_dense.default) as waits:
             cohort(vectorised, protocol, data)
         return waits.count
 

@@ -12,8 +12,6 @@ from fedpart import DeviceSettings
 from fedpart.federated.pace.devices import Device, Fleet
 from fedpart.federated.pace.turns import Buffered, Group, Synchronous
 
-NOTHING = torch.zeros(2), torch.zeros(1)
-
 
 def pace(kind, cohort=3, available=1.0, **changes):
     devices = DeviceSettings(available=available)
@@ -32,8 +30,8 @@ def turns(one, count, seconds):
     """So many of them, one after another; seconds by client."""
     found = []
     for round in range(1, count + 1):
-        found.append(one.turn(round, lowest, lambda client: seconds[client]))
-        one.commit(found[-1], *NOTHING)
+        found.append(one.turn(round, lowest, seconds.get))
+        one.commit(found[-1], torch.zeros(2), torch.zeros(1))
     return found
 
 
@@ -91,14 +89,11 @@ def test_stale_answers_are_scaled_down():
 def test_values_are_kept_as_long_as_somebody_has_started_from_them():
     one, seconds = pace(Buffered, cohort=2, buffer=1), {0: 1.0, 1: 3.5}
     for round in range(1, 5):
-        turn = one.turn(round, lowest, lambda client: seconds[client])
         w = torch.full((2,), float(round))
-        one.commit(turn, w, w)
+        one.commit(one.turn(round, lowest, seconds.get), w, w)
         w.zero_()  # the server steps in place
         held = one.values(1)
-        assert (held is None) == (round == 4)
-        if held is not None:
-            assert torch.equal(held[0], torch.ones(2))
+        assert held is None if round == 4 else torch.equal(held[0], torch.ones(2))
     assert len(one.state_dict()["pace"]["under_way"]) == 1
 
 
