@@ -1,8 +1,6 @@
 """The page: what lies in a folder, put into one HTML file that needs no network."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from fedpart.extras import need
@@ -20,13 +18,11 @@ from simulations.results.report.data import Data, clients_section, images_sectio
 from simulations.results.report.folder import Found, about, find, runs_table, versions
 from simulations.results.report.others import searched, selected, trained
 from simulations.results.report.sections import PageTable, Part, sorted_out
-from simulations.results.scores import BYTES, COUNT, DASH, SHARE, TIME, Estimate
+from simulations.results.scores import BYTES, COUNT, SHARE, TIME, Estimate
 from simulations.results.search import SEARCH
 from simulations.results.tables import without
 
 COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "examples"]
-COST_HEAD += ["c [s]", "estimated time"]
-UP, DOWN = 0.25 * 2**20, 0.75 * 2**20  # bytes per second of a client, as FedHPO-B's configuration has them
 
 
 def cost_rows(found: Found) -> list[list[str]]:
@@ -34,8 +30,6 @@ def cost_rows(found: Found) -> list[list[str]]:
     rows = []
     for row in found.comparison.rows:
         runs = found.finished[row.method]
-        clients = [client_seconds(run) for run in runs]
-        estimated = [estimated_seconds(run.metrics, c) for run, c in zip(runs, clients, strict=True)]
         texts = (
             SHARE.shown(row["held_out"]),
             TIME.shown(row["seconds"]) + row.star,
@@ -43,41 +37,9 @@ def cost_rows(found: Found) -> list[list[str]]:
             BYTES.shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs)),
             BYTES.shown(row["download_bytes"]),
             COUNT.shown(Estimate.of(run.summary.get("examples") for run in runs)),
-            DASH if (each := Estimate.of(clients)) is None else f"{each.mean:.3g}",
-            TIME.shown(Estimate.of(estimated)),
         )
         rows.append([row.method, *texts])
     return rows
-
-
-def estimated_seconds(lines: Sequence[dict[str, Any]], client: float | None) -> float | None:
-    """FedHPO-B's estimate (Wang et al. 2023, cross-device) of how long the rounds take on real devices.
-
-    A round of M clients takes S_up / B_up + S_down / B_down + c H_M: the M clients' times are exponential
-    with mean c, the slowest of them takes c H_M = c (1 + 1/2 + ... + 1/M) in expectation, and the server
-    takes none. FedHPO-B's S is the model; here it is what the round's clients sent and received on average.
-
-    ``lines`` are those of metrics.jsonl, ``client`` is c in seconds (:func:`client_seconds`); None if c is.
-    """
-    if client is None:
-        return None
-    total = 0.0
-    for line in lines:
-        clients = max(1, len(line["cohort"]))
-        sent, received = line["upload_bytes"] / clients, line["download_bytes"] / clients
-        slowest = client * sum(1 / m for m in range(1, clients + 1))
-        total += sent / UP + received / DOWN + slowest
-    return total
-
-
-def client_seconds(run: Run) -> float | None:
-    """c: seconds of a client in the median round without evaluation; None where processes are not known."""
-    workers = run.summary.get("workers")
-    if workers is None:
-        return None
-    plain = [line for line in run.metrics if "val_nll" not in line] or run.metrics
-    cohorts = [(line["seconds"], max(1, len(line["cohort"]))) for line in plain]
-    return median(seconds * min(workers, clients) / clients for seconds, clients in cohorts)
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -142,8 +104,6 @@ def _comparisons(folder: Path) -> dict[str, Any]:
         "scores": [table(overview.caption, *without(COSTS, *one)) for one in overview.tables()],
         "columns": COLUMNS,
         "cost": table(caption, ["experiment", *COST_HEAD], costs),
-        "up": f"{UP / 2**20:g} MiB/s",
-        "down": f"{DOWN / 2**20:g} MiB/s",
         "runs": PageTable.of("Every run, and the hash of what it computes", *runs_table(comparisons)),
         "versions": versions(comparisons),
     }

@@ -14,7 +14,7 @@ FILES = {
 GRADIENTS = {
     *("fedpart/task/gradients.py", "fedpart/engines/vectorised/gradients.py"),  # of losses
     *("fedpart/methods/evidence/estimate.py", "fedpart/methods/evidence/estimates.py"),
-    "fedpart/task/looking.py",  # at hooks, by gradients that nobody uses
+    "fedpart/task/looking/first_look.py",  # at hooks, by gradients that nobody uses
 }
 CHECKPOINTS = {"fedpart/training/state.py", "fedpart/training/files.py"}
 BODIES, CODECS = "fedpart/nn/models/pretrained.py", "fedpart/updates/client_state.py"

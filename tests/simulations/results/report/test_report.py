@@ -17,11 +17,10 @@ from tiny import TINY, tiny, tiny_file
 
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError
-from simulations.results.curves import Run
 from simulations.results.pictures.figures import THEMES
 from simulations.results.report.data import Clients, _heat_figure, client_charts
 from simulations.results.report.folder import find, versions
-from simulations.results.report.page import client_seconds, estimated_seconds, write_report
+from simulations.results.report.page import write_report
 from simulations.running.run import run_experiment
 
 SECTIONS = [
@@ -154,7 +153,6 @@ def test_it_needs_no_network_and_no_other_file(compared):
 def test_numbers_and_the_learned_augmentation_are_there(compared):
     assert "85.7 ± 0.9" in compared.text and "difference [std. err.]" not in compared.text  # of one seed
     assert "The paper trains for 2,000 rounds, these runs for 3." in compared.text
-    assert "B up = 0.25 MiB/s" in compared.text and "FedHPO-B" in compared.text
     assert "All finished runs: python" in compared.text and "recipe: per_label" in compared.html
     images = [v for name, v in compared.attributes if name == "src"]
     assert len(images) == 2 * 3  # augerino and partitioned: image, at the start, as learned
@@ -339,23 +337,6 @@ def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(ConfigError, match="There is no folder"):
         find(tmp_path / "nowhere")
     refused(fedpart("report", tmp_path), "no federated run and no comparison")
-
-
-def test_a_clients_time_is_that_of_the_processes_that_a_cohort_occupies(tmp_path):
-    for workers, wanted in ((1, 0.25), (2, 0.5), (8, 0.5), (None, None)):  # cohorts of two, 0.5 s a round
-        write_run(tmp_path / str(workers), small_config(engine="ray"), [0.5] * 12, workers=workers)
-        assert client_seconds(Run.load(tmp_path / str(workers))) == wanted
-    assert estimated_seconds(Run.load(tmp_path / "None").metrics, None) is None
-
-
-def test_fedhpo_bs_estimate():
-    # 1,276,630 float32 (the paper's MNIST network): 19.48 s up, 6.49 s down; the slowest of two takes 1.5 c
-    size = 4 * 1_276_630
-    one = {"cohort": [0], "upload_bytes": size, "download_bytes": size}
-    two = {"cohort": [0, 1], "upload_bytes": 2 * 0.77 * size, "download_bytes": 2 * size}
-    assert estimated_seconds([one], 2.0) == pytest.approx(19.48 + 6.49 + 2.0, abs=0.01)
-    assert estimated_seconds([two], 2.0) == pytest.approx(15.00 + 6.49 + 3.0, abs=0.01)
-    assert estimated_seconds([one, one], 0.0) == pytest.approx(2 * estimated_seconds([one], 0.0))
 
 
 def test_clients_are_counted_and_sorted_by_chunk():
