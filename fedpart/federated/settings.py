@@ -14,8 +14,8 @@ from fedpart.updates.codecs import CODECS, Codec
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.stages import check_stages
 from fedpart.updates.stages.clip import ClipSettings
-from fedpart.updates.stages.defence import Defended
 from fedpart.updates.stages.privacy import PrivacySettings
+from fedpart.updates.stages.robust import Defended
 
 LARGEST_COUNT = 10**9  # examples; weighted by that many, the largest values that are taken are still finite
 

@@ -24,7 +24,6 @@ from fedpart.task.looking.memory import (
     Reads,
     copies,
     leaves_of,
-    mark,
     other_weights,
     registered,
 )
@@ -263,3 +262,8 @@ def _changed(name: str) -> NetworkError:
 def _short(name: str) -> str:
     """As in the user's network, which is a part of the model."""
     return name.partition(".")[2]
+
+
+def mark(tensor: Tensor) -> tuple[int, int, bool]:
+    """Another one after a change in place, and after one of ``data``."""
+    return version_of(tensor), tensor.data_ptr(), tensor.requires_grad

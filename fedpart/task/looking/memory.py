@@ -118,11 +118,6 @@ def copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)  # type: ignore[no-any-return]
 
 
-def mark(tensor: Tensor) -> tuple[int, int, bool]:
-    """Another one after a change in place, and after one of ``data``."""
-    return version_of(tensor), tensor.data_ptr(), tensor.requires_grad
-
-
 def leaves_of(tensors: Iterable[Tensor]) -> dict[int, Tensor]:
     """The leaves of the graphs behind some tensors, by identity."""
     found: dict[int, Tensor] = {}

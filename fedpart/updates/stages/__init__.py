@@ -6,10 +6,10 @@ from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.stages.clip import Clip as Clip
 from fedpart.updates.stages.clip import UsualBounds as UsualBounds
 from fedpart.updates.stages.clip import UsualNorms as UsualNorms
-from fedpart.updates.stages.codec import Feedback as Feedback
-from fedpart.updates.stages.codec import UploadCodec as UploadCodec
-from fedpart.updates.stages.defence import RobustSum as RobustSum
+from fedpart.updates.stages.coding import Feedback as Feedback
+from fedpart.updates.stages.coding import UploadCodec as UploadCodec
 from fedpart.updates.stages.privacy import Privacy as Privacy
+from fedpart.updates.stages.robust import RobustSum as RobustSum
 
 STAGES: tuple[type[Stage], ...] = (
     Feedback, UsualNorms, UsualBounds, Clip, UploadCodec, Privacy, RobustSum,

@@ -11,7 +11,7 @@ from fedpart.federated.cohorts import CohortSum
 from fedpart.randomness.streams import generator
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.stages import RobustSum, UsualBounds
-from fedpart.updates.stages.defence import Defended
+from fedpart.updates.stages.robust import Defended
 from fedpart.updates.update import PSI, UNIT, Bound
 
 
