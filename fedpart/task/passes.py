@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from fedpart.randomness.noise import Noise
 from fedpart.randomness.redirection import Kind, Redirection
 from fedpart.task.looking.first_look import FirstLook
+from fedpart.task.looking.memory import Given, Tensors
 from fedpart.task.model import Model
 from fedpart.trees import Tree, first_leaf
+
+Finish = Callable[[Tensor, Tree], Any] | None
 
 
 class Substitution:
@@ -93,13 +96,7 @@ class Passes:
         self.look.originals = [(f"module.{name}", ref(weight)) for name, weight in weights]
 
     def __call__(
-        self,
-        tensors: Mapping[str, Tensor],
-        given: tuple[Tree, Tree],
-        noise: Noise | None,
-        dropout: bool,
-        share: bool,
-        finish: Callable[[Tensor, Tree], Any] | None,
+        self, tensors: Tensors, given: Given, noise: Noise | None, dropout: bool, share: bool, finish: Finish
     ) -> Any:
         """What ``finish`` makes of averaged outputs and targets; without it what the network returns for all
         rows. ``share``: whether the samples of an example share their dropout noise."""

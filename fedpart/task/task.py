@@ -19,9 +19,10 @@ from fedpart.randomness.noise import Noise
 from fedpart.task.adapting import adapt, dtype_of, to_dtype
 from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.looking.attributes import check_memory
+from fedpart.task.looking.memory import Given, Tensors
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
-from fedpart.task.passes import Passes, frozen_of, share_frozen
+from fedpart.task.passes import Finish, Passes, frozen_of, share_frozen
 from fedpart.task.psi_names import (
     checked_transforms,
     physical_values,
@@ -31,10 +32,6 @@ from fedpart.task.psi_names import (
     short_name,
 )
 from fedpart.trees import Tree, first_leaf, with_floats
-
-Tensors = Mapping[str, Tensor]  # a module's, by name
-Given = tuple[Tree, Tree]  # inputs and targets
-Finish = Callable[[Tensor, Tree], Any] | None
 
 
 class Task:

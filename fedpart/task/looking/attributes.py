@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +13,15 @@ from torch.nn.parameter import is_lazy
 
 from fedpart.checks import NetworkError
 from fedpart.randomness.watching import Unstable
+from fedpart.task.looking.memory import Context, Given
 from fedpart.task.looking.reach import Place, Reach
 from fedpart.task.looking.values import Advancing, Drawn, Numbers
-from fedpart.trees import Tree, first_leaf, map_leaves, same_numbers, span_of, tensors_in
+from fedpart.trees import first_leaf, map_leaves, same_numbers, span_of, tensors_in
 
 ROUNDING = 1e-4  # by which passes may differ that add in any order, as some operations on a GPU do
 # Counts that few passes reach: a multiple of 1 to 16, and one that is so in the next pass.
 FAR = (720720, 720719)
 FEW = 2  # examples with which a pass is computed again
-Given = tuple[Tree, Tree]  # inputs and targets
 Again = Callable[[Given], Any]  # a pass with the same random numbers
 
 # What is said of a value that a pass has kept.
@@ -42,13 +42,7 @@ class Attributes:
         self._layers = dict(model.named_modules())
         self.before = Reach(self._layers)
 
-    def check(
-        self,
-        outputs: Any,
-        given: Given,
-        again: Again,
-        other_weights: Callable[[], AbstractContextManager[object]],
-    ) -> None:
+    def check(self, outputs: Any, given: Given, again: Again, other_weights: Context) -> None:
         """Refuse what a pass has kept if it moves on in the next one, changes it, or tells of its examples or
         weights.
 
@@ -102,9 +96,7 @@ class Attributes:
                 if not _alike(value, other.get(key)):
                     raise self._refused(key)
 
-    def _check_caches(
-        self, given: Given, again: Again, other_weights: Callable[[], AbstractContextManager[object]]
-    ) -> None:
+    def _check_caches(self, given: Given, again: Again, other_weights: Context) -> None:
         """Refuse what a cache of ``functools`` keeps, if it tells of examples or weights."""
         with other_weights():
             kept = _with_others(given, again)

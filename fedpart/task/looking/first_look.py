@@ -19,9 +19,12 @@ from fedpart.randomness.redirection import Kind
 from fedpart.randomness.watching import states, unwatched
 from fedpart.task.looking.attributes import Attributes
 from fedpart.task.looking.memory import (
+    Context,
+    Given,
     Held,
     Memory,
     Reads,
+    Tensors,
     copies,
     leaves_of,
     other_weights,
@@ -64,12 +67,7 @@ class FirstLook:
         return count == 1 or (self._keeps and is_power_of_two(count))
 
     def __call__(
-        self,
-        due: bool,
-        tensors: Mapping[str, Tensor],
-        given: tuple[Tree, Tree],
-        compute: Compute,
-        drawing: Callable[[], AbstractContextManager[object]] | None,
+        self, due: bool, tensors: Tensors, given: Given, compute: Compute, drawing: Context | None
     ) -> Any:
         """What a pass of ``compute`` returns that computes with ``tensors`` in place of the model's own, by
         name; ``drawing`` begins with the same random numbers again, None: it draws others each time."""
@@ -115,7 +113,7 @@ class FirstLook:
                     "as a part of the loss, or call torch.autograd.grad()."
                 )
 
-            def again(given: tuple[Tree, Tree]) -> Any:
+            def again(given: Given) -> Any:
                 with drawing() if drawing is not None else nullcontext():
                     if not attributes.before.acts_backward:
                         return compute(*copies(given))
@@ -133,13 +131,7 @@ class FirstLook:
             self._settled |= self._changed_since(then).keys()
         return outputs
 
-    def _later(
-        self,
-        tensors: Mapping[str, Tensor],
-        given: tuple[Tree, Tree],
-        compute: Compute,
-        drawing: Callable[[], AbstractContextManager[object]] | None,
-    ) -> Any:
+    def _later(self, tensors: Tensors, given: Given, compute: Compute, drawing: Context | None) -> Any:
         """A pass that is looked at only if it does what a condition has held back so far."""
         inputs = [leaf for _, leaf in leaves(given) if isinstance(leaf, Tensor) and not self._writes]
         held = dict(tensors)
@@ -214,7 +206,7 @@ class FirstLook:
         return f"a weight {list(leaf.shape)} that is no parameter of it"
 
 
-def _check_hooks(tensors: Mapping[str, Tensor]) -> None:
+def _check_hooks(tensors: Tensors) -> None:
     for name, tensor in tensors.items():
         if tensor._backward_hooks or (tensor.is_leaf and tensor._post_accumulate_grad_hooks):
             raise ValueError(
@@ -223,7 +215,7 @@ def _check_hooks(tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def _gradients(outputs: Any, tensors: Mapping[str, Tensor], reads: AbstractContextManager[object]) -> Any:
+def _gradients(outputs: Any, tensors: Tensors, reads: AbstractContextManager[object]) -> Any:
     """What the backward pass returns, from the same outputs twice if need be; nothing without gradients."""
     ends = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
     wanted = [tensor for tensor in tensors.values() if tensor.requires_grad]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -12,6 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedpart.nn.layers.copying import DERIVED
 from fedpart.trees import Tree, map_leaves, memory_of, same_numbers, span_of, version_of
+
+Tensors = Mapping[str, Tensor]  # a module's, by name
+Given = tuple[Tree, Tree]  # inputs and targets
+Context = Callable[[], AbstractContextManager[object]]
 
 
 class Held:
@@ -34,7 +38,7 @@ class Held:
 class Memory:
     """Tells in whose memory a tensor lies."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Tensors) -> None:
         self._spans: dict[int, list[tuple[int, int, str]]] = {}
         for name, tensor in tensors.items():
             if tensor.numel() and (memory := memory_of(tensor)):
@@ -91,7 +95,7 @@ def _sum(tensor: Tensor) -> str:
 
 
 @contextmanager
-def other_weights(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+def other_weights(tensors: Tensors) -> Iterator[None]:
     """Within this context they hold other numbers, without a word to who has computed with them."""
     kept = [tensor.detach().clone() for tensor in tensors.values()]
     for tensor in tensors.values():
@@ -113,7 +117,7 @@ def registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield f"{name}.{own}", tensor
 
 
-def copies(given: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+def copies(given: Given) -> Given:
     """Inputs and targets that may be written to."""
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, given)  # type: ignore[no-any-return]
 
