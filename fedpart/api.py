@@ -74,12 +74,9 @@ def federate(
         ImportError: the library of a logger is not installed.
         ClientError: a client failed, for instance because its loss was not finite.
     """
-    for name, count, least in (
-        ("rounds", rounds, 0),
-        ("evaluate_every", evaluate_every, 1),
-        ("checkpoint_every", checkpoint_every, 1),
-    ):
-        check_whole(name, count, least, "a number of rounds")
+    check_whole("rounds", rounds, 0, "a number of rounds")
+    check_whole("evaluate_every", evaluate_every, 1, "a number of rounds")
+    check_whole("checkpoint_every", checkpoint_every, 1, "a number of rounds")
     check_options(progress=progress, resume=resume, checkpoint=checkpoint, on_round=on_round)
     task, data = as_task(task), _clients(shards)
     beside = inspect.signature(federate).parameters

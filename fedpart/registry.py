@@ -87,10 +87,9 @@ def admit(data: Any, folder: str | None = None) -> None:
         if allowed is None:
             _named.add(name)
         elif name not in allowed:
-            raise ValueError(
-                f"{name!r} is code, and code that a folder names is not run unasked; if you trust who has "
-                f"made the folder, add --trust-code (in Python trust_code=True)."
-            )
+            unasked = f"{name!r} is code, and code that a folder names is not run unasked"
+            trust = "if you trust who has made the folder, add --trust-code (in Python trust_code=True)."
+            raise ValueError(f"{unasked}; {trust}")
     if allowed is None or allowed is _ALL:
         for place in (*(FOLDERS if names else ()), folder):
             if place is not None and place not in sys.path:
@@ -157,10 +156,8 @@ class Registry(dict[str, T]):
         if name in self:
             return self[name]
         if ":" not in name:
-            raise ValueError(
-                f"Unknown {self.kind} {name!r}: {nearest(name, self)} "
-                f"Your own is given as 'package.module:name'."
-            )
+            form = "Your own is given as 'package.module:name'."
+            raise ValueError(f"Unknown {self.kind} {name!r}: {nearest(name, self)} {form}")
         module, _, attribute = name.partition(":")
         try:
             if not _FOREIGN.fullmatch(name):
@@ -215,16 +212,13 @@ class Registry(dict[str, T]):
         try:
             inspect.signature(build).bind(**options)
         except TypeError as error:
-            raise ValueError(
-                f"The {self.kind} {name!r} does not take the options {dict(options)} "
-                f"({error}); its options are {inspect.signature(build)}."
-            ) from error
+            what, takes = f"The {self.kind} {name!r} does not take the options", inspect.signature(build)
+            raise ValueError(f"{what} {dict(options)} ({error}); its options are {takes}.") from error
         try:
             return build(**options)
         except TypeError as error:
-            raise ValueError(
-                f"The {self.kind} {name!r} cannot be made with the options {dict(options)}: {error}."
-            ) from error
+            what = f"The {self.kind} {name!r} cannot be made with the options {dict(options)}"
+            raise ValueError(f"{what}: {error}.") from error
 
     def names(self) -> list[str]:
         """Registered names, sorted."""

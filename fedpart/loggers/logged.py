@@ -66,21 +66,25 @@ class Printed:
 @contextmanager
 def logged(
     chosen: Sequence[Any],
-    folder: Path | None,
-    settings: Any,
+    folder: str | Path | None = None,
+    settings: Any = None,
     completed: int = 0,
     printed: Printed | None = None,
 ) -> Iterator[Logged]:
-    """Loggers around a run of ``settings``; what it gives is called with every report, as ``on_round`` is.
+    """Loggers around a run; what it gives is called with every report, as ``on_round`` is.
 
-    Their files, and a ``metrics.jsonl``, from which they get what they had of ``completed`` rounds or
-    iterations when the run is resumed, are in ``folder``; None: in a new one in ``runs/``, named by the time.
-    Errors are those of :class:`.Loggers`.
+    Args:
+        chosen: see :class:`.Loggers`, also for what is raised.
+        folder: for their files and a ``metrics.jsonl``, from which they get what they had when the run is
+            resumed; None: a new one in ``runs/``, named by the time.
+        settings: of the run, a dataclass, for tables of runs.
+        completed: rounds or iterations that are done: later ones that the folder knows are computed again.
+        printed: prints lines, too.
     """
     loggers = Loggers(chosen)
     place = _place(folder) if loggers.keep else None
     lines = [] if place is None else _kept(place, completed)
-    config = flat(asdict(settings))
+    config = {} if settings is None else flat(asdict(settings))
     log = Logged(loggers, place, printed, lines[-1] if lines else None)
     try:
         if place is not None:
@@ -115,15 +119,14 @@ class Logged:
             self._printed(self.last)
 
 
-def _place(folder: Path | None) -> Path:
-    if folder is None:
-        folder = named = Path("runs") / time.strftime("%Y-%m-%d-%H%M%S")
-        number = 1
-        while folder.exists():
-            number += 1
-            folder = named.with_name(f"{named.name}-{number}")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _place(folder: str | Path | None) -> Path:
+    place = named = Path("runs") / time.strftime("%Y-%m-%d-%H%M%S") if folder is None else Path(folder)
+    number = 1
+    while folder is None and place.exists():
+        number += 1
+        place = named.with_name(f"{named.name}-{number}")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def _kept(place: Path, completed: int) -> list[Mapping[str, Any]]:

@@ -36,17 +36,8 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
         drawn = event == "c_call" and function in _PYTHONS
         if event == "call":
             code = frame.f_code
-            if code is _CHECKPOINT:
-                raise NetworkError(
-                    f"{_named(model, _computing(model, frame))} computes with torch.utils.checkpoint, which "
-                    f"would take other weights when it computes again for the gradient; call "
-                    f"model.gradient_checkpointing_disable(), or leave torch.utils.checkpoint out."
-                )
-            if code is _SEEDING:
-                raise NetworkError(
-                    f"{_named(model, _computing(model, frame))} seeds torch's generator in forward(), which "
-                    f"its draws do not come from; make constants once in __init__, or leave the seed out."
-                )
+            if (refused := _REFUSED.get(id(code))) is not None:
+                raise NetworkError(f"{_named(model, _computing(model, frame))} {refused}")
             drawn = code is _GAUSS and frame.f_locals.get("self") is _PYTHONS_OWN
         if drawn:
             raise _draws(model, _computing(model, frame), "Python's random module")
@@ -170,8 +161,15 @@ def _numpys_state() -> tuple[bytes, Any]:
     return words.tobytes(), rest
 
 
-_CHECKPOINT = inspect.unwrap(checkpoint).__code__
-_SEEDING = inspect.unwrap(torch.manual_seed).__code__
+_REFUSED = {
+    id(inspect.unwrap(checkpoint).__code__): "computes with torch.utils.checkpoint, which would take other "
+    "weights when it computes again for the gradient; call model.gradient_checkpointing_disable(), or leave "
+    "torch.utils.checkpoint out.",
+    id(
+        inspect.unwrap(torch.manual_seed).__code__
+    ): "seeds torch's generator in forward(), which its draws do "
+    "not come from; make constants once in __init__, or leave the seed out.",
+}
 _PYTHONS = (random.random, random.getrandbits)  # those that the module's other functions draw with
 _PYTHONS_OWN = random._inst
 _GAUSS = random.Random.gauss.__code__  # every second number of which is one that it has kept

@@ -25,10 +25,8 @@ def as_task(given: Any) -> Task:
     if isinstance(given, nn.Module):
         return Task(given, samples=1)
     kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
-    raise ValueError(
-        f"What is trained is a Task or an nn.Module, got {kind}; write Task(module), with transforms if "
-        f"there are any."
-    )
+    write = "write Task(module), with transforms if there are any."
+    raise ValueError(f"What is trained is a Task or an nn.Module, got {kind}; {write}")
 
 
 Report = TypeVar("Report")
@@ -191,7 +189,6 @@ def load(run: str | Path, trust_code: bool = False) -> Loaded:
         with trusting(trust_code):
             found: Loaded = reader.load()(Path(run))
         return found
-    raise RuntimeError(
-        f"What reads folders of runs is found by the entry point {GROUP} of the installed fedpart, which is "
-        f"not there; install fedpart anew, in a checkout by `uv sync`."
-    )
+    entry = f"the entry point {GROUP} of the installed fedpart, which is not there"
+    again = "install fedpart anew, in a checkout by `uv sync`."
+    raise RuntimeError(f"What reads folders of runs is found by {entry}; {again}")

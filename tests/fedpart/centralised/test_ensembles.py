@@ -87,43 +87,33 @@ def test_the_mean_over_corrupted_images():
         assert value == pytest.approx(sum(row[key] for row in rows) / 25)
 
 
-DATA_SHARING = Dataset(
-    torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3
-)
-
-
-def networks_sharing(*sizes):
+def residual_networks(*sizes):
     torch.manual_seed(0)
     return [wrn(3, (1, 8, 8), depth, width) for depth, width in sizes]
-
-
-def state_of_sharing(members):
-    task = Task(Ensemble(members), likelihood="ensemble", samples=1)
-    return Training(task, DATA_SHARING, TrainingSettings(method="none", chunks=(1.0,)))
 
 
 @pytest.fixture(scope="module")
 def mixed():
     """Two widths and another depth that share banks and coefficients by depth."""
     bank = Bank(clusters="depth", coupled=True)
-    return state_of_sharing(bank.compose(networks_sharing((10, 2), (10, 1), (16, 1))))
+    return state_of(Ensemble(bank.compose(residual_networks((10, 2), (10, 1), (16, 1)))))
 
 
 def test_gradients_are_those_of_the_plain_network(mixed):
-    found = weight_gradients(mixed, DATA_SHARING)
+    found = weight_gradients(mixed, DATA)
     for index, member in enumerate(mixed.module().members):
         plain = member.plain()
-        outputs = plain(DATA_SHARING.inputs)
-        nn.functional.cross_entropy(outputs, DATA_SHARING.targets, reduction="sum").backward()
+        outputs = plain(DATA.inputs)
+        nn.functional.cross_entropy(outputs, DATA.targets, reduction="sum").backward()
         for name in member.recipes:
             torch.testing.assert_close(found[index, name], plain.get_submodule(name).weight.grad)
     assert len(found) == 10 + 9 + 15, "all convolutions: the second width has a shortcut less"
 
 
 def test_thresholds_at_the_ends(mixed):
-    alone, bins = learned_clusters(mixed, DATA_SHARING, 1.0), learned_clusters(mixed, DATA_SHARING, -1.01)
+    alone, bins = learned_clusters(mixed, DATA, 1.0), learned_clusters(mixed, DATA, -1.01)
     assert len(alone) == 10 and len(bins) < 10
-    names = sorted(f"{i}:{n}" for i, n in weight_gradients(mixed, DATA_SHARING))
+    names = sorted(f"{i}:{n}" for i, n in weight_gradients(mixed, DATA))
     for groups in (alone, bins):
         assert sorted(name for group in groups for name in group) == names
     assert all(sum(name.startswith("0:") for name in group) == 1 for group in alone)
@@ -131,9 +121,9 @@ def test_thresholds_at_the_ends(mixed):
 
 def test_another_depth_joins_what_is_most_similar_and_another_width_its_namesake():
     bank = Bank(clusters="depth", coupled=True)
-    state = state_of_sharing(bank.compose(networks_sharing((16, 2), (16, 1.5), (10, 1))))
-    whose = {name: n for n, group in enumerate(learned_clusters(state, DATA_SHARING, 1.0)) for name in group}
-    gradients = weight_gradients(state, DATA_SHARING)
+    state = state_of(Ensemble(bank.compose(residual_networks((16, 2), (16, 1.5), (10, 1)))))
+    whose = {name: n for n, group in enumerate(learned_clusters(state, DATA, 1.0)) for name in group}
+    gradients = weight_gradients(state, DATA)
     for name in state.module().members[1].recipes:
         assert whose[f"1:{name}"] == whose[f"0:{name}"]
     recipes = [member.recipes for member in state.module().members]
