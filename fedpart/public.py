@@ -32,9 +32,8 @@ from fedpart.nn.hyperparameters import (
     learn_lora,
 )
 from fedpart.nn.layers import replace_batchnorm
-from fedpart.partition.assigned import RandomPartition
 from fedpart.partition.nodes import NodePartition
-from fedpart.partition.partition import Partition, SeparateNetworks
+from fedpart.partition.partition import Partition, RandomPartition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import normal, uniform
 from fedpart.task.task import Batch, Task

@@ -9,8 +9,14 @@ from torch import Tensor, nn
 
 from fedpart.nn.hyperparameters.dropout import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
-from fedpart.partition.assigned import AssignedPartition, Defaults, RandomPartition, labels, proportions_of
-from fedpart.partition.partition import Partition
+from fedpart.partition.partition import (
+    AssignedPartition,
+    Defaults,
+    Partition,
+    RandomPartition,
+    labels,
+    proportions_of,
+)
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry, nearest

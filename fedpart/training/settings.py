@@ -16,8 +16,8 @@ import torch
 
 from fedpart.checks import check_texts
 from fedpart.checks import require as require
-from fedpart.partition.assigned import Defaults
 from fedpart.partition.nodes import SCHEMES
+from fedpart.partition.partition import Defaults
 from fedpart.partition.proportions import check_proportions
 from fedpart.registry import nearest
 

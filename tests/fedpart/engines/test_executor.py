@@ -28,7 +28,7 @@ from fedpart.engines.local import Loop
 from fedpart.federated.cohorts import sum_updates
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
-from fedpart.partition.assigned import AssignedPartition
+from fedpart.partition.partition import AssignedPartition
 from fedpart.task.gradients import Job
 from fedpart.updates.update import Round
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from fedpart import ParameterSpace, RandomPartition, Task, federate
 from fedpart.nn.models import digits_cnn
-from fedpart.partition.assigned import AssignedPartition, labels
 from fedpart.partition.nested import leading
 from fedpart.partition.nodes import unit_assignments
+from fedpart.partition.partition import AssignedPartition, labels
 from fedpart.partition.proportions import check_proportions
 from fedpart.randomness.streams import generator
 
