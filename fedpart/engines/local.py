@@ -111,7 +111,7 @@ class LocalEngine:
         total = self.clients.sum(start, cohort)
         server.step(total)
         download = sum(download_bytes(server.protocol, client) for client in cohort)
-        return server.report(total, time.perf_counter() - began, download)
+        return RoundReport.of(server, total, time.perf_counter() - began, download)
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run until ``rounds`` rounds are complete."""

@@ -92,7 +92,7 @@ class PacedEngine(LocalEngine):
         self._turns.pace.commit(turn, start.w, start.psi)
         server.step(total)
         download = sum(download_bytes(server.protocol, client) for client in turn.asked)
-        return server.report(total, time.perf_counter() - began, download)
+        return RoundReport.of(server, total, time.perf_counter() - began, download)
 
 
 def local_engine(federation: Federation, *more: Any, **options: Any) -> LocalEngine:

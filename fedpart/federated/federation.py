@@ -12,14 +12,12 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Dataset
-from fedpart.federated.cohorts import CohortSum, tally
+from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.pace.turns import pace_of
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.report import RoundReport
-from fedpart.nn.hyperparameters.base import told
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
-from fedpart.updates.update import Round, Update
+from fedpart.updates.update import Round
 
 
 class Federation(ModelState):
@@ -29,6 +27,7 @@ class Federation(ModelState):
         round: completed rounds; the rest is :class:`.ModelState`'s.
         stages: safeguards and savings, with what they remember.
         pace: whose answers a step waits for in simulated time; None: nobody takes any.
+        stepped: whether the last round had enough answers for a step.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -44,11 +43,10 @@ class Federation(ModelState):
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
         self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
-        remembering = [*self.stages, *([] if self.pace is None else [self.pace])]
-        self._remembering, self._report = remembering, [part.report for part in remembering]
+        self.remembering = [*self.stages, *([] if self.pace is None else [self.pace])]
         self.agreement = {**protocol.agreement, **settings.of_server()}
-        self._stepped, both = True, (settings.server, settings.server_psi)
-        self._learns_rates = any(getattr(each, "hypergradient", 0.0) for each in both)
+        self.stepped, both = True, (settings.server, settings.server_psi)
+        self.learns_rates = any(getattr(each, "hypergradient", 0.0) for each in both)
         self._limits = [bound.to(settings.device) for bound in protocol.task.psi_bounds]
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
@@ -119,8 +117,8 @@ class Federation(ModelState):
         for change in self._total:
             total = change(total, number, answers.norms)
         enough = total is not None and total.clients >= protocol.settings.min_replies
-        self._stepped = enough or protocol.private
-        if total is not None and self._stepped:
+        self.stepped = enough or protocol.private
+        if total is not None and self.stepped:
             for accept in self._accept:
                 accept(total, number, answers.taken)
             protocol.method.combine(self, total)
@@ -149,14 +147,14 @@ class Federation(ModelState):
     def state_dict(self) -> dict[str, Any]:
         """See :meth:`.ModelState.state_dict`; with what stages and the pace remember."""
         state = super().state_dict()
-        for part in self._remembering:
+        for part in self.remembering:
             state |= part.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :meth:`.ModelState.load_state_dict`."""
         super().load_state_dict(dict(state))
-        for part in self._remembering:
+        for part in self.remembering:
             part.load_state_dict(state)
 
     def load(self, path: str | Path) -> None:
@@ -170,37 +168,3 @@ class Federation(ModelState):
         super().save(path)
         for stage in self.stages:
             stage.saved()
-
-    def report(
-        self, answers: CohortSum, seconds: float, download: int, refused: Sequence[str] = ()
-    ) -> RoundReport:
-        """The report of the round that :meth:`step` has just finished with ``answers``, in so many seconds;
-        ``refused``: categories of messages that were left out, beside those of the skipped clients.
-        """
-        total, private = answers.total or Update(clients=0), self.protocol.private
-        report = RoundReport(
-            round=self.completed,
-            seconds=seconds,
-            train_loss=total.loss / total.examples if total.examples else None,
-            lml=-total.unseen_loss / total.unseen_examples if total.unseen_examples else None,
-            cohort=answers.cohort,
-            upload_bytes=answers.upload_bytes,
-            download_bytes=download,
-            psi={name: told(value) for name, value in self.task.psi_tensors(self.psi).items()},
-            physical=self.task.physical(self.psi),
-            skipped=answers.skipped,
-            refused=tally(answers.skipped, refused),
-            replies=total.clients,
-            stepped=self._stepped,
-            examples=None if private else total.visited,
-            client_seconds=None if private else (total.seconds or seconds) if total.clients else 0.0,
-            server_rates=self._rates() if self._learns_rates else None,
-        )
-        for field, value in (pair for tell in self._report for pair in tell(self.completed).items()):
-            setattr(report, field, value)
-        return report
-
-    def _rates(self) -> list[float]:
-        """The server's learning rates of the cells and psi."""
-        rates = [self.optimiser.rate(index) for index in range(len(self.partition.cells) - 1)]
-        return [*rates, self.optimiser_psi.rate(0)]

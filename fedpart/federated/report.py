@@ -1,9 +1,18 @@
 """Reports: what a round tells, and where a cohort is too small for its defence to bear a hostile client."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.protocol import Protocol
+from fedpart.nn.hyperparameters.base import told
+from fedpart.updates.update import Update
+
+if TYPE_CHECKING:
+    from fedpart.federated.federation import Federation
 
 
 @dataclass
@@ -86,6 +95,37 @@ class RoundReport:
     staleness: float | None = None
     clipped: list[int] | None = None
     psi_alarms: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def of(
+        cls, state: Federation, answers: CohortSum, seconds: float, download: int, refused: Sequence[str] = ()
+    ) -> RoundReport:
+        """That of the round which ``state`` has just finished with ``answers``, in so many seconds;
+        ``refused``: categories of messages that were left out, beside those of the skipped clients.
+        """
+        total, cells = answers.total or Update(clients=0), range(len(state.partition.cells) - 1)
+        rates = [*map(state.optimiser.rate, cells), state.optimiser_psi.rate(0)]
+        report = cls(
+            round=state.completed,
+            seconds=seconds,
+            train_loss=total.loss / total.examples if total.examples else None,
+            lml=-total.unseen_loss / total.unseen_examples if total.unseen_examples else None,
+            cohort=answers.cohort,
+            upload_bytes=answers.upload_bytes,
+            download_bytes=download,
+            psi={name: told(value) for name, value in state.task.psi_tensors(state.psi).items()},
+            physical=state.task.physical(state.psi),
+            skipped=answers.skipped,
+            refused=tally(answers.skipped, refused),
+            replies=total.clients,
+            stepped=state.stepped,
+            examples=total.visited,
+            client_seconds=(total.seconds or seconds) if total.clients else 0.0,
+            server_rates=rates if state.learns_rates else None,
+        )
+        for part in state.remembering:
+            vars(report).update(part.report(report.round))
+        return report
 
 
 def contributors(protocol: Protocol) -> dict[str, float]:

@@ -190,7 +190,7 @@ class FedPart(Strategy):
         found.upload_bytes, download = incoming.bytes, self._download()
         federation.step(found)
         self._states.clear()
-        report = federation.report(found, time.perf_counter() - self._started, download, more)
+        report = RoundReport.of(federation, found, time.perf_counter() - self._started, download, more)
         if not report.stepped:
             few = "Round %s has %s replies of the %s that it needs, and does not step."
             log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)

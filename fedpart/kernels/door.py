@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _LARGE = 2**24  # numbers of an image with room around it: of more, kernels could not tell places by 32 bits
 
 
+@cache
 def random_bits_kernel() -> Kernel | None:
     """Fills ``out``, flat int16, with words of Philox4x64-10 after a counter: ``(out, key [2], start [4])``.
 
@@ -29,12 +31,10 @@ def random_bits_kernel() -> Kernel | None:
     return sixteen_bits
 
 
-def look_up_kernel(out: Tensor) -> Kernel | None:
-    """The kernel for ``out[i] = table[places[i]]``: ``(table [65536], places [N] of int16, out [N])``.
-
-    Entries of the table are in the order of 0..32767, -32768..-1; ``out`` is of their type.
-    """
-    if out.device.type != "cpu" or not compiles():
+@cache
+def look_up_kernel() -> Kernel | None:
+    """Computes ``out[i] = table[places[i]]`` of numpy's arrays: ``(table [65536], places [N] uint16, out [N])``."""
+    if not compiles():
         return None
     from fedpart.kernels.philox import look_up
 

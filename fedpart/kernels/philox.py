@@ -3,11 +3,9 @@
 from typing import Any
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from torch import Tensor
 
 from fedpart.kernels.compiling import jit
 
@@ -64,16 +62,8 @@ def sixteen_bits(out: Any, key: Any, start: Any) -> None:
             target[i] = parts[i]
 
 
-_UNSIGNED = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}  # by size in bytes
-
-
-def look_up(table: Tensor, places: Tensor, out: Tensor) -> None:
-    """See :func:`.look_up_kernel`."""
-    entries, target = (flat.view(_UNSIGNED[flat.dtype.itemsize]).numpy() for flat in (table, out))
-    _look_up(entries, places.view(torch.uint16).numpy(), target)
-
-
 @jit
-def _look_up(table: Any, places: Any, out: Any) -> None:
+def look_up(table: Any, places: Any, out: Any) -> None:
+    """See :func:`.look_up_kernel`."""
     for i in range(out.size):
         out[i] = table[places[i]]

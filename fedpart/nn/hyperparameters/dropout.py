@@ -49,15 +49,19 @@ class _Masked(torch.autograd.Function):
         return gradient * mask if ctx.needs_input_grad[0] else None, None, slope, None
 
 
+_UNSIGNED = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}  # by size in bytes
+
+
 def _look_up(table: Tensor, bits: Tensor) -> Tensor:
     """``table[bits]``, in the memory layout of ``bits``; entries are in the order of 0..32767, -32768..-1."""
     out = torch.empty_like(bits, dtype=table.dtype)
     places, flat = _flat(bits), _flat(out)
-    kernel = look_up_kernel(out)
+    kernel = look_up_kernel() if out.device.type == "cpu" else None
     if kernel is None:
         torch.index_select(table, 0, places.to(torch.int32).bitwise_and_(0xFFFF), out=flat)
     else:
-        kernel(table, places, flat)
+        numbers = _UNSIGNED[table.dtype.itemsize]  # numpy has no bfloat16
+        kernel(table.view(numbers).numpy(), places.view(torch.uint16).numpy(), flat.view(numbers).numpy())
     return out
 
 

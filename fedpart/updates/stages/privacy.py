@@ -210,7 +210,7 @@ class Privacy(Stage):
             self._norms[part] = min(max(norm, first / REACH), first * REACH)
 
     def report(self, round: int) -> dict[str, Any]:
-        return {"epsilon": self.epsilon()}
+        return {"epsilon": self.epsilon(), "examples": None, "client_seconds": None}
 
     @property
     def repeats(self) -> bool:

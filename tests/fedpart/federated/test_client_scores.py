@@ -5,7 +5,7 @@ import pytest
 from problems import chain_net, settings, smooth_net
 from torch import nn
 
-from fedpart import Federation, Protocol, Task
+from fedpart import Federation, Protocol, RoundReport, Task
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.wire import decode_score
@@ -23,7 +23,7 @@ def protocol(task=None, **changes):
 def report_of(some, scores, **options):
     federation = Federation(some)
     federation.step(CohortSum())
-    report = federation.report(CohortSum(), 0.0, 0, options.pop("refused_before", ()))
+    report = RoundReport.of(federation, CohortSum(), 0.0, 0, options.pop("refused_before", ()))
     gathered = ClientScores(some, list(scores))
 
     def score_of(client):
