@@ -33,7 +33,7 @@ def random_bits_kernel() -> Kernel | None:
 
 @cache
 def look_up_kernel() -> Kernel | None:
-    """Computes ``out[i] = table[places[i]]`` of numpy's arrays: ``(table [65536], places [N] uint16, out [N])``."""
+    """``out[i] = table[places[i]]`` of numpy's arrays: ``(table [65536], places [N] uint16, out [N])``."""
     if not compiles():
         return None
     from fedpart.kernels.philox import look_up
