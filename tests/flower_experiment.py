@@ -42,13 +42,13 @@ DEFAULTS: dict[str, Any] = {
 }
 SAFEGUARDS = (
     *("weighting", "max_examples", "min_replies", "round_timeout", "node_timeout"),
-    *("clip", "trim", "defence", "bucket", "privacy", "upload", "error_feedback", "download"),
+    *("clip", "defence", "defence_options", "privacy", "upload", "error_feedback", "download"),
     *("evaluation", "evaluation_share", "evaluation_clients"),
 )
 
 PACES: dict[str, Any] = {
     "late": {"overselect": 1.5, "deadline": 2.0},
-    "buffered": {"aggregation": "buffered", "buffer": 2, "staleness": "sqrt"},
+    "buffered": {"buffer": 2, "staleness": "sqrt"},
 }
 SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=1e4, download=1e4, available=0.9)
 

@@ -5,7 +5,7 @@ for seed in 1 2 3; do for rate in 0.0007-0 0.0022-0 0.007-0 0.022-0 0.07-0 0.000
   fedpart run simulations/configs/quickstart.yaml --engine local --out runs/rates/$rate/$seed --set rotated=false \
     hyperparameters.affine=null samples=1 local.batch_size=1000 execution=fused rounds=80 seed=$seed data_seed=$seed \
     server.learning_rate=${rate%-*} server.hypergradient=${rate#*-}
-done; done
+done; done  # at commit cf5b8ad; since then hypergradient is an argument of AdamSettings alone
 python docs/images/server_rates.py runs/rates
 """  # noqa: E501
 

@@ -42,7 +42,7 @@ class FusedRunner:
         settings, local = protocol.settings, protocol.settings.local
         loop = "use execution: loop."
         require(  # privacy clips
-            settings.clip is None and not settings.defended and settings.upload is None,
+            settings.clip is None and settings.defence is None and settings.upload is None,
             f"Fused clients have no updates of their own to clip, to round, to compare or to make private; "
             f"leave clip, upload, defence and privacy out, or {loop}",
         )

@@ -53,10 +53,9 @@ class FederationOptions(RunOptions, total=False):
     together. A mapping stands for a group of settings, such as ``local={"learning_rate": 0.05}``.
     """
 
-    devices: DeviceSettings | Mapping[str, Any] | None
+    devices: DeviceSettings | Mapping[str, Any] | str | None
     overselect: float
     deadline: float | None
-    aggregation: Literal["synchronous", "buffered"]
     buffer: int | None
     concurrency: int | None
     staleness: Literal["none", "sqrt"]
@@ -75,10 +74,8 @@ class FederationOptions(RunOptions, total=False):
     round_timeout: float
     node_timeout: float
     clip: ClipSettings | Mapping[str, Any] | Literal["adaptive"] | None
-    trim: float | None
     defence: str | None
     defence_options: Mapping[str, Any]
-    bucket: int
     upload: str | None
     upload_options: Mapping[str, Any]
     error_feedback: bool

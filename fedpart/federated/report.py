@@ -55,7 +55,7 @@ class RoundReport:
         clipped: clients with an update that was longer than its bound, where bounds follow the clients.
         psi_alarms: chunks whose clients' psi gradients were of another size than usual, see
             :attr:`.UsualNorms.alarms`; None: there was none.
-        staleness: with buffered aggregation, how many steps the server has made since a client of the cohort
+        staleness: with a buffer, how many steps the server has made since a client of the cohort
             started, on average.
     """
 
@@ -143,7 +143,7 @@ def contributors(protocol: Protocol) -> dict[str, float]:
 
 def exposed(protocol: Protocol) -> str:
     """A sentence on what one hostile client of a usual cohort can move; empty: nothing, or no defence."""
-    if not protocol.settings.defended:
+    if protocol.settings.defence is None:
         return ""
     defended, few = protocol.settings.defend(), contributors(protocol)
     named = {name: n for name, n in few.items() if defended.bears(round(n)) == 0}

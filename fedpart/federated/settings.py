@@ -106,19 +106,11 @@ class FederationSettings(PaceSettings):
         "psi's gradients: trim, median, geometric (RFA), krum (multi-Krum), centred (centred clipping with "
         "momentum) or package.module:Class; null: the mean",
     )
-    defence_options: Mapping[str, Any] = setting({}, "keyword arguments of the defence, e.g. {share: 0.2}")
-    bucket: int = setting(
-        1,
-        "with a defence, how many clients, drawn anew each round, are averaged before it sees them: 2 where "
-        "clients' data differ; fewer hostile ones are borne",
-        ge=1,
-    )
-    trim: float | None = setting(
-        None,
-        "short for defence: trim with this share, of the clients whose values are left out at each end of "
-        "every coordinate; null: none are",
-        gt=0,
-        lt=0.5,
+    defence_options: Mapping[str, Any] = setting(
+        {},
+        "keyword arguments of the defence, e.g. {share: 0.2}; any takes bucket, how many clients, drawn anew "
+        "each round, are averaged before it sees them: 2 where clients' data differ; fewer hostile ones are "
+        "borne",
     )
     privacy: PrivacySettings | None = setting(None, "differential privacy of clients; null: none")
     evaluation: Literal["central", "clients", "none"] = setting(
@@ -177,28 +169,23 @@ class FederationSettings(PaceSettings):
             )
         check_stages(self)
         self.check_pace(self.clients, self.cohort, self.min_replies, self.privacy is not None)
-        if self.aggregation == "buffered":
+        if self.buffer is not None:
             require(
-                not self.defended,
-                f"A defence compares clients that start from the same weights, and buffered ones do not; "
-                f"leave {self.defended} out, or set aggregation: synchronous.",
+                self.defence is None,
+                "A defence compares clients that start from the same weights, and with a buffer they do not; "
+                "leave defence or buffer out.",
             )
             require(
                 not self.error_feedback,
-                "With error_feedback a client begins with what its last round has left, which buffered steps "
-                "do not follow; leave error_feedback out, or set aggregation: synchronous.",
+                "With error_feedback a client begins with what its last round has left, which steps with a "
+                "buffer do not follow; leave error_feedback or buffer out.",
             )
-
-    @property
-    def defended(self) -> str:
-        """The key by which there is a defence; empty: there is none."""
-        return "trim" if self.trim is not None else "defence" if self.defence is not None else ""
 
     def defend(self) -> Defended:
         """The defence, as a run begins with it."""
-        short = self.trim is not None
-        name, options = ("trim", {"share": self.trim}) if short else (str(self.defence), self.defence_options)
-        return Defended(DEFENCES.make(name, options), self.bucket, self.seed)
+        options = dict(self.defence_options)
+        bucket = options.pop("bucket", 1)
+        return Defended(DEFENCES.make(str(self.defence), options), bucket, self.seed)
 
     def codec(self) -> Codec:
         """The upload codec, where there is one."""
@@ -221,7 +208,6 @@ class FederationSettings(PaceSettings):
         found["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it
         if self.upload is None:
             del found["upload_options"], found["error_feedback"]
-        found["bucket"] = None if self.bucket == 1 else self.bucket  # as a run that has not heard of it
         if self.defence is None:
             del found["defence_options"]
         if self.evaluation == "clients":
@@ -245,11 +231,11 @@ class FederationSettings(PaceSettings):
 
     def check_feedback(self, held_out: float) -> None:
         """Refuse what changes psi's sum if clients add feedback to it, on the share that they hold out."""
-        used = [name for name in ("trim", "defence", "privacy") if getattr(self, name) is not None]
+        used = [name for name in ("defence", "privacy") if getattr(self, name) is not None]
         if self.clip is not None and self.clip.psi is not None:
             used.append("clip.psi")
-        if self.aggregation == "buffered":
-            used.append("aggregation: buffered")
+        if self.buffer is not None:
+            used.append("buffer")
         if held_out and used:
             raise ValueError(
                 f"The method {self.method!r} scores by examples that clients hold out and needs the sums of "

@@ -138,7 +138,7 @@ class FedRolex(FedAvg):
         self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
         server = getattr(settings, "server", None)
-        buffered = getattr(settings, "aggregation", "") == "buffered"
+        buffered = getattr(settings, "buffer", None) is not None
         require(
             isinstance(server, SGDSettings) and not server.momentum,
             "fedrolex moves units between rounds, which Adam's state and momentum cannot follow; set server: "
@@ -147,7 +147,7 @@ class FedRolex(FedAvg):
         require(
             not (buffered or getattr(settings, "error_feedback", False)),
             "fedrolex moves units between rounds, which what clients found in earlier ones cannot follow; "
-            "leave aggregation: buffered and error_feedback out.",
+            "leave buffer and error_feedback out.",
         )
         require(
             space is None,

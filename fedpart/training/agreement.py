@@ -56,13 +56,26 @@ def shapes(space: ParameterSpace) -> list[list[Any]]:
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     """How another run's agreement ``then`` differs from ``now``, for a person; empty if it does not."""
-    found = []
+    found, then = [], {**then, **renamed(then)}
     for name, value in now.items():
         before = then.get(name)
         if before != value:
             brief = max(len(repr(before)), len(repr(value))) <= 200 and not name.endswith(_LONG)
             found.append(f"{name} was {before!r}, is {value!r}" if brief else f"the {name} differs")
     return "; ".join(found)
+
+
+def renamed(then: Mapping[str, Any]) -> dict[str, Any]:
+    """What settings of before, which decide a run's numbers, are called now; nothing where none is."""
+    now: dict[str, Any] = {}
+    if then.get("trim") is not None:
+        now = {"defence": "trim", "defence_options": {"share": then["trim"]}}
+    if then.get("bucket") not in (None, 1):
+        options = (now or then).get("defence_options")
+        now["defence_options"] = {**(options or {}), "bucket": then["bucket"]}
+    if then.get("aggregation") == "buffered" and then.get("buffer") is None:
+        now["buffer"] = then["cohort"]
+    return now
 
 
 def _hash(*tensors: Tensor) -> str:

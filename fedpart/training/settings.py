@@ -95,9 +95,10 @@ class Settings:
             several = get_origin(hint) in (Union, UnionType)
             kinds = [one for one in (get_args(hint) if several else (hint,)) if one is not type(None)]
             groups = tuple(one for one in kinds if isinstance(one, type) and issubclass(one, Settings))
-            if groups and groups == tuple(kinds):
-                object.__setattr__(self, field.name, self._group(field, groups))
             value = getattr(self, field.name)
+            if groups and not (str in kinds and isinstance(value, str)):
+                value = self._group(field, groups)
+                object.__setattr__(self, field.name, value)
             numbers = [kind for kind in kinds if kind in _NUMBERS and isinstance(value, _NUMBERS[kind][0])]
             if numbers and type(value) not in (bool, *_NUMBERS):
                 value = numbers[0](value)  # NumPy's

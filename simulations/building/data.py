@@ -98,7 +98,7 @@ def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Datase
     if split.recipe == "natural":
         groups = clients_of(train)
     elif split.by == "angle" and train.groups is not None:
-        groups = torch.from_numpy(angle_bins(train.groups, split.bins, math.radians(config.max_angle)))
+        groups = torch.from_numpy(angle_bins(train.groups, max_angle=math.radians(config.max_angle)))
     elif has_labels(train):
         groups = train.targets
     elif split.recipe == "iid":

@@ -107,11 +107,9 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     task = build_task(config, splits.num_classes, splits.train.input_shape)
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, *splits.parts().values(), splits.num_classes, splits.classes)
-    settings = config.settings()
     shards = client_shards(config, splits)
-    if config.max_examples is None:
-        most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
-        settings = replace(settings, max_examples=most)
+    most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
+    settings = replace(config.settings(), max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
     scored = (splits.validation, splits.test)
     return Experiment(config, task, protocol, shards, *scored, splits.num_classes, splits.classes)

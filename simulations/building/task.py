@@ -108,7 +108,6 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
         likelihood=likelihood,
         samples=config.samples,
         average=config.average,
-        share_dropout_mask=config.share_dropout_mask,
         precision=config.precision,
         channels_last=config.channels_last,
         learn_dropout=config.hyperparameters.learn_dropout,
@@ -140,20 +139,16 @@ def _build_model(
     builder, options = MODELS.resolve(config.model), {**config.model_options, **options}
     given = {"num_classes": num_classes, "input_shape": input_shape}
     dropout = config.hyperparameters.dropout
-    wanted = {"dropout": None}
-    if dropout is not None:
-        wanted = {"dropout": dropout.rate, "temperature": dropout.temperature}
-    parameters = inspect.signature(builder).parameters
-    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    taken = {key: value for key, value in wanted.items() if any_keyword or key in parameters}
-    if len(taken) < len(wanted) and dropout not in (None, DropoutSection()):
+    parameters = inspect.signature(builder).parameters.values()
+    takes = any(p.name == "dropout" or p.kind is p.VAR_KEYWORD for p in parameters)
+    if not takes and dropout not in (None, DropoutSection()):
         raise ValueError(
-            f"The model {config.model!r} takes no {' and '.join(sorted(wanted.keys() - taken.keys()))}, so "
-            f"hyperparameters.dropout cannot be set; put ConcreteDropout layers into it, or leave it out."
+            f"The model {config.model!r} takes no dropout, so hyperparameters.dropout cannot be set; put "
+            f"ConcreteDropout layers into it, or leave it out."
         )
-    clash = sorted(taken.keys() & options.keys())
-    if clash:
-        raise ValueError(f"model_options.{clash[0]} is set by hyperparameters.dropout; set it there.")
+    if takes and "dropout" in options:
+        raise ValueError("model_options.dropout is set by hyperparameters.dropout; set it there.")
+    taken = {"dropout": None if dropout is None else dropout.rate} if takes else {}
     what = f"the model {config.model!r}"
     if config.model in MODELS:
         check_shape(builder, input_shape, what)
@@ -172,14 +167,15 @@ def _is_shape(input_shape: Any, dimensions: int) -> bool:
 
 
 def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ...]) -> dict[str, HyperModule]:
-    found: list[tuple[str | None, HyperModule]] = []
+    found: list[HyperModule] = []
+    masks: dict[str, HyperModule] = {}
     if section.affine is not None:
         if not _is_shape(input_shape, 3):
             raise ValueError(
                 f"Affine augmentation takes images [channels, height, width], but the inputs are "
                 f"{input_shape}; write hyperparameters without affine, for instance {{dropout: {{}}}}."
             )
-        found.append((None, AffineAugmentation(**section.affine.model_dump())))
+        found.append(AffineAugmentation(**section.affine.model_dump()))
     if (mask := section.mask) is not None:
         if not _is_shape(input_shape, 1):
             raise ValueError(
@@ -187,9 +183,9 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
                 f"hyperparameters.mask: null."
             )
         if mask.kept is None:
-            found.append(("mask", ConcreteMask(*input_shape, mask.probability, mask.temperature)))
+            masks["mask"] = ConcreteMask(*input_shape, mask.probability, mask.temperature)
         else:
-            found.append(("mask", FixedMask(*input_shape, mask.kept)))
+            masks["mask"] = FixedMask(*input_shape, mask.kept)
     for number, entry in enumerate(section.transforms):
         key = f"hyperparameters.transforms[{number}].options"
         transform = built(TRANSFORMS.resolve(entry.use), entry.options, f"the transform {entry.use!r}", key)
@@ -199,15 +195,13 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             )
         if entry.part is not None:
             transform.on(entry.part)
-        found.append((entry.name, transform))
-    names = iter(named_transforms([transform for given, transform in found if given is None]))
-    transforms: dict[str, HyperModule] = {}
-    for given, transform in found:
-        name = next(names) if given is None else given
-        if name in transforms:
-            raise ValueError(f"Two transforms are called {name!r}; give one of them another name.")
-        transforms[name] = transform
-    return transforms
+        found.append(transform)
+    named = named_transforms(found)
+    if named.keys() & masks:
+        raise ValueError("Two transforms are called 'mask'; give the class of yours another name.")
+    first = 0 if section.affine is None else 1
+    ordered = [*named.items()]
+    return dict([*ordered[:first], *masks.items(), *ordered[first:]])
 
 
 def check_device(device: str) -> None:

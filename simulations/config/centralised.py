@@ -6,19 +6,14 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from fedpart import TrainingSettings
+from fedpart import AdamSettings, TrainingSettings
 from simulations.config.keys import entry, section_of
-from simulations.config.sections import (
-    OptimiserSection,
-    ScheduleSection,
-    SelectSection,
-    WeightOptimiserSection,
-)
+from simulations.config.sections import PsiOptimiserSection, SelectSection, WeightOptimiserSection
 from simulations.config.shared import Clock, Config
 
 # Values of the key `evidence`, and `own`; what people read. In files an estimate of any kind is called lml.
 EVIDENCE_NAMES = {"lml": "L_ML", "laplace": "Laplace evidence", "own": "evidence of the method"}
-_Keys = section_of(TrainingSettings, leave_out=("scalars", "final_rate", "schedule_iterations"))
+_Keys = section_of(TrainingSettings, leave_out=("scalars", "final_rate"))
 
 
 class TrainingConfig(_Keys, Config):
@@ -26,8 +21,7 @@ class TrainingConfig(_Keys, Config):
 
     clock: ClassVar[Clock] = Clock("iteration", "iterations", "train", "centralised", "centralised training")
     optimiser: WeightOptimiserSection = entry(WeightOptimiserSection(), "of the weights")
-    optimiser_psi: OptimiserSection = entry(OptimiserSection(), "of psi")
-    schedule: ScheduleSection = entry(ScheduleSection(), "of the weights' learning rate, on total iterations")
+    optimiser_psi: PsiOptimiserSection = entry(PsiOptimiserSection(), "of psi, which is Adam")
     evidence: Literal["lml", "laplace"] = entry(
         "lml",
         "what reports and early stopping are judged by: lml (L_ML), or laplace (diagonal Laplace evidence of "
@@ -62,11 +56,8 @@ class TrainingConfig(_Keys, Config):
         return self.settings_as(
             TrainingSettings,
             optimiser=self.optimiser.settings(),
-            optimiser_psi=self.optimiser_psi.settings(),
+            optimiser_psi=AdamSettings(self.optimiser_psi.learning_rate),
             weight_decay=self.optimiser.weight_decay,
             decay_scaling=self.optimiser.decay_scaling,
             scalars=self.optimiser.scalars,
-            schedule=self.schedule.shape,
-            final_rate=self.schedule.final_rate,
-            schedule_iterations=self.schedule.iterations,
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, field_validator, model_validator
 
-from fedpart import ClipSettings, FederationSettings
+from fedpart import AdamSettings, ClipSettings, FederationSettings
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients import check_clients
@@ -41,14 +41,13 @@ class Published:
 
 _Keys = section_of(
     FederationSettings,
-    null={
-        "on_client_error": "skip with engine flower, where clients come and go, fail with the others",
-        "max_examples": "as many as the largest shard has",
-    },
+    leave_out=("evaluation_clients", "max_examples"),
+    null={"on_client_error": "skip with engine flower, where clients come and go, fail with the others"},
 )
+_Pace = section_of(PaceSettings, leave_out=("overselect", "concurrency", "staleness"))
 
 
-class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
+class ExperimentConfig(_Keys, _Pace, Config):
     """A federated experiment; defaults are the paper's MNIST settings where it states them (App. J.2)."""
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
@@ -81,12 +80,6 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
     attack: AttackSection | None = entry(
         None,
         "what some clients do against the others, in simulations with engine local; null: all are honest",
-    )
-    ray_address: str | None = entry(
-        None,
-        "of a running Ray cluster, for engine ray: host:port, or auto for one that this machine is in; null: "
-        "start one here",
-        decides="nothing",
     )
     beside: str | None = entry(
         None,
@@ -146,16 +139,11 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
                 f"{self.processes} workers of engine local have one torch thread each; set threads: 1, or "
                 f"workers: 1"
             )
-        if self.ray_address is not None and self.engine != "ray":
-            raise ValueError("ray_address is for engine ray; set engine: ray, or leave it out")
-        if self.ray_address is not None and self.error_feedback:
+        share = type(self).model_fields["evaluation_share"].default
+        if self.evaluation != "clients" and self.evaluation_share != share:
             raise ValueError(
-                "error_feedback keeps files of clients in the run's folder, where actors of a Ray cluster do "
-                "not find them; leave ray_address or error_feedback out"
+                "evaluation_share is for evaluation: clients; set that, or leave evaluation_share out"
             )
-        for key in ("evaluation_share", "evaluation_clients"):
-            if self.evaluation != "clients" and getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"{key} is for evaluation: clients; set that, or leave {key} out")
         if self.measures and self.evaluation == "none":
             raise ValueError(
                 "measures are taken on the test data, which evaluation: none does not look at; set "
@@ -199,6 +187,6 @@ class ExperimentConfig(_Keys, section_of(PaceSettings), Config):
         return self.settings_as(
             FederationSettings,
             server=self.server.settings(),
-            server_psi=self.server_psi.settings(),
+            server_psi=AdamSettings(self.server_psi.learning_rate, self.server.eps),
             on_client_error="skip" if skips else self.on_client_error,
         )

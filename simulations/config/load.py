@@ -50,10 +50,9 @@ def with_overrides(
             data.setdefault(PSI, default.model_dump(mode="json"))
         apply_override(data, override)
     keys = " ".join(f"--set {override}" for override in overrides)
-    places = [(data, "data_dir"), (data, "code_dir"), (data, "psi_from"), (data.get("devices"), "trace")]
-    for section, key in places:
-        if isinstance(section, dict) and isinstance(section.get(key), str):
-            section[key] = str(Path(section[key]).expanduser().absolute())
+    for key in ("data_dir", "code_dir", "psi_from", "devices"):
+        if isinstance(data.get(key), str):
+            data[key] = str(Path(data[key]).expanduser().absolute())
     if data.get("code_dir") is None:  # the folder of the first of the files that has such a module beside it
         modules = {re.split("[.:]", name)[0] for name in foreign(data)}
         for folder in dict.fromkeys(file.resolve().parent for file in files):

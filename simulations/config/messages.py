@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedpart.registry import Registry, nearest
 from fedpart.training.settings import Settings
+from simulations.config.gone import INSTEAD
 from simulations.config.keys import Section, keys_of
 
 
@@ -44,13 +45,17 @@ def sentence(error: ValidationError, model: type) -> str:
     unknown = [p for p in problems if p["type"] in ("extra_forbidden", "unexpected_keyword_argument")]
     if unknown:
         *parents, key = unknown[0]["loc"]
-        if elsewhere := places(str(key), model):  # a key of that very name in another section
+        shown = _locate(model, tuple(parents))[0]
+        path = f"{shown}.{key}" if shown else str(key)
+        place = ".".join(part for part in shown.split(".") if not part.isdigit())
+        if (instead := INSTEAD.get(f"{place}.{key}" if place else str(key))) is not None:
+            advice = f"{instead}."
+        elif elsewhere := places(str(key), model):  # a key of that very name in another section
             advice = f"did you mean {' or '.join(map(repr, elsewhere))}?"
         else:
-            place = ".".join(part for part in parents if isinstance(part, str))
             known = (path.rpartition(".") for path in _paths(model))
             advice = nearest(str(key), [name for parent, _, name in known if parent == place])
-        return f"unknown key {'.'.join(map(str, (*parents, key)))!r}: {advice}"
+        return f"unknown key {path!r}: {advice}"
     first = problems[0]
     path, meaning = _locate(model, first["loc"])
     same = [p for p in problems if _locate(model, p["loc"])[0] == path]

@@ -68,10 +68,10 @@ class SearchSection(Section):
         "whole numbers if both ends are",
         min_length=1,
     )
-    trials: int = entry(20, "runs, each with values of its own", ge=1)
-    own_values_first: bool = entry(
-        False,
-        "the first run has the configuration's own values of these keys: for those that are known to work",
+    trials: int = entry(
+        20,
+        "runs, each with values of its own; the first one has the configuration's, where space offers them",
+        ge=1,
     )
     sampler: Literal["random", "tpe", "gp"] = entry(
         "tpe",

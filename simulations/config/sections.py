@@ -41,8 +41,7 @@ class SplitSection(Section):
         "or package.module:callable (groups, clients, alpha, seed)",
     )
     alpha: float = entry(0.1, "Dirichlet concentration; small is skewed", gt=0)
-    by: Literal["label", "angle"] = entry("label", "what is skewed: labels, or (rotated data) angle bins")
-    bins: int = entry(10, "number of angle bins", ge=1)
+    by: Literal["label", "angle"] = entry("label", "what is skewed: labels, or (rotated data) ten angle bins")
 
 
 class AffineSection(Section):
@@ -58,7 +57,6 @@ class AffineSection(Section):
         "where the ranges start: half-widths around the identity, or raw widths (augerino); one number, "
         "one for each component, or {component: number}",
     )
-    align_corners: bool = entry(True, "whether coordinates -1 and 1 are pixel centres or edges")
     padding: Padding = entry("zeros", "what lies outside of the image")
 
 
@@ -77,10 +75,9 @@ class MaskSection(Section):
 
 
 class DropoutSection(Section):
-    """Learned (concrete) dropout inside the model, for builders that take `dropout` and `temperature`."""
+    """Learned (concrete) dropout inside the model, for builders that take `dropout`."""
 
     rate: float = entry(0.1, "initial drop rate of every dropout layer, a fraction", gt=0, lt=1)
-    temperature: float = entry(0.1, "of the concrete relaxation", gt=0)
 
 
 class AttackSection(Section):
@@ -145,7 +142,6 @@ class TransformSection(NamedSection):
         f"{', '.join(TRANSFORMS.names())}; or package.module:callable, a HyperModule subclass or a function "
         f"that returns one, which may lie beside the configuration",
     )
-    name: str | None = entry(None, "its name in psi; default: its class's, e.g. color_shift")
     part: str | int | None = entry(
         None, "which part of inputs it acts on, where they are a dict (its key) or a tuple (its place)"
     )
@@ -185,8 +181,7 @@ class HyperparameterSection(Section):
 
 
 class OptimiserSection(
-    section_of(AdamSettings, leave_out=("hypergradient", "betas")),
-    section_of(SGDSettings, momentum="momentum"),
+    section_of(AdamSettings, learning_rate="learning_rate"), section_of(SGDSettings, momentum="momentum")
 ):
     """An optimiser."""
 
@@ -195,19 +190,18 @@ class OptimiserSection(
     @model_validator(mode="after")
     def _no_idle_key(self) -> Self:
         for name in ("eps",) if self.name == "sgd" else ("momentum",):
-            if getattr(self, name) != type(self).model_fields[name].default:
+            key = type(self).model_fields.get(name)
+            if key is not None and getattr(self, name) != key.default:
                 raise ValueError(f"{self.name} has no {name}; leave it out, or choose another optimiser")
-        self.settings()
         return self
 
     def settings(self) -> OptimiserSettings:
         if self.name == "sgd":
             return SGDSettings(self.learning_rate, self.momentum)
-        kind = AdamWSettings if self.name == "adamw" else AdamSettings
-        return kind(self.learning_rate, self.eps)
+        return (AdamWSettings if self.name == "adamw" else AdamSettings)(self.learning_rate)
 
 
-class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), OptimiserSection):
+class ServerSection(section_of(AdamSettings, eps="eps"), OptimiserSection):
     """The server's optimiser."""
 
     name: Literal["adam", "sgd"] = entry("adam", "adam, or sgd: at a rate of 1, its default, the plain mean")
@@ -220,33 +214,26 @@ class ServerSection(section_of(AdamSettings, hypergradient="hypergradient"), Opt
         return {**data, "learning_rate": 1.0} if plain else data
 
     def settings(self) -> AdamSettings | SGDSettings:
-        found = super().settings()
-        if isinstance(found, AdamSettings):
-            return replace(found, hypergradient=self.hypergradient)
-        if self.hypergradient:
-            raise ValueError("sgd has no hypergradient; leave it out, or choose adam")
-        return found
+        settings = super().settings()
+        return replace(settings, eps=self.eps) if isinstance(settings, AdamSettings) else settings
 
 
-class PsiServerSection(section_of(AdamSettings, eps="eps")):
-    """The server's optimiser of psi, which is Adam."""
+class PsiServerSection(Section):
+    """The server's optimiser of psi, which is Adam with the server's eps."""
 
     learning_rate: float = entry(3e-3, "of the optimiser", gt=0)
 
-    def settings(self) -> AdamSettings:
-        return AdamSettings(self.learning_rate, self.eps)
+
+class PsiOptimiserSection(Section):
+    """The optimiser of psi, which is Adam."""
+
+    learning_rate: float = entry(1e-3, "of the optimiser", gt=0)
 
 
 class WeightOptimiserSection(
     section_of(TrainingSettings, scalars="scalars"), section_of(DecaySettings), OptimiserSection
 ):
     """The optimiser of the weights, one state per partition, with their decay."""
-
-
-class ScheduleSection(
-    section_of(TrainingSettings, shape="schedule", final_rate="final_rate", iterations="schedule_iterations")
-):
-    """How the weights' learning rate changes over iterations."""
 
 
 class SelectSection(Section):

@@ -15,6 +15,7 @@ from fedpart.nn.likelihoods import LIKELIHOODS
 from fedpart.nn.models import MODELS
 from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
+from simulations.config.gone import restored
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers
 from simulations.config.search import SearchSection
@@ -46,7 +47,7 @@ class Clock(NamedTuple):
     kind: str  # a sentence
 
 
-class Config(section_of(RunSettings)):
+class Config(section_of(RunSettings, leave_out=("chain",))):
     """What decides a run, checked. Subclasses are the kinds of experiments, each with its own ``clock``."""
 
     clock: ClassVar[Clock]
@@ -60,7 +61,6 @@ class Config(section_of(RunSettings)):
     average: Literal["logits", "log_probabilities", "probabilities"] = entry(
         "logits", "what is averaged over the S samples"
     )
-    share_dropout_mask: bool = entry(False, "whether the S samples of an example share a dropout mask")
 
     data: named(DATASETS) = entry(
         "digits",
@@ -266,7 +266,7 @@ class Config(section_of(RunSettings)):
 
     def identity(self) -> str:
         """Short hash of what is built from the configuration before training: data, split and model."""
-        return _hash({key: value for key, value in self.resolved().items() if key in _BUILT})
+        return _hash({key: value for key, value in restored(self.resolved()).items() if key in _BUILT})
 
 
 def _hash(data: dict[str, Any]) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from fedpart.registry import admit, foreign, home, installed, trusting, vouch
 from fedpart.training.files import parsed, remembered, replace
+from simulations.config.gone import translated
 from simulations.config.load import Config, kind_of
 from simulations.config.yaml_files import as_yaml, read_yaml
 from simulations.errors import ConfigError
@@ -32,14 +32,6 @@ def write_config(folder: Path, config: Config, name: str | None, own: bool) -> N
             replace(record, lambda file: file.write(content))
 
 
-_GONE: dict[str, dict[str, Any]] = {  # keys of runs of before, with the values that are constants now
-    "server": {"betas": [0.9, 0.999]},
-    "server_psi": {"betas": [0.9, 0.999], "hypergradient": 0.0, "momentum": 0.0, "name": "adam"},
-    "search": {"epsilon": None, "reduction": 3},
-    "select": {"laplace_every": 150},
-}
-
-
 def saved_config(path: str | Path) -> Config:
     """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`."""
     file = Path(path) / CONFIG
@@ -49,11 +41,10 @@ def saved_config(path: str | Path) -> Config:
             f"federate() has left is continued by its resume=True."
         )
     data = read_yaml(file)
-    for section, gone in _GONE.items():
-        written = data.get(section)
-        for key, value in gone.items() if isinstance(written, dict) else ():
-            if written.pop(key, value) != value:
-                raise ConfigError(f"{file}: {section}.{key} was another than {value}, which alone is left.")
+    try:
+        translated(data)
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
     kind = kind_of(data)
     with trusting(None):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,11 +18,14 @@ from fedpart.flower.nodes import NodesError
 from fedpart.flower.paced import strategy_of
 from simulations.building.experiment import Experiment
 from simulations.config.load import ExperimentConfig
-from simulations.errors import RunError
+from simulations.errors import ConfigError, RunError
 from simulations.flower.config import run_config_of
 from simulations.ray.cluster import take_signals_back
 from simulations.ray.grid import RayGrid
 
+ADDRESS = (
+    "RAY_ADDRESS"  # Ray's variable: of a running cluster, host:port, or auto for one that this machine is in
+)
 PATIENCE = 4.0  # seconds that a round in progress has when the run is to stop
 
 
@@ -41,12 +45,12 @@ class RayEngine:
             self.grid.until = self._until  # somebody may have stopped it before it was there
             self.workers = self.grid.workers
         except OSError as error:
-            address = self._config.ray_address
+            address = os.environ.get(ADDRESS)
             if address is None:
                 raise
             raise RunError(
                 f"There is no Ray cluster to join at {address!r} ({error}); start one with `ray start "
-                f"--head`, or leave ray_address out."
+                f"--head`, or unset {ADDRESS}."
             ) from error
         return self
 
@@ -71,8 +75,14 @@ class RayEngine:
 @contextmanager
 def starting(config: ExperimentConfig, residuals: Path) -> Iterator[Callable[..., RayEngine]]:
     """Start Ray and its actors meanwhile; gives what makes their engine of experiment and federation."""
+    address = os.environ.get(ADDRESS)
+    if address and config.error_feedback:
+        raise ConfigError(
+            f"error_feedback keeps files of clients in the run's folder, where actors of a Ray cluster do "
+            f"not find them; unset {ADDRESS}, or leave error_feedback out."
+        )
     run_config = {**run_config_of(config), "residuals": str(residuals.absolute())}
-    where = {"workers": config.workers, "address": config.ray_address}
+    where = {"workers": config.workers, "address": address or None}
     gpu = config.device.startswith("cuda")
     with ThreadPoolExecutor(1) as thread:  # Linux ends with it the processes that it starts: it outlives them
         grid = thread.submit(RayGrid, _load, config.clients, run_config, gpu=gpu, **where)

@@ -113,7 +113,7 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
     """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself."""
     if config.beside in (None, config.method):
         return None
-    here = {"engine": "local", "workers": None, "ray_address": None, "loggers": [], "beside": None}
+    here = {"engine": "local", "workers": None, "loggers": [], "beside": None}
     try:
         return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
     except ConfigError as error:

@@ -40,6 +40,7 @@ class Split(Protocol):
 
 SPLITS: Registry[Split] = Registry("split")
 
+BINS = 10  # of angles (App. J.2)
 _WHOLE = 50_000  # training examples of MNIST in the paper, of which it takes subsets
 
 
@@ -164,9 +165,9 @@ def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -
     return _shards(owners, clients)
 
 
-def angle_bins(angles: ArrayLike | Tensor, bins: int = 10, max_angle: float = math.pi) -> Ints:
+def angle_bins(angles: ArrayLike | Tensor, bins: int = BINS, max_angle: float = math.pi) -> Ints:
     """``[n]`` int64 in 0..bins-1, the groups for any of the recipes: the equal bin over [-max_angle,
-    max_angle] that each angle, ``[n]`` radians, lies in (App. J.2: 10 bins)."""
+    max_angle] that each angle, ``[n]`` radians, lies in."""
     values = np.asarray(angles, dtype=np.float64)
     if bins < 1 or not max_angle > 0:
         raise ValueError(f"bins must be 1 or more and max_angle above 0, got {bins} and {max_angle}.")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpart.federated.pace.settings import AMOUNTS, DISTRIBUTIONS, Amount, DeviceSettings
+from fedpart.federated.pace.settings import AMOUNTS, DISTRIBUTIONS, Amount, DeviceSettings, read_trace
 from fedpart.randomness.streams import generator
 
 
@@ -31,18 +31,19 @@ class Device(NamedTuple):
 class Fleet:
     """The device of every client number, fixed for the run."""
 
-    def __init__(self, settings: DeviceSettings, clients: int, seed: int) -> None:
-        self._settings, self._clients, self._seed = settings, clients, seed
-        self._traced = None if settings.trace is None else read_trace(settings, clients)
-        self._shares: NDArray[np.float64] | float = settings.available
-        if self._traced is not None:
-            self._shares = np.array([self._traced[client].available for client in range(clients)])
+    def __init__(self, devices: DeviceSettings | str, clients: int, seed: int) -> None:
+        self._devices, self._clients, self._seed = devices, clients, seed
+        self._traced = _traced(devices, clients) if isinstance(devices, str) else {}
+        self._shares: NDArray[np.float64] | float = (
+            np.array([self._traced[client].available for client in range(clients)])
+            if isinstance(devices, str)
+            else devices.available
+        )
 
     def device(self, client: int) -> Device:
         """The device of ``client``; a draw of (seed, client)."""
-        if self._traced is not None:
+        if isinstance(own := self._devices, str):
             return self._traced[client]
-        own = self._settings
         speed, upload, download = (self._drawn(name, getattr(own, name), client) for name in AMOUNTS)
         return Device(speed, upload, download, own.available)
 
@@ -72,9 +73,9 @@ class Fleet:
         return value
 
 
-def read_trace(settings: DeviceSettings, clients: int) -> dict[int, Device]:
+def _traced(file: str, clients: int) -> dict[int, Device]:
     """The devices in the trace by client number; lines of other numbers than 0..clients-1 are left out."""
-    found, content = dict[int, Device](), settings.traced()
+    found, content = dict[int, Device](), read_trace(file)
     try:
         lines = csv.DictReader(io.StringIO(content.decode(), newline=""))
         missing = {"client", *AMOUNTS} - set(lines.fieldnames or ())
@@ -87,13 +88,13 @@ def read_trace(settings: DeviceSettings, clients: int) -> dict[int, Device]:
             found[client] = device
     except ValueError as error:
         raise ValueError(
-            f"The trace {settings.trace} is damaged ({error}); give it a line for every client, with the "
+            f"The trace {file} is damaged ({error}); give it a line for every client, with the "
             f"columns client,speed,upload,download[,available]."
         ) from error
     lacking = [client for client in range(clients) if client not in found]
     if lacking:
         raise ValueError(
-            f"The trace {settings.trace} has no line for client {lacking[0]}, one of {len(lacking)}; give "
+            f"The trace {file} has no line for client {lacking[0]}, one of {len(lacking)}; give "
             f"every client one, or set clients to fewer."
         )
     return {client: found[client] for client in range(clients)}

@@ -28,7 +28,7 @@ class DeviceSettings(Settings):
     """How fast the clients' simulated devices are, and how often they are there; the seed decides for each.
 
     Raises:
-        ValueError: a value out of range, an unknown distribution, or a trace beside other settings.
+        ValueError: a value out of range, or an unknown distribution.
     """
 
     speed: Amount = setting(
@@ -37,21 +37,11 @@ class DeviceSettings(Settings):
     upload: Amount = setting(None, "bytes per second, as speed")
     download: Amount = setting(None, "bytes per second, as speed")
     available: float = setting(1.0, "share of the rounds in which a client can be asked", gt=0, le=1)
-    trace: str | None = setting(
-        None,
-        "CSV file with the columns client, speed, upload, download and, optionally, available, in place of "
-        "the others; relative to the current folder",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in AMOUNTS:
             amount = getattr(self, name)
-            if self.trace is not None and (amount is not None or self.available != 1):
-                raise ValueError(
-                    f"devices.trace says how fast every client is; leave {name if amount else 'available'} "
-                    f"out of devices, or the trace."
-                )
             if isinstance(amount, Mapping):
                 if len(amount) != 1:
                     raise ValueError(f"devices.{name} has one distribution, got {len(amount)}: {amount!r}.")
@@ -65,14 +55,15 @@ class DeviceSettings(Settings):
                     f"time."
                 )
 
-    def traced(self) -> bytes:
-        """What the trace contains; empty without one."""
-        try:
-            return b"" if self.trace is None else Path(self.trace).read_bytes()
-        except OSError as error:
-            raise ValueError(
-                f"The trace {self.trace} cannot be read ({error.strerror}); name a file in devices.trace."
-            ) from error
+
+def read_trace(file: str) -> bytes:
+    """What a trace of devices contains."""
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ValueError(
+            f"The trace {file} cannot be read ({error.strerror}); name a file in devices."
+        ) from error
 
 
 @documented
@@ -80,8 +71,11 @@ class DeviceSettings(Settings):
 class PaceSettings(RunSettings):
     """What a federated run says of slow and missing clients; see ``docs/guides/slow_clients.md``."""
 
-    devices: DeviceSettings | None = setting(
-        None, "the simulated devices of the clients; null: there is no simulated clock"
+    devices: DeviceSettings | str | None = setting(
+        None,
+        "the simulated devices of the clients, or a CSV file (relative to the current folder) with the "
+        "columns client, speed, upload, download and, optionally, available; null: there is no simulated "
+        "clock",
     )
     overselect: float = setting(
         1.0,
@@ -92,27 +86,24 @@ class PaceSettings(RunSettings):
     deadline: float | None = setting(
         None, "simulated seconds after which a round's answers are too late; null: none", gt=0
     )
-    aggregation: Literal["synchronous", "buffered"] = setting(
-        "synchronous",
-        "synchronous: a round waits for its cohort; buffered: clients train all the time, and a round is a "
-        "step with the first answers (FedBuff)",
-    )
     buffer: int | None = setting(
-        None, "with aggregation: buffered, K, the answers that a step takes; null: the cohort", ge=1
+        None,
+        "K: clients train all the time, and a round is a step with the first K answers (FedBuff); null: a "
+        "round waits for its cohort",
+        ge=1,
     )
     concurrency: int | None = setting(
-        None, "with aggregation: buffered, M, the clients that train at a time; null: the cohort", ge=1
+        None, "with a buffer, M, the clients that train at a time; null: the cohort", ge=1
     )
     staleness: Literal["none", "sqrt"] = setting(
         "none",
-        "with aggregation: buffered, sqrt: what a client found s steps ago is divided by sqrt(1 + s)",
+        "with a buffer, sqrt: what a client found s steps ago is divided by sqrt(1 + s)",
     )
 
     @property
     def simulated(self) -> list[str]:
         """Keys of settings that only a simulation of the clients' time can heed."""
-        keys = {"devices": self.devices is not None, "aggregation: buffered": self.aggregation == "buffered"}
-        return [key for key, used in keys.items() if used]
+        return [key for key in ("devices", "buffer") if getattr(self, key) is not None]
 
     def check_real(self) -> None:
         """Refuse, where the clients are real, what only a simulation of their time can heed."""
@@ -131,16 +122,19 @@ class PaceSettings(RunSettings):
         """What else decides the numbers, as plain data by name: None where nothing is simulated."""
         found = {key: value for key, value in asdict(self).items() if key in _PACE}
         if self.devices is not None:
-            found["devices"]["trace"] = hashlib.sha256(self.devices.traced()).hexdigest()
+            trace = read_trace(self.devices) if isinstance(self.devices, str) else b""
+            drawn = DeviceSettings() if isinstance(self.devices, str) else self.devices
+            found["devices"] = {**asdict(drawn), "trace": hashlib.sha256(trace).hexdigest()}
         unused = ["overselect", "deadline"] if self.devices is None else []
-        if self.aggregation == "synchronous":
-            unused += ["aggregation", "buffer", "concurrency", "staleness"]
+        if self.buffer is None:
+            unused += ["concurrency", "staleness"]
+        found["aggregation"] = None if self.buffer is None else "buffered"  # a setting of earlier runs
         plain: dict[str, Any] = json.loads(json.dumps({**found, **dict.fromkeys(unused)}))
         return plain
 
     def check_pace(self, clients: int, cohort: int, min_replies: int, private: bool) -> None:
         """Refuse settings that make no sense together."""
-        buffered = self.aggregation == "buffered"
+        buffered = self.buffer is not None
         if self.simulated and private:
             raise ValueError(
                 f"Privacy keeps the cohorts secret and does not say how long clients take, which "
@@ -149,23 +143,23 @@ class PaceSettings(RunSettings):
         for key in [key for key in ("overselect", "deadline") if getattr(self, key) not in (1, None)]:
             require(
                 not buffered,
-                f"{key} is for rounds that wait for their cohort, and buffered ones do not; leave {key} "
-                f"out, or set aggregation: synchronous.",
+                f"{key} is for rounds that wait for their cohort, and with a buffer they do not; leave {key} "
+                f"or buffer out.",
             )
             require(
                 self.devices is not None,
                 f"{key} leaves clients out by their simulated time, but there is none; set devices as "
                 f"well, or leave {key} out.",
             )
-        for key in ("buffer", "concurrency", "staleness"):
+        for key in ("concurrency", "staleness"):
+            says = f"{key} is for steps with the first answers; set buffer, or leave {key} out."
+            require(buffered or getattr(self, key) in (None, "none"), says)
+        for key in ("buffer", "concurrency"):
             value = getattr(self, key)
-            says = f"{key} is for aggregation: buffered; set that, or leave {key} out."
-            require(buffered or value in (None, "none"), says)
-            if buffered and key != "staleness":
-                says = f"{key} is between 1 and the number of clients ({clients}), got {value}."
-                require((value or cohort) <= clients, says)
+            says = f"{key} is between 1 and the number of clients ({clients}), got {value}."
+            require(value is None or value <= clients, says)
         require(
-            not buffered or min_replies <= (self.buffer or cohort),
+            min_replies <= (self.buffer or cohort),
             f"min_replies is {min_replies}, but a step takes {self.buffer} answers; set buffer to "
             f"{min_replies} or more, or lower min_replies.",
         )

@@ -29,7 +29,7 @@ class Group:
 class Turn:
     """A round, before anything of it is computed."""
 
-    cohort: list[int]  # asked for the step; with buffered aggregation those that it takes
+    cohort: list[int]  # asked for the step; with a buffer those that it takes
     groups: list[Group]  # whose answers are in the step, ascending by the round in which they started
     ends: float  # simulated seconds since the run began, when the server steps
     asked: list[int]  # who have got the server's values
@@ -178,6 +178,6 @@ def pace_of(settings: Any) -> Pace | None:
     """The pace of a run with these :class:`.FederationSettings`; None: nobody takes any time."""
     devices = settings.devices
     fleet = None if devices is None else Fleet(devices, settings.clients, settings.seed)
-    if settings.aggregation == "buffered":
+    if settings.buffer is not None:
         return Buffered(settings, settings.cohort, fleet)
     return None if fleet is None else Synchronous(settings, settings.cohort, fleet)

@@ -246,7 +246,7 @@ class UsualBounds(UsualNorms):
 
     def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
         """Note the round's norms, and give what had no bound in the sum its length, in place."""
-        bounds, read, defended = self.bounds(), known(norms), self.run.settings.defended
+        bounds, read, defended = self.bounds(), known(norms), self.run.settings.defence is not None
         super().total(total, round, read)
         for part in self._norms:
             if part != PSI:

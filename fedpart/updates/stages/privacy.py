@@ -140,8 +140,8 @@ class Privacy(Stage):
             "round to the next; leave one of the two out.",
         )
         require(
-            not settings.defended,
-            f"Privacy adds noise to a sum, which a defence does not take; leave {settings.defended} out.",
+            settings.defence is None,
+            "Privacy adds noise to a sum, which a defence does not take; leave defence out.",
         )
         require(
             settings.min_replies == 1,

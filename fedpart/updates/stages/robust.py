@@ -27,33 +27,23 @@ class RobustSum(Stage):
 
     @classmethod
     def wanted(cls, settings: Any) -> bool:
-        return bool(settings.defended)
+        return settings.defence is not None
 
     @classmethod
     def check(cls, settings: Any) -> None:
-        require(
-            settings.trim is None or settings.defence is None,
-            f"trim is short for defence: trim, but the defence is {settings.defence!r}; leave one of the two "
-            f"out.",
-        )
         require(
             settings.defence is not None or not settings.defence_options,
             f"defence_options are {dict(settings.defence_options)}, but there is no defence to take them; "
             f"set defence as well.",
         )
-        require(
-            settings.defended or settings.bucket == 1,
-            f"bucket is {settings.bucket}, but there is no defence that would see the buckets; set defence "
-            f"as well, or leave bucket out.",
-        )
-        if settings.defended:
+        if settings.defence is not None:
             uniform = settings.weighting == "uniform"
             require(uniform, "A defence counts clients, not examples; set weighting: uniform.")
             defended = settings.defend()  # refuses
             require(
                 not (defended.by_coordinate and settings.upload is not None and settings.codec().sparse),
                 f"A coordinate that most clients leave out of their upload has a median of 0, so nothing "
-                f"would be learnt with upload: {settings.upload}; leave it or {settings.defended} out, or "
+                f"would be learnt with upload: {settings.upload}; leave it or defence out, or "
                 f"use defence: geometric.",
             )
 
@@ -83,6 +73,8 @@ class Defended:
     """
 
     def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
+        if type(bucket) is not int or bucket < 1:
+            raise ValueError(f"bucket, of defence_options, is a whole number of at least 1, got {bucket!r}.")
         self._defence, self._bucket, self._seed = defence, bucket, seed
         self.memory: dict[int, Tensor] = {}
 

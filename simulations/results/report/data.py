@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedpart import Dataset
 from fedpart.data import Splits, angle_bins, has_labels
+from fedpart.data.splitting.recipes import BINS
 from fedpart.federated.clients import assigned_chunks
 from simulations.building.data import load_data, split_among_clients
 from simulations.config.load import Config, ExperimentConfig
@@ -113,12 +114,12 @@ class Clients:
         assignment = assigned_chunks(proportions, config.clients, config.seed)
         chunks = np.array([assignment[client] for client in range(config.clients)])
         order = np.argsort(chunks, kind="stable")
-        first, bins, most = shards[0], config.split.bins, math.radians(config.max_angle)
+        first, most = shards[0], math.radians(config.max_angle)
         labels = angles = None
         if has_labels(first):
             labels = _counts([shard.targets.numpy() for shard in shards], num_classes)[:, order]
         if first.groups is not None and config.rotated:
-            angles = _counts([angle_bins(shard.groups, bins, most) for shard in shards], bins)[:, order]
+            angles = _counts([angle_bins(shard.groups, max_angle=most) for shard in shards], BINS)[:, order]
         return cls(chunks[order], labels, angles, config.max_angle)
 
 

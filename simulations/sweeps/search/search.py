@@ -44,7 +44,7 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
 
 
 def _search(config: Config, section: SearchSection, out: Path, runner: CellRunner) -> Found:
-    study = Study(out, config, _own_values(config, section) if section.own_values_first else None)
+    study = Study(out, config, _own_values(config, section))
     done = 0
 
     def ended(attempt: Attempt, error: Exception | None, _: str = "") -> None:
@@ -118,22 +118,15 @@ def _section(config: Config) -> SearchSection:
         runs = {_with(config, {key: value}).hash() for value in domain.ends}
         if len(runs) < min(2, len(domain.ends)):
             raise ConfigError(f"search.space.{key} decides nothing in a run; leave it out.")
-    if section.own_values_first:
-        _own_values(config, section)
     return section
 
 
-def _own_values(config: AnyConfig, section: SearchSection) -> dict[str, Any]:
-    """The configuration's own values of the keys that are searched."""
+def _own_values(config: Config, section: SearchSection) -> dict[str, Any] | None:
+    """The configuration's own values of the keys that are searched; None: some are not offered."""
     values, resolved = {}, config.resolved()
-    for key, domain in section.domains().items():
+    for key in section.space:
         values[key] = reduce(lambda inside, part: (inside or {}).get(part), key.split("."), resolved)
-        if values[key] not in domain:
-            raise ConfigError(
-                f"The configuration's own {key} is {values[key]!r}, which search.space.{key} does not offer; "
-                f"widen it, or leave search.own_values_first out."
-            )
-    return values
+    return values if all(values[key] in domain for key, domain in section.domains().items()) else None
 
 
 def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:

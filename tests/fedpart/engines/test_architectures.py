@@ -140,7 +140,7 @@ def test_privacy_counts_a_clients_cells():
 def test_devices_of_different_sizes_and_speeds():
     """A small network's messages are smaller, and take less simulated time; buffered steps go by it."""
     slow = {"devices": DeviceSettings(speed=100.0, upload=1e3, download=1e3)}
-    found = run(3, **slow, aggregation="buffered", buffer=3)
+    found = run(3, **slow, buffer=3)
     assert found.metrics[-1].staleness > 0
     turns = Turns(found.state, shards([6] * 10))
     seconds = [turns.seconds(found.state.start(4), client) for client in range(10)]

@@ -14,7 +14,6 @@ from fedpart import (
     ClientError,
     ClipSettings,
     Dataset,
-    DeviceSettings,
     Federation,
     HyperModule,
     LocalSettings,
@@ -55,8 +54,8 @@ def test_settings_and_data_of_a_run():
         Dataset(torch.randn(3, SIZE + 1), torch.zeros(3).long()) if c == 5 else one
         for c, one in enumerate(shards(SIZES))
     ]
-    missing_trace = DeviceSettings(trace="nowhere.csv")
-    scores = {"method": "fedex", "aggregation": "buffered"}
+    missing_trace = "nowhere.csv"
+    scores = {"method": "fedex", "buffer": 2}
     refusals.check(
         (f"{', '.join(changes)}: {says}", run(**{"on_round": trained, **changes}), ValueError, says)
         for changes, says in [
@@ -94,7 +93,7 @@ def test_settings_and_data_of_a_run():
             ({"resume": True}, "nothing to resume from"),
             ({"cohort": 9}, r"number of clients \(8\), got 9"),
             ({"devices": missing_trace}, r"^The trace nowhere.csv cannot be read \(No such file"),
-            (scores, r"needs the sums of their scores.* aggregation: buffered"),
+            (scores, r"needs the sums of their scores.* buffer"),
         ]
     )
 
@@ -185,7 +184,7 @@ def test_what_cannot_be_fused():
             ("two lazy batches", fused(data=Lazy(seven.__getitem__), local=few), ClientError, steps),
             ("clipping", fused(clip=ClipSettings(1.0)), ValueError, updates),
             ("rounding", fused(upload="int8"), ValueError, updates),
-            ("trimming", fused(trim=0.2, weighting="uniform"), ValueError, updates),
+            ("trimming", fused(defence="trim", weighting="uniform"), ValueError, updates),
             ("shared noise", fused(all_rows), ClientError, rf"round 1 {draws}\(1,\)"),
             ("noise as wide", fused(by_chance, vectors, **augmented), ClientError, rf"{draws}\(32,\)"),
         ]

@@ -39,11 +39,11 @@ PRIVACY = {**EVEN, "clip": CLIP, "privacy": PrivacySettings(1.0, randomness="see
 FED_BACK = {"upload": "topk", "share": 0.1, "error_feedback": True}
 SAFE = {
     "clip": {"clip": CLIP},
-    "trim": {"trim": 0.2, **EVEN},
+    "trim": {"defence": "trim", **EVEN},
     "median": {"defence": "median", "clip": CLIP, **EVEN},
     "geometric": {"defence": "geometric", **EVEN},
     "krum": {"defence": "krum", **EVEN},
-    "centred": {"defence": "centred", "bucket": 2, **EVEN},
+    "centred": {"defence": "centred", "defence_options": {"bucket": 2}, **EVEN},
     "privacy": PRIVACY,
     "usual norms": {"clip": USUAL},  # half of all updates are longer
 }
@@ -52,12 +52,12 @@ RUNS = SAFE | {
     "fedex": {"method": "fedex"},
     "quantile": PRIVACY | {"clip": ClipSettings(1e-3, 1e-3, quantile=0.5)},
     **{f"usual norms, {n}": {"clip": USUAL, n: True} for n in ("sizes", "capped")},
-    "usual norms, trim": {"clip": USUAL, "trim": 0.2, **EVEN},
+    "usual norms, trim": {"clip": USUAL, "defence": "trim", **EVEN},
     "usual norms, int8": {"clip": USUAL, "upload": "int8"},
     "usual norms, fedex": {"clip": USUAL, "method": "fedex"},
     "usual norms, buffered": {"clip": USUAL, "pace": "buffered"},
     **{name: {"upload": name} for name in CODECS},
-    "int4, trim": {"upload": "int4", "clip": CLIP, "trim": 0.2, **EVEN},
+    "int4, trim": {"upload": "int4", "clip": CLIP, "defence": "trim", **EVEN},
     "int8, privacy": {"upload": "int8", **PRIVACY},
     "int8, fedex": {"upload": "int8", "method": "fedex"},
     "download": {"download": "fp16"},
@@ -66,7 +66,7 @@ RUNS = SAFE | {
     "sizes": {"sizes": True},
     "sizes, fedavg": {"sizes": True, "method": "fedavg"},
     "sizes, int8": {"sizes": True, "upload": "int8"},
-    "sizes, trim": {"sizes": True, "trim": 0.2, **EVEN},
+    "sizes, trim": {"sizes": True, "defence": "trim", **EVEN},
     "sizes, clip": {"sizes": True, "clip": ClipSettings(0.05, psi=0.1)},
     "sizes, feedback": {"sizes": True, "download": "bf16", **FED_BACK},
     "bank": {"sizes": True, "sharing": "bank"},

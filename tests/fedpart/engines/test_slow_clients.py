@@ -38,7 +38,7 @@ from fedpart.updates.update import Round
 
 SIZES = (7, 12, 3, 9, 10, 6, 5, 8)
 SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=5e3, download=2e4)
-BUFFERED = {"aggregation": "buffered", "devices": SLOW, "buffer": 2, "concurrency": 4, "staleness": "sqrt"}
+BUFFERED = {"devices": SLOW, "buffer": 2, "concurrency": 4, "staleness": "sqrt"}
 ROUNDS = 6
 
 
@@ -122,7 +122,7 @@ def test_without_delay_and_with_a_full_buffer_it_is_the_synchronous_run_to_the_b
     if "on_client_error" in changes:
         data[2] = Dataset(data[2].inputs[:, :, :1, :1], data[2].targets)
     waiting, before = run(4, data, **changes)
-    buffered, reports = run(4, data, aggregation="buffered", staleness="sqrt", **changes)
+    buffered, reports = run(4, data, buffer=waiting.protocol.settings.cohort, staleness="sqrt", **changes)
     assert_same(waiting, buffered)
     assert untimed(reports) == untimed(before, staleness=0.0)
     if "on_client_error" in changes:
@@ -226,7 +226,7 @@ def test_the_pace_is_the_servers_alone_and_a_trace_decides_by_what_it_contains(t
     def agreed(name, speed):
         lines = [f"{client},{speed},1e6,1e6" for client in range(len(SIZES))]
         (tmp_path / name).write_text("client,speed,upload,download\n" + "\n".join(lines))
-        federation = Federation(protocol(devices=DeviceSettings(trace=str(tmp_path / name))))
+        federation = Federation(protocol(devices=str(tmp_path / name)))
         assert federation.protocol.fingerprint == protocol().fingerprint, "clients need no trace"
         return federation.agreement
 

@@ -140,8 +140,7 @@ def test_claims_beyond_the_cap_are_refused():
     )
 
 
-@pytest.mark.parametrize("given", [None, 7])
-def test_a_configuration_takes_claims_up_to_its_largest_shard(given):
-    experiment = build_from(tiny(max_examples=given))
+def test_a_configuration_takes_claims_up_to_its_largest_shard():
+    experiment = build_from(tiny())
     largest = max(len(shard) for shard in experiment.shards)
-    assert experiment.protocol.settings.max_examples == (given or largest)
+    assert experiment.protocol.settings.max_examples == largest

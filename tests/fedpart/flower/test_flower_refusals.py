@@ -50,7 +50,7 @@ def test_what_a_strategy_needs():
     grid = InProcessGrid(app, CLIENTS)
     pass_them = r"pass strategy.initial_arrays"
     rows = [("no arrays", lambda: initial.start(grid, ArrayRecord(), 1), ValueError, pass_them)]
-    for changes in ({"devices": SLOW}, {"aggregation": "buffered"}):
+    for changes in ({"devices": SLOW}, {"buffer": 2}):
         (name,) = changes
         federation = Federation(Protocol(Task(chain_net()), settings(4, **changes)))
         says = f"^{name}.* simulated time.* use PacedFedPart"

@@ -9,6 +9,8 @@ import copy
 import io
 import os
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,7 @@ from fedpart.federated.cohorts import CohortSum, aggregate
 from fedpart.federated.wire import VERSION, Header, encode_update, update_scalars
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.update import clip
+from simulations.building import experiment
 from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
@@ -216,8 +219,20 @@ PRIVATE = {
 }
 
 
-def test_a_run_tells_what_it_refused_and_spent(tmp_path):
-    config = tiny(rounds=2, on_client_error="skip", max_examples=8, **PRIVATE)
+@pytest.fixture
+def most(monkeypatch):
+    """Lets runs take no larger claims than a number of examples, though shards are larger."""
+
+    def set_to(number):
+        limited = partial(replace, max_examples=number)
+        monkeypatch.setattr(experiment, "replace", lambda settings, **_: limited(settings))
+
+    return set_to
+
+
+def test_a_run_tells_what_it_refused_and_spent(most, tmp_path):
+    most(8)
+    config = tiny(rounds=2, on_client_error="skip", **PRIVATE)
     summary = run_experiment(config, tmp_path / "run")
     lines = read_metrics(tmp_path / "run")
     refused = sum(len(line["skipped"]) for line in lines)
@@ -229,9 +244,10 @@ def test_a_run_tells_what_it_refused_and_spent(tmp_path):
     assert summary["delta"] == 1e-3 and summary["rounds_without_step"] == 0
 
 
-def test_a_run_in_which_no_round_steps_fails_with_the_commonest_reason(tmp_path):
+def test_a_run_in_which_no_round_steps_fails_with_the_commonest_reason(most, tmp_path):
     """Its summary would be one of untrained weights."""
-    nobody = {"on_client_error": "skip", "max_examples": 1}
+    most(1)
+    nobody = {"on_client_error": "skip"}
     for more in ({"min_replies": 2}, PRIVATE):  # with privacy every round steps, if only by noise
         folder, config = tmp_path / str(len(more)), tiny(rounds=2, **nobody, **more)
         says = r"none of 2 rounds had .* \(\d times\) because of examples, .* client"
@@ -243,8 +259,9 @@ def test_a_run_in_which_no_round_steps_fails_with_the_commonest_reason(tmp_path)
     assert told == [(False, 0, None)] * 2
 
 
-def test_a_run_in_which_some_rounds_do_not_step_says_how_many(tmp_path):
-    config = tiny(rounds=3, on_client_error="skip", max_examples=10, min_replies=2)
+def test_a_run_in_which_some_rounds_do_not_step_says_how_many(most, tmp_path):
+    most(10)
+    config = tiny(rounds=3, on_client_error="skip", min_replies=2)
     summary, lines = run_experiment(config, tmp_path), read_metrics(tmp_path)
     assert [line["stepped"] for line in lines] == [line["replies"] >= 2 for line in lines]
     assert 0 < summary["rounds_without_step"] == sum(not line["stepped"] for line in lines) < 3

@@ -79,7 +79,7 @@ def test_what_fedex_cannot_score():
     bounds = {"clip": {"weights": 1.0, "psi": 1.0}}
     rows = []
     for name, safeguard in (
-        ("trim", {"trim": 0.3}),
+        ("defence", {"defence": "trim"}),
         ("privacy", {**bounds, "privacy": {"noise_multiplier": 1.0}}),
         ("clip.psi", bounds),
     ):
@@ -196,7 +196,7 @@ def test_networks_of_nested_widths():
         ("fedrolex", {"server": SGDSettings(1.0, momentum=0.9)}, adam),
         ("fedrolex", {"build": normed}, "LayerNorm at '1'"),
         ("fedrolex", {"build": frozen}, "'weight' of the layer '1' is no weight of its own"),
-        ("fedrolex", {"aggregation": "buffered"}, earlier),
+        ("fedrolex", {"buffer": 2}, earlier),
         ("fedrolex", {"upload": "int8", "error_feedback": True}, earlier),
         ("fjord", distilled, "^distil trains on probabilities of classes, but the likelihood is"),
     ]

@@ -142,7 +142,3 @@ def test_usual_norms_that_are_never_reached_change_no_bit_of_a_defended_run():
     assert bound.stage(UsualBounds).bounds()[1].norm > 0 and bound.stage(UsualBounds).clipped == []
     tight = run(4, clip={"multiple": 0.1})
     assert tight.stage(UsualBounds).clipped == tight.protocol.cohort(4)
-
-
-def test_trim_is_short_for_the_defence_of_that_name():
-    assert_same(run(1, defence=None, trim=0.2), run(1, defence="trim", defence_options={"share": 0.2}))

@@ -54,8 +54,8 @@ def defended(**changes):
 
 
 def test_checkpoints_of_another_defence(tmp_path):
-    defended(bucket=2).save(tmp_path / "checkpoint.pt")
-    others = [{}, {"defence": None}, {"bucket": 2, "defence_options": {"momentum": 0.5}}]
+    defended(defence_options={"bucket": 2}).save(tmp_path / "checkpoint.pt")
+    others = [{}, {"defence": None}, {"defence_options": {"bucket": 2, "momentum": 0.5}}]
     loads = {f"{changes}": defended(**changes).load for changes in others}
     says = "another configuration: .*(defence|bucket)"
     refusals.check(

@@ -22,7 +22,7 @@ from simulations.config.yaml_files import read_extended
 
 def test_settings_are_yaml_and_reach_into_sections(tmp_path, monkeypatch):
     path = tmp_path / "my.yaml"
-    path.write_text("hyperparameters: {affine: null}\nserver: {eps: 1e-7}\nserver_psi: {eps: 1e-7}\n")
+    path.write_text("hyperparameters: {affine: null}\nserver: {eps: 1e-7}\n")
     monkeypatch.chdir(tmp_path)
     config = load_config(
         path,
@@ -31,7 +31,7 @@ def test_settings_are_yaml_and_reach_into_sections(tmp_path, monkeypatch):
     )  # fmt: skip
     assert config.chunks == (0.9, 0.1)
     assert (config.server.learning_rate, config.server.eps) == (0.01, 1e-7)
-    assert config.server_psi.learning_rate == 3e-3  # psi's own default, though its section is given in part
+    assert config.settings().server_psi == AdamSettings(3e-3, eps=1e-7)  # psi's own rate, the server's eps
     assert config.hyperparameters.affine is not None
     assert config.hyperparameters.affine.family == "augerino"
     assert config.method_options == {"augerino": {"safe": False}}
@@ -57,8 +57,6 @@ def test_null_is_a_value_where_a_key_has_another_default():
     assert own.evaluation_share is None
     assert ExperimentConfig().processes == 1
     assert ExperimentConfig.from_dict({"engine": "ray"}).processes is None
-    start = ExperimentConfig.from_dict({"max_examples": None}).settings()
-    assert start.max_examples == FederationSettings().max_examples
 
 
 def test_numbered_keys_survive_the_run_config_of_flower():
@@ -167,7 +165,7 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else():
         return other.hash() == base.hash(), other.identity() == base.identity()
 
     assert hashes(engine="ray", workers=2, data_dir="/elsewhere", checkpoint_every=3) == (True, True)
-    assert hashes(device="cuda", on_client_error="skip", max_examples=9, min_replies=2) == (True, True)
+    assert hashes(device="cuda", on_client_error="skip", min_replies=2) == (True, True)
     assert hashes(rounds=3) == (False, True)
     assert hashes(seed=3) == (False, True)  # the protocol knows the seed by itself
     assert hashes(data_seed=3) == (False, False)
@@ -179,10 +177,10 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else():
 
 
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing():
-    course = {"device", "engine", "max_examples", "min_replies", "on_client_error"}
+    course = {"device", "engine", "min_replies", "on_client_error"}
     nothing = {
         *("beside", "checkpoint_every", "code_dir", "data_dir", "loggers", "node_timeout", "published"),
-        *("ray_address", "round_timeout", "search", "workers"),
+        *("round_timeout", "search", "workers"),
     }
     config = ExperimentConfig()
     assert config.deciding("course").keys() == course
@@ -198,8 +196,7 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
 )
 def test_a_setting_is_the_same_in_yaml_and_python(config, settings):
     """Default, range, meaning and what it decides; apart from what YAML groups in another way."""
-    grouped = {"method_options", "optimiser", "optimiser_psi", "schedule", "max_examples", "on_client_error"}
-    grouped |= {"server", "server_psi"}
+    grouped = {"method_options", "optimiser", "optimiser_psi", "on_client_error", "server", "server_psi"}
     fields = keys_of(settings)
     shared = fields.keys() & config.model_fields.keys() - grouped
     assert len(shared) >= 12
@@ -216,16 +213,19 @@ def test_optimisers_in_the_librarys_terms():
     config = TrainingConfig.from_dict(
         {
             "optimiser": {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
-            "optimiser_psi": {"name": "adamw", "eps": 1e-7},
-            "schedule": {"shape": "cosine", "final_rate": 0.5, "iterations": 7},
+            "optimiser_psi": {"learning_rate": 0.2},
+            "schedule": "cosine",
+            "schedule_iterations": 7,
             "method_options": {"augerino": {"safe": False}, "partitioned": {}},
         }
     )
     settings = config.settings()
     assert settings.optimiser == SGDSettings(0.1, 0.9)
-    assert settings.optimiser_psi == AdamWSettings(1e-3, 1e-7)
+    assert settings.optimiser_psi == AdamSettings(0.2)
     assert (settings.weight_decay, settings.decay_scaling) == (1e-4, "reciprocal")
-    assert (settings.schedule, settings.final_rate, settings.schedule_iterations) == ("cosine", 0.5, 7)
+    assert (settings.schedule, settings.schedule_iterations) == ("cosine", 7)
     assert settings.method_options == {}  # those of the method that runs
     assert TrainingConfig().settings().optimiser == AdamSettings(1e-3)
+    adamw = TrainingConfig.from_dict({"optimiser": {"name": "adamw"}}).settings()
+    assert adamw.optimiser == AdamWSettings(1e-3)
     assert TrainingConfig().settings().chunks == (0.8, 0.1, 0.1)

@@ -147,5 +147,5 @@ def test_table4_is_complete():
         else:
             alpha = 0.1 if config.rotated else 1.0
             paper = (5000, (0.9, 0.1), 10**-0.5, 32, 32, 1e-2, 1e-7, 1e-3, (label, alpha))
-            assert config.server_psi.eps == 1e-7
+            assert config.settings().server_psi.eps == 1e-7
         assert found == paper

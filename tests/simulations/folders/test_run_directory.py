@@ -5,6 +5,7 @@ import io
 import math
 import os
 import subprocess
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
 from fedpart.federated.cohorts import upload_numbers
+from fedpart.training.agreement import difference
 from simulations.building.experiment import build
+from simulations.config.gone import translated
 from simulations.config.load import ConfigError
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import RunError
@@ -188,20 +191,57 @@ def test_more_rounds_continue_a_finished_run(undisturbed, tmp_path):
 
 
 def with_keys(folder, **keys):
-    """Write a run's configuration as it was written when there were more keys of the server."""
+    """Write a run's configuration as it was written when there were more keys."""
     data = yaml.safe_load((folder / CONFIG).read_text())
-    data["server"] |= keys
+    for key, value in keys.items():
+        section, _, name = key.rpartition(".")
+        reduce(lambda inside, part: inside[part], section.split(".") if section else [], data)[name] = value
     (folder / CONFIG).write_bytes(named(as_yaml(data, 110, None), run_name(folder)).encode())
 
 
 def test_runs_from_when_there_were_more_keys_go_on(undisturbed, tmp_path):
     run_experiment(tiny(rounds=3), tmp_path)
-    with_keys(tmp_path, betas=[0.9, 0.99])
-    with pytest.raises(ConfigError, match=r"server.betas was another than \[0.9, 0.999\], which alone"):
-        saved_config(tmp_path)
-    with_keys(tmp_path, betas=[0.9, 0.999])
+    before = {
+        "server.betas": [0.9, 0.999],
+        "server_psi.eps": 1e-8,
+        "hyperparameters.affine.align_corners": True,
+        "hyperparameters.dropout.temperature": 0.1,
+        **{
+            "bucket": 1,
+            "trim": None,
+            "aggregation": "synchronous",
+            "concurrency": None,
+            "max_examples": None,
+        },
+        "split.bins": 10,
+    }
+    for key, value in {"server.betas": [0.9, 0.99], "server_psi.eps": 1e-7, "split.bins": 9}.items():
+        with_keys(tmp_path, **{**before, key: value})
+        with pytest.raises(ConfigError, match=rf"{key} was another than .*, which alone is left"):
+            saved_config(tmp_path)
+    with_keys(tmp_path, **before)
     run_experiment(resumed_config(tmp_path, None, ["rounds=5"]), tmp_path, resume=True)
     same_run(undisturbed, tmp_path)
+
+
+def test_keys_of_before_are_translated_where_there_are_others_for_them(tmp_path):
+    """As the settings that a checkpoint has from then are."""
+    devices = {"speed": None, "upload": None, "download": None, "available": 1.0, "trace": "/trace.csv"}
+    data = {
+        "trim": 0.3,
+        "bucket": 2,
+        "aggregation": "buffered",
+        "buffer": None,
+        "cohort": 4,
+        "devices": devices,
+    }
+    data |= {"schedule": {"shape": "cosine", "final_rate": 0.01, "iterations": 7}}
+    now = {"defence": "trim", "defence_options": {"share": 0.3, "bucket": 2}, "buffer": 4}
+    agreed = {key: data[key] for key in ("trim", "bucket", "aggregation", "buffer", "cohort")}
+    assert not difference(now, agreed) and difference({**now, "buffer": 3}, agreed)
+    translated(data)
+    rest = {"cohort": 4, "devices": "/trace.csv", "schedule": "cosine", "schedule_iterations": 7}
+    assert data == {**now, **rest}
 
 
 def test_a_finished_run_is_left_alone_and_never_written_over(undisturbed):

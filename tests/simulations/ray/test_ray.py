@@ -308,7 +308,7 @@ def test_worker_processes_beside_ray():
     assert ray.get(ray.put(1)) == 1
 
 
-SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered", "buffer": 2}
+SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "buffer": 2}
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ SLOW = {"devices": {"speed": {"lognormal": [20, 1]}}, "aggregation": "buffered",
     [
         SLOW,
         {"upload": "topk", "error_feedback": True},
-        {"defence": "centred", "bucket": 2, "weighting": "uniform"},
+        {"defence": "centred", "defence_options": {"bucket": 2}, "weighting": "uniform"},
         {"architectures": TWO, "upload": "int8", "download": "bf16", "caps": {2: 0.5, 3: 0.5}},
         {"architectures": TWO, "sharing": {"kind": "bank"}},
     ],

@@ -95,7 +95,7 @@ def test_only_what_is_asked_for_moves(found):
         {"method": "fedavg"},
         {"method": "augerino"},
         {"method": "fedex"},
-        {"scheme": "node", "defaults": "zeros", "chain": ["conv1", "conv2", "fc1", "classes"]},
+        {"scheme": "node", "defaults": "zeros"},
         {"model": f"{__name__}:normalised"},
     ],
 )

@@ -119,7 +119,7 @@ def test_a_signal_in_the_middle_of_a_write_is_noted():
 
 
 PLAIN = {"upload": "int4", "error_feedback": True, "download": "bf16"}
-CLOCK = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "available": 0.9}, "overselect": 1.5}
+CLOCK = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "available": 0.9}, "deadline": 2.0}
 ALL = {**PLAIN, **CLOCK, "upload": "topk", "architectures": TWO, "clip": "adaptive"}
 
 
@@ -135,8 +135,8 @@ def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path, change
 
 
 DEVICES = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "download": 1e6, "available": 0.9}}
-LATE = {**DEVICES, "overselect": 1.5}
-BUFFERED = {**DEVICES, "aggregation": "buffered", "buffer": 2, "staleness": "sqrt"}
+LATE = {**DEVICES, "deadline": 3.0}
+BUFFERED = {**DEVICES, "buffer": 2}
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_the_answers_are_counted_by_chunk(tmp_path):
     protocol = build(tiny()).protocol
     lines = [f"{client},{1e9 if protocol.chunk(client) == 1 else 1},1e9,1e9" for client in range(6)]
     (tmp_path / "trace.csv").write_text("client,speed,upload,download\n" + "\n".join(lines))
-    late = {"devices": {"trace": str(tmp_path / "trace.csv")}, "deadline": 1.0}
+    late = {"devices": str(tmp_path / "trace.csv"), "deadline": 1.0}
     assert run_experiment(tiny(**late), tmp_path / "late")["answers_chunks"] == [1.0, 0.0, 0.0]
     del late["deadline"]
     found = run_experiment(tiny(**late), tmp_path / "all")

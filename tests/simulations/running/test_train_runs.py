@@ -111,7 +111,7 @@ def test_more_iterations_continue_a_finished_run(tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"schedule": {"shape": "cosine"}},
+        {"schedule": "cosine"},
         {"keep_best": True},  # the state that would go on is the best, not the last
         {"method": "validation", "chunks": [0.5, 0.5], **FINETUNED},
     ],

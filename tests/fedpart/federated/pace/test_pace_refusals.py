@@ -16,8 +16,6 @@ DEVICES = [
     ({"upload": {"pareto": (1.0, -2.0)}}, r"got \[1.0, -2.0\]"),
     ({"download": {}}, "devices.download has one distribution, got 0"),
     ({"available": 0.0}, "available is above 0 and at most 1, got 0.0"),
-    ({"trace": "file.csv", "speed": 2.0}, "leave speed out"),
-    ({"trace": "file.csv", "available": 0.5}, "leave available out"),
 ]
 TRACES = [
     ("client,speed,upload\n0,1,1\n", "no column 'download'"),
@@ -36,7 +34,7 @@ def test_devices(tmp_path):
     for number, (text, says) in enumerate(TRACES):
         path = tmp_path / f"{number}.csv"
         path.write_text(text)
-        fleet = partial(Fleet, DeviceSettings(trace=str(path)), 2, 0)
+        fleet = partial(Fleet, str(path), 2, 0)
         rows.append((repr(text), fleet, f"^The trace .*{says}.*\\.$"))
     refusals.check((*row, ValueError, says) for *row, says in rows)
 
@@ -44,19 +42,20 @@ def test_devices(tmp_path):
 def test_turns():
     private = {"privacy": PrivacySettings(1.0, randomness="seed"), "weighting": "uniform"}
     private["clip"] = ClipSettings(1.0, 1.0)
-    buffered = {"aggregation": "buffered"}
-    trimmed = {"trim": 0.1, "weighting": "uniform", **buffered}
+    buffered = {"buffer": 4}
+    trimmed = {"defence": "trim", "weighting": "uniform", **buffered}
     rows = [
         ({"deadline": 2.0}, "deadline leaves clients out by their simulated time.*set devices"),
         ({"overselect": 1.5}, "overselect leaves clients out.*set devices"),
-        ({"buffer": 2}, "buffer is for aggregation: buffered"),
-        ({"staleness": "sqrt"}, "staleness is for aggregation: buffered"),
+        ({"devices": 3}, "devices is one of DeviceSettings"),
+        ({"concurrency": 3}, "concurrency is for steps with the first answers; set buffer, or leave"),
+        ({"staleness": "sqrt"}, "staleness is for steps with the first answers"),
         ({"devices": DeviceSettings(), **private}, "Privacy keeps the cohorts secret.*devices would"),
-        ({**buffered, **private}, "Privacy .* aggregation: buffered would tell"),
-        (trimmed, "A defence compares .* leave trim"),
+        ({**buffered, **private}, "Privacy .* buffer would tell"),
+        (trimmed, "A defence compares .* leave defence or buffer out"),
         ({"deadline": 2.0, **buffered}, "deadline is for rounds that wait"),
-        ({"buffer": 11, **buffered}, r"buffer is between 1 and .* \(10\), got 11"),
+        ({"buffer": 11}, r"buffer is between 1 and .* \(10\), got 11"),
         ({"concurrency": 11, **buffered}, r"concurrency is between 1 and .* \(10\), got 11"),
-        ({"buffer": 1, "min_replies": 2, **buffered}, "a step takes 1 answers; set buffer"),
+        ({"buffer": 1, "min_replies": 2}, "a step takes 1 answers; set buffer"),
     ]
     refusals.check_keywords(partial(settings, 10, cohort=4), ((row, f"{says}.*\\.$") for row, says in rows))

@@ -15,8 +15,8 @@ from fedpart.federated.pace.turns import Buffered, Group, Synchronous
 
 def pace(kind, cohort=3, available=1.0, **changes):
     devices = DeviceSettings(available=available)
-    changes["aggregation"] = "buffered" if kind is Buffered else "synchronous"
-    chosen = settings(10, cohort=cohort, devices=devices, **changes)
+    buffer = {"buffer": cohort} if kind is Buffered else {}
+    chosen = settings(10, cohort=cohort, devices=devices, **{**buffer, **changes})
     return kind(chosen, cohort, Fleet(devices, 10, 0))
 
 
@@ -161,7 +161,7 @@ def test_a_client_is_there_in_its_share_of_the_rounds():
 def test_a_trace_is_read_back(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("client,speed,upload,download,available\n1,50,2e3,4e3,0.25\n0,100,1e3,8e3,\n7,1,1,1,1\n")
-    found = fleet(2, trace=str(path))
+    found = Fleet(str(path), 2, 0)
     assert [found.device(client) for client in (0, 1)] == [Device(100, 1e3, 8e3), Device(50, 2e3, 4e3, 0.25)]
     there = [found.available(round) for round in range(1, 201)]
     assert all(0 in clients for clients in there)

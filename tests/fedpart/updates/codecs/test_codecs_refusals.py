@@ -9,14 +9,15 @@ import torch
 from flower_experiment import CLIENTS, build
 from inprocess_grid import InProcessGrid
 from problems import chain_net, settings, shards
+from tiny import tiny
 
 from fedpart import ClientError, Federation, Task, federate
 from fedpart.flower.client import make_client_app
 from fedpart.flower.strategy import FedPart
 from fedpart.updates.codecs import CODECS
 from fedpart.updates.codecs.topk import TopK
-from simulations.config.load import ExperimentConfig
 from simulations.errors import ConfigError
+from simulations.running.run import run_experiment
 
 FED_BACK = {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True}
 
@@ -59,11 +60,12 @@ def run(rounds, folder, **options):
     federate(Task(chain_net()), data, rounds=rounds, checkpoint=folder / "run.pt", **FED_BACK, **options)
 
 
-def test_error_feedback(tmp_path):
+def test_error_feedback(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
     config = {"upload": "topk", "share": 0.1, "error_feedback": True}
     grid = InProcessGrid(make_client_app(build), CLIENTS, config)
     homeless = partial(FedPart(Federation(build(config).protocol)).run, grid, 4)
-    clustered = partial(ExperimentConfig.from_dict, {"engine": "ray", "ray_address": "auto", **FED_BACK})
+    clustered = partial(run_experiment, tiny(engine="ray", **FED_BACK), tmp_path / "clustered")
     run(3, tmp_path)
     for file in tmp_path.glob("run.residuals/*/*/*.pt"):
         file.unlink()
@@ -74,6 +76,11 @@ def test_error_feedback(tmp_path):
         [
             ("what was kept is gone", resumed, ClientError, gone),
             ("clients without a folder", homeless, ClientError, no_folder),
-            ("a cluster", clustered, ConfigError, "actors of a Ray cluster do not find them; leave"),
+            (
+                "a cluster",
+                clustered,
+                ConfigError,
+                "actors of a Ray cluster do not find them; unset RAY_ADDRESS",
+            ),
         ]
     )

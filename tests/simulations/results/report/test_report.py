@@ -340,17 +340,17 @@ def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
 
 
 def test_clients_are_counted_and_sorted_by_chunk():
-    config = tiny(rotated=True, split={"by": "angle", "bins": 4})
+    config = tiny(rotated=True, split={"by": "angle"})
     experiment = build(config)
     clients = Clients.of(config, experiment.shards, experiment.num_classes)
-    assert clients.labels.shape == (10, 6) and clients.angles.shape == (4, 6)
+    assert clients.labels.shape == (10, 6) and clients.angles.shape == (10, 6)
     assert clients.labels.sum() == clients.angles.sum() == TINY["training_points"]
     assert (np.diff(clients.chunks) >= 0).all() and sorted(set(clients.chunks)) == [1, 2, 3]
     order = sorted(range(6), key=lambda client: (experiment.protocol.chunk(client), client))
     assert clients.labels.sum(axis=0).tolist() == [len(experiment.shards[client]) for client in order]
     shard = experiment.shards[order[0]]
-    own = [(-math.pi + b * math.pi / 2 <= shard.groups) & (shard.groups < -math.pi + (b + 1) * math.pi / 2)
-           for b in range(4)]  # fmt: skip
+    own = [(-math.pi + b * math.pi / 5 <= shard.groups) & (shard.groups < -math.pi + (b + 1) * math.pi / 5)
+           for b in range(10)]  # fmt: skip
     assert clients.angles[:, 0].tolist() == [int(inside.sum()) for inside in own]
 
 

@@ -133,8 +133,6 @@ def test_what_cannot_be_searched(tmp_path):
     refusals.check(
         (f"{changes}", partial(tiny, search=changes), ConfigError, says) for changes, says in SECTIONS
     )
-    low = section({"local.learning_rate": [1e-9, 1e-8]}, own_values_first=True)
-    far = "own local.learning_rate is .* which search.space.local.learning_rate does not offer"
     central = tiny_training(search=section({"optimiser.learning_rate": [0.001, 0.1]}, objective="client_nll"))
     rows = [
         (section({"cohrt": [1, 3]}), {}, "unknown key 'cohrt'"),
@@ -142,7 +140,6 @@ def test_what_cannot_be_searched(tmp_path):
         (section({"cohort": [1, 300]}), {}, "cohort must be between 1 and the number of clients"),
         (section(objective="client_nll"), {}, "set evaluation: clients"),
         (section(), {"evaluation": "none"}, "set evaluation: central"),
-        (low, {}, far),
     ]
     calls = [(partial(searched, tmp_path / "out", search=of, **more), says) for of, more, says in rows]
     no_clients = r"no clients for search\.objective: client_nll; set it to val_"

@@ -32,7 +32,7 @@ SHORT = {"rounds": 6, "evaluate_every": 1, "samples": 1, "checkpoint_every": 1}
 
 def searched(space=SPACE, trials=5, **changes):
     section = {"space": space, "trials": trials, "min_rounds": 1, "objective": "val_nll"}
-    for key in ("sampler", "pruner", "objective", "own_values_first"):
+    for key in ("sampler", "pruner", "objective"):
         section |= {key: changes.pop(key)} if key in changes else {}
     return tiny(**{**SHORT, **changes, "search": section})
 
@@ -100,14 +100,15 @@ def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", *SLOW_SAMPLERS])
-def test_the_first_trial_may_have_the_configurations_own_values(sampler, tmp_path):
+def test_the_first_trial_has_the_configurations_own_values_if_all_are_offered(sampler, tmp_path):
     own = {"local.learning_rate": 0.25, "server.learning_rate": 0.02, "local.epochs": 2, "chunks": [0.5, 0.5]}
     settings = {"local": {"learning_rate": 0.25, "epochs": 2}, "chunks": [0.5, 0.5]}
     settings |= {"sampler": sampler, "rounds": 1, "server": {"learning_rate": 0.02}}
-    found = run(searched(trials=3, own_values_first=True, **settings), tmp_path / "out")
+    found = run(searched(trials=3, **settings), tmp_path / "out")
     assert found.rows[0].values == own and all(row.values != own for row in found.rows[1:])
-    drawn = run(searched(trials=1, **settings), tmp_path / "drawn")
-    assert drawn.rows[0].values != own
+    other = {**settings, "server": {"learning_rate": 0.5}}
+    drawn = run(searched(trials=1, **other), tmp_path / "drawn")
+    assert all(drawn.rows[0].values[key] != own[key] for key in ("local.learning_rate", "chunks"))
 
 
 @pytest.mark.slow
