@@ -75,17 +75,17 @@ class Comparison:
     @property
     def remarks(self) -> list[str]:
         """Sentences: the notes, which times to doubt, and how the paper's runs were of another length."""
-        found = list(self.notes)
+        lines = list(self.notes)
         if (shared := max((row.runs_at_a_time for row in self.rows), default=1)) > 1:
-            found.append(
+            lines.append(
                 f"Times with a star were measured while {shared} runs shared the machine; for times to "
                 f"compare, run with --jobs 1."
             )
         if self.published is not None and self.published.rounds != self.rounds:
-            found.append(
+            lines.append(
                 f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."
             )
-        return found
+        return lines
 
     def title(self) -> str:
         counts = f"{counted(len(self.seeds), 'seed')}, {counted(self.rounds, 'round')}"
@@ -104,7 +104,7 @@ class Comparison:
         score, missing = self.score, len(row.seeds) < len(self.seeds)
         validated, tested = score.places(row.validation_examples), score.places(row.test_examples)
         worst, difference = row["clients_worst"], self.difference(row)
-        means = {name: one.mean for name, one in row.psi.items()}
+        means = {name: estimate.mean for name, estimate in row.psi.items()}
         texts = {
             "method": f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
             f"validation\n{score.heading}": score.cell(row["validation"], validated),
@@ -164,8 +164,8 @@ class Comparison:
             "",
             *tables.markdown_table(*self.cells()),
         ]
-        for heading, found in (("Notes", self.remarks), ("Failed", self.failed())):
-            lines += ["", f"## {heading}", "", *(f"- {line}" for line in found)] if found else []
+        for heading, remarks in (("Notes", self.remarks), ("Failed", self.failed())):
+            lines += ["", f"## {heading}", "", *(f"- {line}" for line in remarks)] if remarks else []
         for picture in pictures:
             lines += ["", f"![{picture.stem.replace('_', ' against ')}]({picture.name})"]
         return "\n".join(lines) + "\n"
@@ -200,13 +200,17 @@ class Comparison:
             "held_out": "held_out_share",
         }
         optional = {"clients", "clients_worst", "lml"}
-        scores = {k: one for k, one in row.scores.items() if one is not None or k not in optional}
+        scores = {
+            k: estimate for k, estimate in row.scores.items() if estimate is not None or k not in optional
+        }
         flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds)}
         if self.published is not None:
             validation, difference = scores.pop("validation"), self.difference(row)
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
             scores = {"validation": validation, "paper": self.theirs(row.method)} | scores
-        flat |= tables.number_columns({names.get(k, k): one for k, one in (scores | row.psi).items()})
+        flat |= tables.number_columns(
+            {names.get(k, k): estimate for k, estimate in (scores | row.psi).items()}
+        )
         return flat | {key: "; ".join(single(values)) for key, values in row.chosen.items()}
 
 
@@ -219,7 +223,7 @@ def collect(
     """The comparison of a configuration's runs: the finished ones by method, ``seeds`` those of all."""
     measure, fedavg, least = metric(runs), runs.get("fedavg", ()), least_upload(runs)
     return Comparison(
-        rows=[MethodScores.of(method, own, measure, fedavg, least) for method, own in runs.items()],
+        rows=[MethodScores.of(method, group, measure, fedavg, least) for method, group in runs.items()],
         failures=list(failures),
         notes=_unequal_cohorts(runs),
         metric=measure,
@@ -233,7 +237,7 @@ def collect(
 def _unequal_cohorts(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """A sentence per seed whose methods did not meet the same clients, as where nodes were missing."""
     cohorts: dict[int, list[list[list[int]]]] = {}
-    for run in (run for own in runs.values() for run in own):
+    for run in (run for group in runs.values() for run in group):
         cohorts.setdefault(run.config.seed, []).append([line["cohort"] for line in run.metrics])
     notes = []
     for seed, several in cohorts.items():

@@ -173,7 +173,7 @@ def band(x: Sequence[Array], y: Sequence[Array]) -> Band:
 
 def with_curve(runs: Mapping[str, Sequence[Run]], key: str) -> dict[str, list[Run]]:
     """The runs by method that have recorded a metric."""
-    return {method: [run for run in own if len(run.curve(key)[0])] for method, own in runs.items()}
+    return {method: [run for run in group if len(run.curve(key)[0])] for method, group in runs.items()}
 
 
 def metric(runs: Mapping[str, Sequence[Run]], part: str = "val") -> str:

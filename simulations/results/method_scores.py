@@ -80,6 +80,6 @@ class MethodScores:
 def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
     """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished."""
     found: dict[int, list[float]] = {}
-    for run in (run for own in runs.values() for run in own):
+    for run in (run for group in runs.values() for run in group):
         found.setdefault(run.config.seed, []).append(run.along("upload")[run.alike() - 1])
     return {seed: min(sent) for seed, sent in found.items() if len(sent) == len(runs)}

@@ -50,12 +50,12 @@ class Gains:
 
     def mean(self, when: str, metric: str) -> float:
         """Mean of a score over the held-out examples of all clients; ``when``: before, after or gain."""
-        total = sum(one.held_out for one in self.clients)
-        return sum(one.held_out * getattr(one, when)[metric] for one in self.clients) / total
+        total = sum(client.held_out for client in self.clients)
+        return sum(client.held_out * getattr(client, when)[metric] for client in self.clients) / total
 
     def share(self, sign: int) -> float:
         """Share of the clients whose :attr:`metric` is better (1) or worse (-1) than before."""
-        return sum(sign * one.gain[self.metric] > 0 for one in self.clients) / len(self.clients)
+        return sum(sign * client.gain[self.metric] > 0 for client in self.clients) / len(self.clients)
 
     def write(self, folder: Path) -> None:
         """Write ``personal.json`` into a folder, which is made if it is not there."""
@@ -68,7 +68,7 @@ class Gains:
             "share_better": self.share(1),
             "share_worse": self.share(-1),
             "left_out": list(self.left_out),
-            "clients": [asdict(one) | {"gain": one.gain} for one in self.clients],
+            "clients": [asdict(client) | {"gain": client.gain} for client in self.clients],
         }
         write_json(folder / "personal.json", finite(content))
 
@@ -78,11 +78,13 @@ class Gains:
         head, rows = ["client", "chunk", "trained\non", "scored\non"], []
         for score in scores.values():
             head += [f"{score.word}\nbefore", f"[{score.unit}]\nafter", "\ngain"]
-        for one in self.clients[:_MOST]:
-            rows.append([str(one.client), str(one.chunk), f"{one.examples:,}", f"{one.held_out:,}"])
+        for client in self.clients[:_MOST]:
+            rows.append(
+                [str(client.client), str(client.chunk), f"{client.examples:,}", f"{client.held_out:,}"]
+            )
             for key, score in scores.items():
-                rows[-1] += [score.number(one.before[key]), score.number(one.after[key])]
-                rows[-1].append(score.number(one.gain[key], sign="+"))
+                rows[-1] += [score.number(client.before[key]), score.number(client.after[key])]
+                rows[-1].append(score.number(client.gain[key], sign="+"))
         lines, score = [], SCORES[self.metric]
         if (hidden := len(self.clients) - _MOST) > 0:
             lines.append(f"and {counted(hidden, 'client')} more, in personal.json")

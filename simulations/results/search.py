@@ -98,15 +98,15 @@ class Found:
     @property
     def curve(self) -> list[tuple[Cost, TrialRow | None]]:
         """After each trial, what all have cost so far, and of the complete ones the best by the objective."""
-        found, spent, best = [], Cost(), None
+        known, spent, best = [], Cost(), None
         sign = 1 if OBJECTIVES[self.section.objective] else -1
         for row in self.rows:
             spent += row.cost
             scored = row.state == "complete" and row.objective is not None
             if scored and (best is None or sign * row.objective > sign * best.objective):
                 best = row
-            found.append((spent, best))
-        return found
+            known.append((spent, best))
+        return known
 
     @property
     def spent(self) -> Cost:
@@ -230,12 +230,12 @@ def points(folder: Path) -> list[Point]:
     if (folder / SEARCH).is_file():
         with _readable(folder):
             lines = _read(folder)["trials"]
-            found = [Point(_cost(line, "spent_"), line["best_test_accuracy"]) for line in lines]
-        if found and not found[-1].spent.bytes:
+            known = [Point(_cost(line, "spent_"), line["best_test_accuracy"]) for line in lines]
+        if known and not known[-1].spent.bytes:
             raise ConfigError(f"The search in {folder} has sent nothing; name searches of federated runs.")
     else:
         config = saved_config(folder) if holds_run(folder) else None
-        summary, found, cost = (read_summary(folder, config) if config else None) or {}, [], Cost()
+        summary, known, cost = (read_summary(folder, config) if config else None) or {}, [], Cost()
         if "rounds" not in summary:
             raise ConfigError(
                 f"{folder} holds no finished search and no finished federated run; continue what is there "
@@ -244,10 +244,10 @@ def points(folder: Path) -> list[Point]:
         for line in read_metrics(folder):
             cost = cost.after([line])
             if line.get("val_accuracy") is not None:
-                found.append(Point(cost, line["val_accuracy"]))
-        if found and found[-1].spent == cost:
-            found.pop()
-        found.append(Point(cost, summary.get("test_accuracy")))
-    if not found or found[-1].accuracy is None:
+                known.append(Point(cost, line["val_accuracy"]))
+        if known and known[-1].spent == cost:
+            known.pop()
+        known.append(Point(cost, summary.get("test_accuracy")))
+    if not known or known[-1].accuracy is None:
         raise ConfigError(f"{folder} has no accuracy on test data; name searches and runs that do.")
-    return found
+    return known

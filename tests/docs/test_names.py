@@ -27,7 +27,7 @@ LEFT = {
     "simulations/folders": 6,
     "simulations/pretraining": 1,
     "simulations/ray": 5,
-    "simulations/results": 114,
+    "simulations/results": 72,
     "simulations/running": 19,
     "simulations/sweeps": 19,
 }  # in each room, how many assignments are left; a room that is touched lowers its number

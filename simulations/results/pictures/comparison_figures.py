@@ -34,14 +34,14 @@ SIZES = {  # what of a row of summary.json's by_architecture is drawn
 
 def spread(runs: Runs) -> str:
     """What a line and its shade are, over the seeds of the runs by method."""
-    return fig.over_seeds(max((len(own) for own in runs.values()), default=0))
+    return fig.over_seeds(max((len(members) for members in runs.values()), default=0))
 
 
 def metric_figure(runs: Runs, against: str, *, page: bool = False) -> fig.Figure:
     """The validation metric of every method that has runs, with its error (the paper's Figure 10)."""
     key = metric(runs)
-    known = {method: own for method, own in with_curve(runs, key).items() if own}
-    bands = {method: metric_band(own, key, against) for method, own in known.items()}
+    known = {method: members for method, members in with_curve(runs, key).items() if members}
+    bands = {method: metric_band(members, key, against) for method, members in known.items()}
     last, scale, x = max(band.x[-1] for band in bands.values() if len(band.x)), 1.0, AXES[against]
     if against in ("time", "seconds"):
         x += " [s]"
@@ -60,12 +60,12 @@ def metric_figure(runs: Runs, against: str, *, page: bool = False) -> fig.Figure
 def lml_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
     """L_ML per example over rounds, of the runs that have it, and their validation log-likelihood, dashed."""
     curves, name = [], SCORES["lml"].word
-    for method, own in with_curve(runs, "lml").items():
-        every = LAST * own[0].config.evaluate_every if own else 0
+    for method, members in with_curve(runs, "lml").items():
+        every = LAST * members[0].config.evaluate_every if members else 0
         unseen, looked = ("lml", 1, name, every, "-"), ("val_nll", -1, "validation", LAST, "--")
         for key, sign, label, most, dash in (unseen, looked):
-            if own and all(len(run.curve(key)[0]) for run in own):
-                band = metric_band(own, key, "rounds", most).scaled(1, sign)
+            if members and all(len(run.curve(key)[0]) for run in members):
+                band = metric_band(members, key, "rounds", most).scaled(1, sign)
                 curves.append((method, f"{method}, {label}", band, {"ls": dash}))
     title = f"{name} per example and validation"
     return _figure(runs, title, SCORES["log_likelihood"].axis, curves, averaged=OF_ROUNDS, page=page)
@@ -75,9 +75,9 @@ def clients_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
     """Accuracy (or loss) on what clients hold out, over rounds: of all, and of the worst tenth, dashed."""
     key, curves = metric(runs, "client"), []
     score = score_of(key)
-    for method, own in runs.items():
+    for method, members in runs.items():
         for one, who, dash in ((key, "all", "-"), (f"{key}_worst_decile", "worst tenth", "--")):
-            if found := with_curve({method: own}, one)[method]:
+            if found := with_curve({method: members}, one)[method]:
                 band = metric_band(found, one, "rounds").scaled(1, score.factor)
                 curves.append((method, f"{method}, {who}", band, {"ls": dash}))
     title = f"{score.word.capitalize()} on the clients"
@@ -111,7 +111,7 @@ def _figure(
 
 def psi_groups(runs: Runs) -> list[Group]:
     """Kinds of psi that any of the runs has learned."""
-    bands = [psi_bands(own) for own in runs.values() if own]
+    bands = [psi_bands(members) for members in runs.values() if members]
     return groups(dict.fromkeys(name for learned in bands for name in learned))
 
 
@@ -119,10 +119,10 @@ def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> fig
     """Learned hyperparameters of every method over rounds, in physical units: a panel per kind."""
     from matplotlib.lines import Line2D
 
-    methods = {method: psi_bands(own) for method, own in runs.items() if own}
+    methods = {method: psi_bands(members) for method, members in runs.items() if members}
     colours = {method: fig.COLOURS[i] for method, i in fig.places(runs).items()}
     figure, axes = fig.canvas(f"Learned hyperparameters, {spread(runs)}", len(found), page=page)
-    last = max(len(run.metrics) for own in runs.values() for run in own)
+    last = max(len(run.metrics) for members in runs.values() for run in members)
     shown = {name for group in found for name in group.names}
     learners = [method for method, bands in methods.items() if shown & bands.keys()]
     handles: list[Any] = [Line2D([], [], color=colours[method], lw=3) for method in learners]
@@ -173,12 +173,12 @@ def by_size(runs: Sequence[Run]) -> dict[str, list[dict[str, Any]]]:
 def sizes_figure(runs: Runs, key: str, *, page: bool = False) -> fig.Figure:
     """Bars of one of :data:`SIZES`, a group for each size and a colour for each method; means over seeds."""
     score, place = SIZES[key], fig.places(runs)
-    rows = {method: sizes for method, own in runs.items() if (sizes := by_size(own))}
-    names = list(dict.fromkeys(name for own in rows.values() for name in own))
+    rows = {method: sizes for method, members in runs.items() if (sizes := by_size(members))}
+    names = list(dict.fromkeys(name for members in rows.values() for name in members))
     figure, (ax,) = fig.canvas(f"{score.heading} by size of the network", page=page)
     wide = 0.8 / len(rows)
-    for i, (method, own) in enumerate(rows.items()):
-        each = [[row for row in own.get(name, []) if key in row] for name in names]
+    for i, (method, members) in enumerate(rows.items()):
+        each = [[row for row in members.get(name, []) if key in row] for name in names]
         shares = [
             [row[key] / (max(1, row["clients"]) if "bytes" in key else 1) for row in one] for one in each
         ]

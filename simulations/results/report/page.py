@@ -25,11 +25,11 @@ from simulations.results.tables import without
 COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "examples"]
 
 
-def cost_rows(found: Found) -> list[list[str]]:
+def cost_rows(entry: Found) -> list[list[str]]:
     """Methods in the table of costs, as COST_HEAD names the texts."""
     rows = []
-    for row in found.comparison.rows:
-        runs = found.finished[row.method]
+    for row in entry.comparison.rows:
+        runs = entry.finished[row.method]
         texts = (
             SHARE.shown(row["held_out"]),
             TIME.shown(row["seconds"]) + row.star,
@@ -48,8 +48,8 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     need("matplotlib", "fedpart report", "pictures")
     folder = Path(folder)
     with as_written(folder):
-        one = _other(folder)
-        content = _comparisons(folder) if one is None else {"parts": [one]}
+        part = _other(folder)
+        content = _comparisons(folder) if part is None else {"parts": [part]}
     files = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=files, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     themes = {
@@ -85,10 +85,10 @@ def _other(folder: Path) -> Part | None:
 def _comparisons(folder: Path) -> dict[str, Any]:
     comparisons = find(folder)
     alone, parts, costs = len(comparisons) == 1, [], []
-    for found in comparisons:
-        data = read_data(found.config, [run.folder for run in found.runs])
-        parts.append(_part(found, data))
-        costs += [[found.name, *row] for row in cost_rows(found)]
+    for entry in comparisons:
+        data = read_data(entry.config, [run.folder for run in entry.runs])
+        parts.append(_part(entry, data))
+        costs += [[entry.name, *row] for row in cost_rows(entry)]
 
     def table(caption: str, head: list[str], rows: list[list[str]]) -> PageTable:
         """With the name of the comparison in front, if there are several."""
@@ -96,12 +96,12 @@ def _comparisons(folder: Path) -> dict[str, Any]:
             return PageTable.of(caption, head[1:], [row[1:] for row in rows])
         return PageTable.of(caption, head, rows, names=2)
 
-    overview = Overview({found.name: found.comparison for found in comparisons})
+    overview = Overview({entry.name: entry.comparison for entry in comparisons})
     caption = "Means over the seeds that are finished, of a whole run and all its clients"
     return {
         "parts": parts,
         # the table of costs has what is left out
-        "scores": [table(overview.caption, *without(COSTS, *one)) for one in overview.tables()],
+        "scores": [table(overview.caption, *without(COSTS, *part)) for part in overview.tables()],
         "columns": COLUMNS,
         "cost": table(caption, ["experiment", *COST_HEAD], costs),
         "runs": PageTable.of("Every run, and the hash of what it computes", *runs_table(comparisons)),
@@ -109,8 +109,8 @@ def _comparisons(folder: Path) -> dict[str, Any]:
     }
 
 
-def _part(found: Found, data: Data | str) -> Part:
-    shown, configs = found.shown, [run.config for run in found.runs]
+def _part(entry: Found, data: Data | str) -> Part:
+    shown, configs = entry.shown, [run.config for run in entry.runs]
     most = max(configs, key=lambda config: len(config.build_method().proportions(config.chunks)))
     sections, missing = sorted_out(
         [
@@ -121,11 +121,11 @@ def _part(found: Found, data: Data | str) -> Part:
             of_runs.evaluation_section(shown),
             of_runs.lml_section(shown),
             of_runs.psi_section(shown),
-            images_section(found.runs, data),
+            images_section(entry.runs, data),
             clients_section(most, data),  # the chunks of the method that has most of them
         ]
     )
-    leads = headline(found.comparison, None if isinstance(data, str) else data.splits.num_classes)
-    notes = [*found.comparison.remarks, *found.notes, *found.unfinished, *missing]
-    shared = {key: own for key, own in found.config.resolved().items() if key not in ("method", "seed")}
-    return Part(found.name, about(found.config), leads, notes, sections, as_yaml(shared, 90, None))
+    leads = headline(entry.comparison, None if isinstance(data, str) else data.splits.num_classes)
+    notes = [*entry.comparison.remarks, *entry.notes, *entry.unfinished, *missing]
+    shared = {key: own for key, own in entry.config.resolved().items() if key not in ("method", "seed")}
+    return Part(entry.name, about(entry.config), leads, notes, sections, as_yaml(shared, 90, None))

@@ -105,7 +105,7 @@ def curves_section(runs: Runs) -> PageSection | str:
             figure = pictures.metric_figure(drawn, against, page=True)
             views["rounds" if against == "rounds" else name] = svg(figure)
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
-    if any(run.summary.get("runs_at_a_time", 1) > 1 for own in runs.values() for run in own):
+    if any(run.summary.get("runs_at_a_time", 1) > 1 for group in runs.values() for run in group):
         note += " Time was measured while several runs shared the machine."
     return PageSection("Learning curves", [Chart(words_of(key).capitalize(), views, note)], text=text)
 
@@ -113,15 +113,15 @@ def curves_section(runs: Runs) -> PageSection | str:
 def clocked(runs: Runs) -> dict[str, list[Run]]:
     """Those that have a simulated clock."""
     return {
-        method: [run for run in own if run.metrics and "simulated_seconds" in run.metrics[-1]]
-        for method, own in runs.items()
+        method: [run for run in group if run.metrics and "simulated_seconds" in run.metrics[-1]]
+        for method, group in runs.items()
     }
 
 
 def clock_section(runs: Runs) -> PageSection | None:
     """The simulated time to levels of accuracy; None: no run has a clock."""
     lines = []
-    for run in (run for own in clocked(with_curve(runs, metric(runs))).values() for run in own):
+    for run in (run for group in clocked(with_curve(runs, metric(runs))).values() for run in group):
         reached = seconds_to_accuracy(run.metrics).items()
         told = ", ".join(f"{float(level):.0%} after {TIME.text(seconds)}" for level, seconds in reached)
         shares = "; ".join(f"{share:.0%}" for share in run.summary.get("answers_chunks", ()))
@@ -139,7 +139,7 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     """What the clients found on examples that they hold out; None: they were not asked."""
     key = metric(runs, "client")
     asked, score, lines = with_curve(runs, key), score_of(key), []
-    for run in (run for own in asked.values() for run in own):
+    for run in (run for group in asked.values() for run in group):
         line = [one for one in run.metrics if one.get(key) is not None][-1]
         told = "; ".join(
             f"by {kind} " + ", ".join("none" if x is None else score.text(x) for x in found)
@@ -162,12 +162,14 @@ def evaluation_section(runs: Runs) -> PageSection | None:
 
 def sizes_section(runs: Runs) -> PageSection | None:
     """Accuracy and bytes of each size of the network; None: no finished run has several."""
-    sizes = by_size([run for own in runs.values() for run in own])
+    sizes = by_size([run for group in runs.values() for run in group])
     if not sizes:
         return None
-    parameters = "; ".join(f"{name}: {own[0]['parameters']:,} parameters" for name, own in sizes.items())
+    parameters = "; ".join(f"{name}: {group[0]['parameters']:,} parameters" for name, group in sizes.items())
     text = "Clients have networks of different sizes, whose numbers are parts of the largest one's."
-    shown = [key for key in SIZES if any(row.get(key) is not None for own in sizes.values() for row in own)]
+    shown = [
+        key for key in SIZES if any(row.get(key) is not None for group in sizes.values() for row in group)
+    ]
     note = f"{spread(runs).capitalize()}."
     charts = [
         chart(SIZES[key].heading, pictures.sizes_figure(runs, key, page=True), note)
@@ -180,7 +182,7 @@ def sizes_section(runs: Runs) -> PageSection | None:
 def caps_section(runs: Runs) -> PageSection | None:
     """What clients of each cap sent and received; None: no finished run has caps."""
     lines = []
-    for run in (run for own in runs.values() for run in own):
+    for run in (run for group in runs.values() for run in group):
         told = []
         for row in run.summary.get("by_cap", ()):
             each = (BYTES.text(row[key] / row["clients"]) for key in ("upload_bytes", "download_bytes"))

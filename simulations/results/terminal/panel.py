@@ -94,8 +94,8 @@ def _called() -> str:
 def _with(overrides: Sequence[str], *changes: str) -> list[str]:
     """Arguments that change keys: the run's own, and others in place of those of the same keys."""
     keys = set(map(key_of, changes))
-    own = [override for override in overrides if key_of(override) not in keys]
-    given = [*own, *(change for change in changes if not change.endswith("="))]
+    others = [override for override in overrides if key_of(override) not in keys]
+    given = [*others, *(change for change in changes if not change.endswith("="))]
     return ["--set", *given] if given else []
 
 
@@ -139,9 +139,9 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
         sent = f"{BYTES.text(other['upload_bytes'])} sent, {ratio:.2f} times as much"
         yield "beside it", f"{other['method']}, the same clients and cohorts:{score} {sent}"
     tested = {key[5:]: value for key, value in summary.items() if key.startswith("test_")}
-    own = {key: value for key, value in tested.items() if key not in FIRST}
-    if texts := [f"{key} {value:.4g}" for key, value in own.items() if isinstance(value, float)]:
-        yield "error" if "rmse" in own else "measures", f"{', '.join(texts)} on test data"
+    others = {key: value for key, value in tested.items() if key not in FIRST}
+    if texts := [f"{key} {value:.4g}" for key, value in others.items() if isinstance(value, float)]:
+        yield "error" if "rmse" in others else "measures", f"{', '.join(texts)} on test data"
     yield from _several("measures", summary.get("test_measures_missing"))
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     where += f", {summary['workers']} workers" if (summary.get("workers") or 1) > 1 else ""
