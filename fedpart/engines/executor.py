@@ -28,7 +28,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.optimisers import LocalSGD
+from fedpart.training.optimisers import LocalSGD, PartSGD
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
@@ -136,21 +136,18 @@ class Executor:
         loss = method.objective(view, partial(learned_targets, protocol, view.number, shard))
         batches = local_batches(protocol, view, local, len(shard), job)
         start, point = self.subnetwork(round, partition, k)
-        sgd, sizes = None, list[int]()
+        sgd: PartSGD | None = None
         if j is not None:
-            origin, decay = partial(partition.take, start, j, k), local.decays(protocol.chunks)[j - 1]
-            sgd = LocalSGD(origin, local.sgd, decay, len(batches), final=asked != job)
-            sizes = [*method.architectures(view, len(batches))]
+            decay, steps = local.decays(protocol.chunks)[j - 1], len(batches)
+            sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, final=asked != job)
+        sizes = method.architectures(view, len(batches)) if sgd is not None and len(view.parts) > 1 else ()
 
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:
-            theta = start if sgd is None or j is None or not step else partition.put(start, j, k, sgd.values)
+            theta = start if sgd is None or not step else sgd.theta
             if sizes and sizes[step] != view.parts[0]:
-                result = self._through(loss, sizes[step], partition, asked, theta, psi, batch, noise)
-            else:
-                here = point if theta is start else self.own_point(partition, k, theta)
-                result = gradients(view.task, loss, asked, here, psi, batch, noise)
-            of_w = result.theta
-            return result if j is None or of_w is None else result._replace(theta=partition.take(of_w, j, k))
+                return self._through(loss, sizes[step], partition, asked, theta, psi, batch, noise)
+            here = point if theta is start else self.own_point(partition, k, theta)
+            return gradients(view.task, loss, asked, here, psi, batch, noise)
 
         psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
         for result, examples in visited(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
@@ -161,8 +158,7 @@ class Executor:
         if asked.psi:
             update.parts[PSI] = psi_sum * self.psi_mask / seen
         elif job.psi:
-            after = start if sgd is None or j is None else partition.put(start, j, k, sgd.values)
-            update.parts[PSI] = self.feedback(round, view, shard, job, after)
+            update.parts[PSI] = self.feedback(round, view, shard, job, start if sgd is None else sgd.theta)
         if sgd is not None and j is not None:
             update.parts |= partition.in_cells(j, sgd.change())
         return loss_sum / seen

@@ -16,6 +16,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from fedpart.checks import is_list, is_number, require
+from fedpart.partition.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
 
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
@@ -263,3 +264,30 @@ class LocalSGD:
     def change(self) -> Tensor:
         """What all steps have added to the vector."""
         return self._change
+
+
+class PartSGD(LocalSGD):
+    """SGD on w_j of subnetworks w_s^(k), ``start [..., n]``, of which nothing else moves."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        start: Tensor,
+        j: int,
+        k: int,
+        settings: SGDSettings,
+        weight_decay: float,
+        steps: int,
+        final: bool = False,
+    ) -> None:
+        self._partition, self._start, self._which = partition, start, (j, k)
+        super().__init__(partial(partition.take, start, j, k), settings, weight_decay, steps, final)
+
+    @property
+    def theta(self) -> Tensor:
+        """The subnetworks after the steps so far, ``[..., n]``."""
+        return self._partition.put(self._start, *self._which, self.values)
+
+    def step(self, gradient: Tensor) -> None:
+        """One step along a gradient of the subnetworks, ``[..., n]``."""
+        super().step(self._partition.take(gradient, *self._which))

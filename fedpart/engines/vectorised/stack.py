@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from fedpart.randomness.noise import Draws, NoiseKey
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import LocalSGD
+from fedpart.training.optimisers import PartSGD
 from fedpart.trees import Tree, map_leaves
 from fedpart.updates.update import Round
 
@@ -75,7 +74,7 @@ class Stack:
         for step in range(len(jobs[0].batches)):
             live = [of for of in jobs if len(of.batches) > step]
             moving = [run for run in runs if run.steps > step]
-            theta = torch.cat([r.theta() for r in moving]) if moving else start
+            theta = torch.cat([run.sgd.theta for run in moving]) if moving else start
             batch, sizes = self._batch(live, step, inputs, targets)
             draws = self._draws(round, live, step, batch)
             own = psi if psi.ndim == 1 else psi[: len(live)]
@@ -86,7 +85,7 @@ class Stack:
             if of_theta is not None:
                 gradients = torch.split(of_theta, [run.count for run in moving])
                 for run, gradient in zip(moving, gradients, strict=True):
-                    run.step(gradient)
+                    run.sgd.step(gradient)
         psi_mean = psi_sum * self._executor.psi_mask / seen.to(psi_sum.dtype).unsqueeze(1)
         deltas = [row.clone() for run in runs for row in run.sgd.change()]
         return losses / seen, deltas, psi_mean if job.psi else None
@@ -130,17 +129,8 @@ class _Run:
 
     def __init__(self, executor: Executor, round: Round, jobs: Sequence[ClientJob]) -> None:
         job, local, protocol = jobs[0].job, jobs[0].local, executor.protocol
-        self.count, self.steps, self._partition = len(jobs), len(jobs[0].batches), protocol.partition
-        self._which = j, k = job.partition or 0, job.subnetwork
+        self.count, self.steps = len(jobs), len(jobs[0].batches)
+        j, k = job.partition or 0, job.subnetwork
         start, _ = executor.subnetwork(round, protocol.partition, k)
-        self._start = start.expand(self.count, -1)
-        origin = partial(protocol.partition.take, self._start, j, k)  # [count, elements of w_j]
-        self.sgd = LocalSGD(origin, local.sgd, local.decays(protocol.chunks)[j - 1], self.steps, final=True)
-
-    def theta(self) -> Tensor:
-        """Their networks as they are now, ``[count, n]``."""
-        return self._partition.put(self._start, *self._which, self.sgd.values)
-
-    def step(self, gradient: Tensor) -> None:
-        """One step along ``gradient [count, n]``; w_j alone moves."""
-        self.sgd.step(self._partition.take(gradient, *self._which))
+        how = local.sgd, local.decays(protocol.chunks)[j - 1], self.steps
+        self.sgd = PartSGD(protocol.partition, start.expand(self.count, -1), j, k, *how, final=True)
