@@ -199,9 +199,7 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
     named = named_transforms(found)
     if named.keys() & masks:
         raise ValueError("Two transforms are called 'mask'; give the class of yours another name.")
-    first = 0 if section.affine is None else 1
-    ordered = [*named.items()]
-    return dict([*ordered[:first], *masks.items(), *ordered[first:]])
+    return {**masks, **named}  # a mask's inputs are no images, so that there is no affine one before it
 
 
 def check_device(device: str) -> None:

@@ -1,74 +1,58 @@
-"""Keys that configurations had before: the value that is left of each, and what does the same now."""
+"""Keys that configurations had before: what is left of each, and what does the same now."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from fedpart.training.agreement import renamed
 
-ANY = object()  # it does not matter what a run of before had
-# By key, the value that every run has now.
-LEFT: dict[str, Any] = {
-    "chain": None,
-    "concurrency": None,
-    "evaluation_clients": 100,
-    "hyperparameters.affine.align_corners": True,
-    "hyperparameters.dropout.temperature": 0.1,
-    "hyperparameters.transforms.name": None,
-    "max_examples": None,
-    "optimiser.betas": [0.9, 0.999],
-    "optimiser.eps": 1e-8,
-    "optimiser_psi.betas": [0.9, 0.999],
-    "optimiser_psi.eps": 1e-8,
-    "optimiser_psi.momentum": 0.0,
-    "optimiser_psi.name": "adam",
-    "overselect": 1.0,
-    "ray_address": ANY,
-    "schedule.final_rate": 0.01,
-    "search.epsilon": None,
-    "search.own_values_first": ANY,
-    "search.reduction": 3,
-    "select.laplace_every": 150,
-    "server.betas": [0.9, 0.999],
-    "server.hypergradient": 0.0,
-    "server_psi.betas": [0.9, 0.999],
-    "server_psi.hypergradient": 0.0,
-    "server_psi.momentum": 0.0,
-    "server_psi.name": "adam",
-    "share_dropout_mask": False,
-    "split.bins": 10,
-    "staleness": "none",
-}
-_FEDERATION = "it is an argument of fedpart.FederationSettings"
+ANY = object()  # of what it does not matter which value a run had, or which is translated
 _ADAM = "it is an argument of fedpart.AdamSettings"
-INSTEAD = {  # of those that users wrote
-    "aggregation": "buffer: 5 takes the first five answers; without it, rounds wait for their cohort",
-    "bucket": "write it into defence_options, {bucket: 2}",
-    "chain": f"{_FEDERATION} and fedpart.TrainingSettings; an nn.Sequential needs none",
-    "concurrency": f"{_FEDERATION}; here it is the cohort",
-    "devices.trace": "write the file as devices: devices.csv",
-    "evaluation_clients": f"{_FEDERATION}; here it is 100",
+_FEDERATION = "it is an argument of fedpart.FederationSettings"
+_PSI = "psi's optimiser is Adam; others are arguments in Python"
+_SCHEDULE = "write schedule: cosine, which ends at 0.01 of the first rate, and schedule_iterations"
+_BETAS = ([0.9, 0.999], _ADAM)
+GONE: dict[str, tuple[Any, str]] = {  # by key, the value that every run has now, and the advice
+    "aggregation": (ANY, "buffer: 5 takes the first five answers; without it, rounds wait for their cohort"),
+    "bucket": (ANY, "write it into defence_options, {bucket: 2}"),
+    "chain": (None, f"{_FEDERATION} and TrainingSettings; an nn.Sequential needs none"),
+    "concurrency": (None, f"{_FEDERATION}; here it is the cohort"),
+    "devices.trace": (ANY, "write the file as devices: devices.csv"),
+    "evaluation_clients": (100, f"{_FEDERATION}; here it is 100"),
     "hyperparameters.affine.align_corners": (
-        "write transforms: [{use: affine, options: {align_corners: false}}] in place of affine"
+        *(True, "write transforms: [{use: affine, options: {align_corners: false}}] in place of affine"),
     ),
-    "hyperparameters.dropout.temperature": "write it into model_options, {temperature: 0.2}",
-    "hyperparameters.transforms.name": "transforms have the names of their classes; leave it out",
-    "max_examples": f"{_FEDERATION}; here it is the size of the largest shard",
-    "optimiser.eps": f"{_ADAM}; here it is 1e-8",
-    "optimiser_psi.eps": f"{_ADAM}; here it is 1e-8",
-    "optimiser_psi.momentum": "psi's optimiser is Adam; others are arguments of fedpart.TrainingSettings",
-    "optimiser_psi.name": "psi's optimiser is Adam; others are arguments of fedpart.TrainingSettings",
-    "overselect": _FEDERATION,
-    "ray_address": "set the environment variable RAY_ADDRESS, as for Ray itself",
-    "schedule.final_rate": "write schedule: cosine, which ends at 0.01 of the first rate",
-    "schedule.iterations": "write schedule: cosine and schedule_iterations",
-    "schedule.shape": "write schedule: cosine",
-    "search.own_values_first": "the first run has the configuration's own values, if space offers them all",
-    "server.hypergradient": _ADAM,
-    "server_psi.eps": "it is the server's; set server.eps",
-    "share_dropout_mask": "it is an argument of fedpart.Task",
-    "split.bins": "there are 10 bins of angles",
-    "staleness": _FEDERATION,
-    "trim": "write defence: trim, and defence_options: {share: 0.1}",
+    "hyperparameters.dropout.temperature": (0.1, "write it into model_options, {temperature: 0.2}"),
+    "hyperparameters.transforms.name": (None, "transforms have the names of their classes; leave it out"),
+    "max_examples": (None, f"{_FEDERATION}; here it is the size of the largest shard"),
+    "optimiser.betas": _BETAS,
+    "optimiser.eps": (1e-8, f"{_ADAM}; here it is 1e-8"),
+    "optimiser_psi.betas": _BETAS,
+    "optimiser_psi.eps": (1e-8, f"{_ADAM}; here it is 1e-8"),
+    "optimiser_psi.momentum": (0.0, _PSI),
+    "optimiser_psi.name": ("adam", _PSI),
+    "overselect": (1.0, _FEDERATION),
+    "ray_address": (ANY, "set the environment variable RAY_ADDRESS, as for Ray itself"),
+    "schedule.final_rate": (0.01, _SCHEDULE),
+    "schedule.iterations": (ANY, _SCHEDULE),
+    "schedule.shape": (ANY, _SCHEDULE),
+    "search.epsilon": (None, "clients' scores have no noise; leave it out"),
+    "search.own_values_first": (
+        ANY,
+        "the first run has the configuration's values, if space offers them",
+    ),
+    "search.reduction": (3, "a third of the runs goes on; leave it out"),
+    "select.laplace_every": (150, "plain networks report every 150 iterations; leave it out"),
+    "server.betas": _BETAS,
+    "server.hypergradient": (0.0, _ADAM),
+    "server_psi.betas": _BETAS,
+    "server_psi.eps": (ANY, "it is the server's; set server.eps"),
+    "server_psi.hypergradient": (0.0, _ADAM),
+    "server_psi.momentum": (0.0, _PSI),
+    "server_psi.name": ("adam", _PSI),
+    "share_dropout_mask": (False, "it is an argument of fedpart.Task"),
+    "split.bins": (10, "there are 10 bins of angles"),
+    "staleness": ("none", _FEDERATION),
+    "trim": (ANY, "write defence: trim, and defence_options: {share: 0.1}"),
 }
 
 
@@ -78,26 +62,24 @@ def translated(data: dict[str, Any]) -> None:
     Raises:
         ValueError: a key had another value than the one that is left.
     """
-    for key, left in LEFT.items():
+    server, psi = (data[key] if isinstance(data.get(key), dict) else {} for key in ("server", "server_psi"))
+    if "eps" in psi and psi["eps"] != server.get("eps"):
+        raise ValueError("server_psi.eps was another than server.eps, which alone is left.")
+    data |= renamed(data)
+    if isinstance(devices := data.get("devices"), dict):
+        data["devices"] = devices.get("trace") or devices
+    if isinstance(schedule := data.get("schedule"), dict) and schedule.get("final_rate", 0.01) == 0.01:
+        data |= {"schedule": schedule.get("shape"), "schedule_iterations": schedule.get("iterations")}
+    for key, (left, _) in GONE.items():
         for section, name in _holders(data, key):
             value = section.pop(name, left)
             if left is not ANY and value != left:
                 raise ValueError(f"{key} was another than {left}, which alone is left.")
-    server, psi = data.get("server"), data.get("server_psi")
-    if isinstance(psi, dict) and "eps" in psi and psi.pop("eps") != (server or {}).get("eps"):
-        raise ValueError("server_psi.eps was another than server.eps, which alone is left.")
-    if isinstance(schedule := data.get("schedule"), dict):
-        data |= {"schedule": schedule.get("shape"), "schedule_iterations": schedule.get("iterations")}
-    if isinstance(devices := data.get("devices"), dict):
-        data["devices"] = devices.pop("trace", None) or devices
-    data |= renamed(data)
-    for key in ("trim", "bucket", "aggregation"):
-        data.pop(key, None)
 
 
 def restored(data: dict[str, Any]) -> dict[str, Any]:
     """The data with what is left of keys of before, for hashes that a run has from then; in place."""
-    for key, left in LEFT.items():
+    for key, (left, _) in GONE.items():
         for section, name in _holders(data, key):
             section[name] = left
     return data

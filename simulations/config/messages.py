@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedpart.registry import Registry, nearest
 from fedpart.training.settings import Settings
-from simulations.config.gone import INSTEAD
+from simulations.config.gone import GONE
 from simulations.config.keys import Section, keys_of
 
 
@@ -48,8 +48,8 @@ def sentence(error: ValidationError, model: type) -> str:
         shown = _locate(model, tuple(parents))[0]
         path = f"{shown}.{key}" if shown else str(key)
         place = ".".join(part for part in shown.split(".") if not part.isdigit())
-        if (instead := INSTEAD.get(f"{place}.{key}" if place else str(key))) is not None:
-            advice = f"{instead}."
+        if (gone := GONE.get(f"{place}.{key}" if place else str(key))) is not None:
+            advice = f"{gone[1]}."
         elif elsewhere := places(str(key), model):  # a key of that very name in another section
             advice = f"did you mean {' or '.join(map(repr, elsewhere))}?"
         else:
