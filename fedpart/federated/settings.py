@@ -210,6 +210,8 @@ class FederationSettings(PaceSettings):
             del found["upload_options"], found["error_feedback"]
         if self.defence is None:
             del found["defence_options"]
+        later = {key: found.pop(key) for key in [*found][[*found].index("privacy") :]}
+        found |= {"bucket": None, "trim": None, **later}  # of earlier runs, whose files are sealed with these
         if self.evaluation == "clients":
             return found
         return {key: value for key, value in found.items() if not key.startswith("evaluation")}

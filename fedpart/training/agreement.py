@@ -56,7 +56,7 @@ def shapes(space: ParameterSpace) -> list[list[Any]]:
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     """How another run's agreement ``then`` differs from ``now``, for a person; empty if it does not."""
-    found, then = [], {**then, **renamed(then)}
+    found, then = [], {**then, **renamed(then), "trim": None, "bucket": None}
     for name, value in now.items():
         before = then.get(name)
         if before != value:

@@ -121,6 +121,9 @@ class PaceSettings(RunSettings):
     def pace(self) -> dict[str, Any]:
         """What else decides the numbers, as plain data by name: None where nothing is simulated."""
         found = {key: value for key, value in asdict(self).items() if key in _PACE}
+        later = {key: found.pop(key) for key in ("buffer", "concurrency", "staleness")}
+        found["aggregation"] = None if self.buffer is None else "buffered"  # of earlier runs, in its place
+        found |= later
         if self.devices is not None:
             trace = read_trace(self.devices) if isinstance(self.devices, str) else b""
             drawn = DeviceSettings() if isinstance(self.devices, str) else self.devices
@@ -128,7 +131,6 @@ class PaceSettings(RunSettings):
         unused = ["overselect", "deadline"] if self.devices is None else []
         if self.buffer is None:
             unused += ["concurrency", "staleness"]
-        found["aggregation"] = None if self.buffer is None else "buffered"  # a setting of earlier runs
         plain: dict[str, Any] = json.loads(json.dumps({**found, **dict.fromkeys(unused)}))
         return plain
 

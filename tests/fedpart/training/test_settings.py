@@ -86,6 +86,17 @@ def test_only_what_decides_numbers_must_be_agreed_on():
     assert not kept & shared.keys()
 
 
+def test_settings_that_are_gone_keep_their_places():
+    """Residuals and releases of earlier runs lie, and are sealed, under the text of all settings."""
+    settings = FederationSettings(clients=10)
+    keys = [*settings.deciding()]
+    pace = "devices overselect deadline aggregation buffer concurrency staleness"
+    assert keys[keys.index("bucket") :][:3] == ["bucket", "trim", "privacy"]
+    assert [*settings.of_server()] == pace.split()
+    private = {"privacy": {"noise_multiplier": 1.0}, "clip": {"weights": 1.0}, "weighting": "uniform"}
+    assert [*FederationSettings(clients=10, **private).of_server()] == pace.split()
+
+
 def test_the_docstring_lists_the_fields():
     assert Oven.__doc__.splitlines()[0] == "What bread needs."
     assert "    heat: degrees Celsius." in Oven.__doc__
