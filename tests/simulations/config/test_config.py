@@ -176,6 +176,8 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else():
     assert hashes(likelihood="multilabel") == (False, False)
     selecting = TrainingConfig.from_dict({"select": {"values": [1, 2]}})
     assert selecting.hash() == TrainingConfig().hash() != TrainingConfig.from_dict({"iterations": 3}).hash()
+    with pytest.raises(ValueError, match="frozen"):  # or a hash would tell of what is no more
+        base.rounds = 3
 
 
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing():
