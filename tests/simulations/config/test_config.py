@@ -27,7 +27,8 @@ def test_settings_are_yaml_and_reach_into_sections(tmp_path, monkeypatch):
     config = load_config(
         path,
         ["chunks=[0.9, 0.1]", "server.learning_rate=1e-2", "hyperparameters.affine.family=augerino",
-         "method_options.augerino.safe=false", "training_points=null", "data_dir=folder", "psi_from=found"],
+         "method_options.augerino.safe=false", "training_points=null", "data_dir=folder", "psi_from=found",
+         "devices=trace.csv"],
     )  # fmt: skip
     assert config.chunks == (0.9, 0.1)
     assert (config.server.learning_rate, config.server.eps) == (0.01, 1e-7)
@@ -35,7 +36,8 @@ def test_settings_are_yaml_and_reach_into_sections(tmp_path, monkeypatch):
     assert config.hyperparameters.affine is not None
     assert config.hyperparameters.affine.family == "augerino"
     assert config.method_options == {"augerino": {"safe": False}}
-    assert (config.data_dir, config.psi_from) == (str(tmp_path / "folder"), str(tmp_path / "found"))
+    found = [config.data_dir, config.psi_from, config.devices]  # from other folders too
+    assert found == [str(tmp_path / name) for name in ("folder", "found", "trace.csv")]
     path.write_text("")
     assert load_config(path) == ExperimentConfig()
     assert config.settings().method_options == {}  # those of the method that runs
@@ -174,6 +176,8 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else():
     assert hashes(likelihood="multilabel") == (False, False)
     selecting = TrainingConfig.from_dict({"select": {"values": [1, 2]}})
     assert selecting.hash() == TrainingConfig().hash() != TrainingConfig.from_dict({"iterations": 3}).hash()
+    with pytest.raises(ValueError, match="frozen"):  # or a hash would tell of what is no more
+        base.rounds = 3
 
 
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing():
