@@ -215,7 +215,7 @@ class Ending:
 
     def look(self, number: int, frame: Any) -> None:
         """End, if nothing is left to wait for."""
-        _apps[:] = [app for app in _apps if app.poll() is None]
+        _apps[:] = [app for app in [*_apps] if app.poll() is None]  # a signal may look meanwhile
         if not self._asked:
             return
         for app in (app for app in _apps if app not in self._told):

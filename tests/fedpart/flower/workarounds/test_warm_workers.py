@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -164,3 +165,20 @@ def everything_that_another_reads(pid):
     files = [f"/proc/{pid}/{name}" for name in ("cmdline", "environ", "status")]
     other = {"user": NOBODY} if os.geteuid() == 0 else {}
     return subprocess.run(["/bin/cat", *files], capture_output=True, check=False, **other).stdout
+
+
+def test_an_app_that_ends_while_apps_are_looked_at_hides_no_other(monkeypatch):
+    """SIGCHLD comes at any moment, also while the executor's own look goes through its apps."""
+    ending, looks = executor.Ending(), []
+
+    def poll():
+        looks.append(None)
+        if len(looks) > 1:
+            return 0
+        ending.look(0, None)  # the signal: it has just ended
+        return None
+
+    running = SimpleNamespace(poll=lambda: None)
+    monkeypatch.setattr(executor, "_apps", [SimpleNamespace(poll=poll), running])
+    ending.look(0, None)
+    assert running in executor._apps
