@@ -199,22 +199,26 @@ class FederationSettings(PaceSettings):
 
     def deciding(self) -> dict[str, Any]:
         """See :meth:`.Settings.deciding`: without options of what there is none of."""
-        found = super().deciding()
-        found["clip"] = None if self.clip is None else self.clip.of_clients()
+        decide = super().deciding()
+        decide["clip"] = None if self.clip is None else self.clip.of_clients()
         if self.caps is None:
-            del found["caps_by"]
+            del decide["caps_by"]
         if self.sharing is None:
-            del found["sharing"]
-        found["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it
+            del decide["sharing"]
+        decide["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it
         if self.upload is None:
-            del found["upload_options"], found["error_feedback"]
+            del decide["upload_options"], decide["error_feedback"]
         if self.defence is None:
-            del found["defence_options"]
-        later = {key: found.pop(key) for key in [*found][[*found].index("privacy") :]}
-        found |= {"bucket": None, "trim": None, **later}  # of earlier runs, whose files are sealed with these
+            del decide["defence_options"]
+        later = {key: decide.pop(key) for key in [*decide][[*decide].index("privacy") :]}
+        decide |= {
+            "bucket": None,
+            "trim": None,
+            **later,
+        }  # of earlier runs, whose files are sealed with these
         if self.evaluation == "clients":
-            return found
-        return {key: value for key, value in found.items() if not key.startswith("evaluation")}
+            return decide
+        return {key: value for key, value in decide.items() if not key.startswith("evaluation")}
 
     def of_server(self) -> dict[str, Any]:
         """See :meth:`.PaceSettings.pace`; with what else the server alone decides by."""

@@ -276,8 +276,8 @@ class Task:
 
     def physical(self, psi: Tensor) -> dict[str, float]:
         """psi in units that a person reads: ``{"affine.angle_max [deg]": 67.0, "drop.rate [%]": 9.8}``."""
-        own = self.psi_space.initial().device  # where a module's buffers are, which it may compute with
-        learned = psi.detach().to(own).requires_grad_()  # modules may ask whether a parameter is trained
+        device = self.psi_space.initial().device  # where a module's buffers are, which it may compute with
+        learned = psi.detach().to(device).requires_grad_()  # modules may ask whether a parameter is trained
         with self._passes.holding(self.psi_space.tensors(learned)):
             return physical_values(self._model, self._psi_paths)
 
