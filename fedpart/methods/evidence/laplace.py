@@ -89,7 +89,7 @@ def diagonal_laplace(
 
 
 def optimal_precision(curvature: Tensor, square_norm: float) -> float:
-    """The prior precision p at which the log marginal likelihood is largest, from h ``[P]`` and ``|theta|^2``.
+    """The prior precision p of the largest log marginal likelihood, from h ``[P]`` and ``|theta|^2``.
 
     Its derivative in log p is ``(sum_i h_i / (h_i + p) - p |theta|^2) / 2`` (MacKay 1992), which falls in p:
     the maximum is where it vanishes, and is found by bisection.
