@@ -42,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
 }
 SAFEGUARDS = (
     *("weighting", "max_examples", "min_replies", "round_timeout", "node_timeout"),
-    *("clip", "defence", "defence_options", "privacy", "upload", "error_feedback", "download"),
+    *("clip", "defence", "privacy", "upload", "error_feedback", "download"),
     *("evaluation", "evaluation_share", "evaluation_clients"),
 )
 
@@ -159,6 +159,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],
         upload_options={"share": config["share"]} if "share" in config else {},
+        defence_options={"bucket": config["bucket"]} if "bucket" in config else {},
         caps={1: 0.8, 3: 0.2} if config.get("capped") else None,
         architectures=SIZES if config.get("sizes") else None,
         sharing={"kind": config["sharing"]} if "sharing" in config else None,

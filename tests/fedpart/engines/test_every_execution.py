@@ -43,7 +43,7 @@ SAFE = {
     "median": {"defence": "median", "clip": CLIP, **EVEN},
     "geometric": {"defence": "geometric", **EVEN},
     "krum": {"defence": "krum", **EVEN},
-    "centred": {"defence": "centred", "defence_options": {"bucket": 2}, **EVEN},
+    "centred": {"defence": "centred", "bucket": 2, **EVEN},
     "privacy": PRIVACY,
     "usual norms": {"clip": USUAL},  # half of all updates are longer
 }
