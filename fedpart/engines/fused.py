@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike, NotAlike, loss_and_draws
 from fedpart.engines.batches import count_learned, local_batches, purpose_of
@@ -18,7 +19,6 @@ from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
-from fedpart.training.settings import require
 from fedpart.trees import first_leaf, joined, map_leaves
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import LARGEST, PSI, Round, Update

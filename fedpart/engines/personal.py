@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import check_texts, check_whole, is_number
+from fedpart.checks import check_texts, check_whole, is_number, require
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.engines.batches import count_held_out, noisy_batches
@@ -25,7 +25,6 @@ from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import LocalSGD, SGDSettings
 from fedpart.training.result import Result
-from fedpart.training.settings import require
 from fedpart.training.state import ModelState, rows_at_once
 from fedpart.updates.errors import ClientError, blamed
 
@@ -96,10 +95,8 @@ def personalise(
     check_texts("layers", layers, "names of layers", "[fc1, conv*]")
     decay_is_number = is_number(weight_decay) and 0 <= weight_decay < math.inf
     require(decay_is_number, f"weight_decay is a number, at least 0, got {weight_decay!r}.")
-    given = type(sgd).__name__
-    require(
-        isinstance(sgd, SGDSettings | None), f"sgd are SGDSettings(learning_rate, momentum), got {given}."
-    )
+    other = f"sgd are SGDSettings(learning_rate, momentum), got {type(sgd).__name__}."
+    require(isinstance(sgd, SGDSettings | None), other)
     state = result.state if isinstance(result, Result) else result
     if not isinstance(state, ModelState):
         raise ValueError(

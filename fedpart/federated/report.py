@@ -103,8 +103,10 @@ class RoundReport:
         """That of the round which ``state`` has just finished with ``answers``, in so many seconds;
         ``refused``: categories of messages that were left out, beside those of the skipped clients.
         """
-        total, cells = answers.total or Update(clients=0), range(len(state.partition.cells) - 1)
-        rates = [*map(state.optimiser.rate, cells), state.optimiser_psi.rate(0)]
+        total, rates = answers.total or Update(clients=0), None
+        if state.learns_rates:
+            cells = range(len(state.partition.cells) - 1)
+            rates = [*map(state.optimiser.rate, cells), state.optimiser_psi.rate(0)]
         report = cls(
             round=state.completed,
             seconds=seconds,
@@ -121,7 +123,7 @@ class RoundReport:
             stepped=state.stepped,
             examples=total.visited,
             client_seconds=(total.seconds or seconds) if total.clients else 0.0,
-            server_rates=rates if state.learns_rates else None,
+            server_rates=rates,
         )
         for part in state.remembering:
             vars(report).update(part.report(report.round))

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedpart.checks import require
 from fedpart.federated.options import Deal, checked_architectures, checked_caps
 from fedpart.federated.pace.settings import PaceSettings
 from fedpart.partition.sharing import sharing_of
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import AdamSettings, SGDSettings
-from fedpart.training.settings import documented, require, setting
+from fedpart.training.settings import documented, setting
 from fedpart.updates.codecs import CODECS, Codec
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.stages import check_stages
@@ -211,11 +212,7 @@ class FederationSettings(PaceSettings):
         if self.defence is None:
             del decide["defence_options"]
         later = {key: decide.pop(key) for key in [*decide][[*decide].index("privacy") :]}
-        decide |= {
-            "bucket": None,
-            "trim": None,
-            **later,
-        }  # of earlier runs, whose files are sealed with these
+        decide |= {"bucket": None, "trim": None, **later}  # earlier runs' files are sealed with these
         if self.evaluation == "clients":
             return decide
         return {key: value for key, value in decide.items() if not key.startswith("evaluation")}

@@ -214,7 +214,7 @@ def decode_update(
         raise Refusal("malformed", reason)
     psi = {PSI: torch.from_numpy(arrays["psi"])} if "psi" in arrays else {}
     update = Update(
-        psi | _decoded(arrays, _cells(protocol, client, jobs), protocol),
+        psi | _decoded(arrays, _cells(protocol.upload_sizes(client, jobs)), protocol),
         examples=examples,
         loss=loss,
         unseen_loss=unseen_loss,
@@ -246,16 +246,15 @@ def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore
 def upload_forms(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[str, Form]:
     """Names and forms of the arrays in the client's answer to ``jobs``."""
     sizes, forms = protocol.upload_sizes(client, jobs), dict[str, Form]()
-    if cells := _cells(protocol, client, jobs):
+    if cells := _cells(sizes):
         of_weights = _dtype(protocol) if protocol.codec is None else np.dtype(np.uint8)
         size = sum(starmap(protocol.bytes_of, cells.items())) // of_weights.itemsize
         forms["w"] = Form(size, of_weights)
     return {**forms, "psi": Form(sizes[PSI], _dtype(protocol))} if PSI in sizes else forms
 
 
-def _cells(protocol: Protocol, client: int, jobs: Sequence[Job]) -> dict[int, int]:
-    """Numbers of each cell in the client's answer to ``jobs``, ascending."""
-    sizes = protocol.upload_sizes(client, jobs)
+def _cells(sizes: Mapping[int, int]) -> dict[int, int]:
+    """Of the numbers of an answer's parts those of cells, ascending."""
     return {part: size for part, size in sizes.items() if part != PSI}
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpart.checks import require
 from fedpart.randomness.streams import generator
 from fedpart.training.local import LocalSettings
-from fedpart.training.settings import require
 
 DROPOUT = "dropout"  # the rate of all dropout layers; the other keys are fields of LocalSettings
 KEYS = ("learning_rate", "momentum", "weight_decay", "epochs", "batch_size", DROPOUT)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.methods.arms import DROPOUT, Arm, Grid, Near, grids_of
 from fedpart.methods.base import METHODS, ClientView, FederatedMethod
 from fedpart.methods.plain import Plain
@@ -18,7 +19,6 @@ from fedpart.task.gradients import Job
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.task import Task
 from fedpart.training.local import LocalSettings
-from fedpart.training.settings import require
 from fedpart.training.state import ModelState
 from fedpart.updates.update import PSI, Update
 

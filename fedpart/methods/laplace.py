@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.methods.base import METHODS, CentralMethod, Schedule, Shares
 from fedpart.methods.evidence.estimate import Draws, Estimate, Own
@@ -17,7 +18,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Batch, Task
-from fedpart.training.settings import RunSettings, require
+from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 
 ESTIMATES: dict[str, type[Estimate]] = {"kfac": Kfac, "last_layer": LastLayer}

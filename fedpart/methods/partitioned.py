@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedpart.checks import require
 from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Schedule, Shares
 from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
-from fedpart.training.settings import RunSettings, require
+from fedpart.training.settings import RunSettings
 
 
 @METHODS.register("partitioned")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedpart.checks import require
 from fedpart.methods.base import METHODS, ClientView, Shares
 from fedpart.methods.plain import FedAvg
 from fedpart.partition.nodes import rolled
@@ -17,7 +18,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import SGDSettings
-from fedpart.training.settings import RunSettings, require
+from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 from fedpart.updates.update import Update

@@ -103,11 +103,11 @@ def descend(state: ModelState, total: Update) -> None:
     minus a gradient, psi against its mean gradient.
     """
     for part in sorted(total.parts):
-        mean = total.parts.pop(part).div_(total.weights[part])
+        tensor, weight = total.parts.pop(part), total.weights[part]
         if part == PSI:
-            state.optimiser_psi.step(0, mean)
+            state.optimiser_psi.step(0, tensor.div_(weight))
         else:
-            state.optimiser.step(part - 1, mean.neg_())
+            state.optimiser.step(part - 1, tensor.div_(-weight))
 
 
 @dataclass(frozen=True)

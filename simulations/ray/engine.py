@@ -23,9 +23,8 @@ from simulations.flower.config import run_config_of
 from simulations.ray.cluster import take_signals_back
 from simulations.ray.grid import RayGrid
 
-ADDRESS = (
-    "RAY_ADDRESS"  # Ray's variable: of a running cluster, host:port, or auto for one that this machine is in
-)
+# Ray's own variable: of a running cluster, host:port, or auto for one that this machine is in.
+ADDRESS = "RAY_ADDRESS"
 PATIENCE = 4.0  # seconds that a round in progress has when the run is to stop
 
 

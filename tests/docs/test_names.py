@@ -11,7 +11,7 @@ LEFT = {
     "benchmarks/rounds": 2,
     "fedpart": 4,
     "fedpart/centralised": 7,
-    "fedpart/engines": 28,
+    "fedpart/engines": 27,
     "fedpart/federated": 17,
     "fedpart/flower": 24,
     "fedpart/kernels": 14,

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.engines.alike import Alike
 from fedpart.engines.batches import count_learned, local_batches
@@ -24,7 +25,6 @@ from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
 from fedpart.task.looking.values import is_power_of_two
-from fedpart.training.settings import require
 from fedpart.trees import joined, map_leaves
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update

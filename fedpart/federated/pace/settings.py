@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedpart.checks import check_list, is_number
+from fedpart.checks import check_list, is_number, require
 from fedpart.registry import Registry
-from fedpart.training.settings import RunSettings, Settings, documented, require, setting
+from fedpart.training.settings import RunSettings, Settings, documented, setting
 
 Amount = float | dict[str, tuple[float, ...]] | None  # for all clients, by distribution, or None: no time
 AMOUNTS = ("speed", "upload", "download")

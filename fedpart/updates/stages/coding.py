@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.randomness.streams import generator
-from fedpart.training.settings import require
 from fedpart.updates.client_state import ClientState
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Round, Update

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.randomness.streams import generator
-from fedpart.training.settings import Settings, documented, require, setting
+from fedpart.training.settings import Settings, documented, setting
 from fedpart.updates.ledger import Ledger, epsilon, renyi
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import PSI, Bound, Bounds, Norms, Round, Update, known

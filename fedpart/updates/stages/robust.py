@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.randomness.streams import generator
-from fedpart.training.settings import require
 from fedpart.updates.defences import Defence
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import FREE, MEASURED, SUMMED, Bound, Bounds, Round, Update, length, usual
