@@ -126,8 +126,11 @@ def test_a_person_stops_all(tmp_path):
     own = cells(tmp_path, {"rounds": 1}, {"rounds": 1_000_000, "checkpoint_every": 1_000_000}, {}, {})
 
     class Stops(io.StringIO):
+        done = False
+
         def write(self, text):
-            if text.startswith("Finished 1"):
+            if text.startswith("Finished 1") and not self.done:
+                self.done = True  # once: what is said of the stop is written together with this line
                 deadline = time.monotonic() + 600
                 while not read_metrics(own[1].folder) and time.monotonic() < deadline:
                     time.sleep(0.01)
