@@ -144,7 +144,7 @@ class FusedRunner:
             return
         some = (Batch(*map_leaves(lambda leaf, n=n: _repeated(leaf[:1], n), batch[:2])) for n in (2, 3))
         found = [loss_and_draws(self._one_by_one.executor, round, job, one)[1] for one in some]
-        for (two, _), (three, _) in zip(*found, strict=True):
+        for two, three in zip(*found, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._check_rows(round, job, batch)

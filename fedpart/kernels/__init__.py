@@ -12,4 +12,5 @@ from fedpart.kernels.door import look_up_kernel as look_up_kernel
 from fedpart.kernels.door import pooled_convolution_kernel as pooled_convolution_kernel
 from fedpart.kernels.door import pooling_kernel as pooling_kernel
 from fedpart.kernels.door import random_bits_kernel as random_bits_kernel
+from fedpart.kernels.door import rows_kernel as rows_kernel
 from fedpart.kernels.memory import keep_freed_memory as keep_freed_memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from functools import cache
 from types import ModuleType
@@ -29,6 +30,16 @@ def random_bits_kernel() -> Kernel | None:
     from fedpart.kernels.philox import sixteen_bits
 
     return sixteen_bits
+
+
+@cache
+def rows_kernel(device: torch.device) -> Kernel | None:
+    """Draws rows of noise on a GPU, to numpy's bits; see :func:`fedpart.randomness.rows.rows`."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    from fedpart.kernels.triton_philox import rows
+
+    return rows
 
 
 @cache

@@ -1,32 +1,27 @@
 """Explicit noise: every random number inside a loss comes from a named stream that the caller passes in."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpart.checks import NetworkError
-from fedpart.randomness.streams import generator, sixteen_bits
+from fedpart.kernels import rows_kernel
+from fedpart.randomness.rows import keys_of, rows
+from fedpart.randomness.streams import NoiseKey as NoiseKey
+from fedpart.randomness.streams import draw, state_of
 
 _HALF_ULP = 2.0**-25  # float32 draws are multiples of 2**-24 in [0, 1); shifted, none is 0 but one becomes 1
-
-
-class NoiseKey(NamedTuple):
-    """Names one stream of noise; see :func:`fedpart.randomness.streams.generator`."""
-
-    seed: int
-    purpose: str
-    counter: tuple[int, ...] = ()
 
 
 class Noise:
     """The random numbers of one evaluation of the loss: the same key gives the same numbers, every time.
 
-    They are drawn on the CPU, as float32, so that devices and precisions agree on them.
+    They are drawn in single precision, as on a CPU to the bit, so that devices and precisions agree on them.
     """
 
     joined = False  # whether its rows are those of several batches
@@ -45,41 +40,34 @@ class Noise:
         bits = self.bits(shape) if coarse else None
         if bits is not None:
             return coarse_numbers(bits).to(self.dtype)
-        shared = self._shares(shape)
-        draw = self._next((shape[0] // self._repeat, *shape[1:]) if shared else tuple(shape), coarse)
-        self._draws += 1
-        return draw.repeat_interleave(self._repeat, 0) if shared else draw
+        return _inside(self._next(shape, False).add_(_HALF_ULP)).to(self.dtype)
 
     def bits(self, shape: tuple[int, ...] | torch.Size) -> Tensor | None:
         """The next coarse numbers as int16, see :func:`coarse_numbers`; None: they are made from none."""
+        return self._next(shape, True)
+
+    def _next(self, shape: tuple[int, ...] | torch.Size, coarse: bool) -> Tensor:
+        """The numbers of the next draw, in the memory format of images if that is asked for."""
         images = self._channels_last and len(shape) == 4
-        out = torch.empty((shape[0], *shape[2:], shape[1]) if images else tuple(shape), dtype=torch.int16)
-        self._fill(out)
-        out = out.to(self.device)
-        return out.movedim(-1, 1) if images else out
-
-    def _shares(self, shape: tuple[int, ...] | torch.Size) -> bool:
-        """Whether rows of a draw of ``shape`` are repeated."""
-        return self._repeat > 1 and len(shape) > 0 and shape[0] == self._rows
-
-    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
-        """The numbers of draw ``self._draws``, of ``shape``: no row is there twice."""
-        images = self._channels_last and len(shape) == 4
-        memory = (shape[0], *shape[2:], shape[1]) if images else shape
-        stream = generator(self.key.seed, self.key.purpose, *self.key.counter, section=self._draws)
-        draw = torch.from_numpy(np.asarray(stream.random(memory, dtype="float32"))).add_(_HALF_ULP)
-        draw = _inside(draw).to(self.device, self.dtype)
-        return draw.movedim(-1, 1) if images else draw
-
-    def _fill(self, out: Tensor) -> None:
-        """Write the bits of the next draw into ``out``, a row after another in its memory."""
-        shared = self._shares(out.shape)
-        own = out.new_empty((len(out) // self._repeat, *out.shape[1:])) if shared else out
-        key = self.key
-        sixteen_bits(own.numpy().reshape(-1), key.seed, key.purpose, *key.counter, section=self._draws)
+        memory = (shape[0], *shape[2:], shape[1]) if images else tuple(shape)
+        shared = self._repeat > 1 and len(shape) > 0 and shape[0] == self._rows
+        times = self._repeat if shared else 1
+        drawn = self._draw((memory[0] // times, *memory[1:]) if shared else memory, coarse, times)
         self._draws += 1
         if shared:
-            out.view(-1, self._repeat, *out.shape[1:]).copy_(own.unsqueeze(1))
+            drawn = drawn.repeat_interleave(times, 0)
+        return drawn.movedim(-1, 1) if images else drawn
+
+    def _draw(self, memory: tuple[int, ...], coarse: bool, times: int) -> Tensor:
+        """The numbers of draw ``self._draws`` as :func:`.rows` gives them, of the shape ``memory``; each row
+        serves ``times`` rows that follow each other."""
+        if rows_kernel(self.device) is not None:
+            keys = torch.from_numpy(keys_of(self.key, 1)).to(self.device)
+            return rows(keys, self._draws, math.prod(memory), coarse).view(memory)
+        out = torch.empty(memory, dtype=torch.int16 if coarse else torch.float32)
+        key, start = state_of(self.key.seed, self.key.purpose, self.key.counter, self._draws)
+        draw(out.numpy().reshape(-1), key, start)
+        return out.to(self.device)
 
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:
@@ -121,56 +109,66 @@ def without_noise() -> Iterator[None]:
         _ACTIVE.reset(token)
 
 
-class JoinedNoise(Noise):
-    """The noise of several batches as that of one: each batch's rows draw from its own stream.
+class RowNoise(Noise):
+    """The noise of rows that name their own streams; it can be drawn inside of ``vmap`` and captured graphs.
 
-    ``rows`` are the examples of each batch, with ``samples`` rows each; ``padding`` examples follow and draw
-    nothing. A draw that is not one set of numbers per row is a ValueError.
+    Args:
+        keys: ``[R, 6]``, see :func:`.keys_of`; under ``vmap`` those of one network.
+        dtype: of the numbers.
+        common: which draws, by their number, may be other than one set of numbers per row; those are a
+            ValueError elsewhere. None: all, for the rows are those of one stream from beginning to end.
+
+    Below ``vmap``, where torch's own functions ask, a draw is that of all networks.
     """
 
-    joined = True
+    def __init__(self, keys: Tensor, dtype: torch.dtype, common: Collection[int] | None = ()) -> None:
+        super().__init__(NoiseKey(0, "rows"), keys.device, dtype)
+        self._keys, self._common, self.joined = keys, common, common is not None
 
-    def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int, padding: int = 0) -> None:
-        super().__init__(parts[0].key, parts[0].device, parts[0].dtype)
-        self._parts, self._counts = parts, [count * samples for count in rows]
-        self._padding = padding * samples
+    def _next(self, shape: tuple[int, ...] | torch.Size, coarse: bool) -> Tensor:
+        if not torch._C._functorch.is_batchedtensor(self._keys) or _inside_vmap():
+            return super()._next(shape, coarse)
+        keys = torch._C._functorch.get_unwrapped(self._keys)
+        count = len(keys)
+        rowwise = len(shape) > 1 and shape[1] == len(keys[0])
+        if not rowwise:
+            self._check_common(shape[1:])
+        all_rows = RowNoise(keys.flatten(0, 1) if rowwise else keys[:, 0], self.dtype)
+        all_rows._draws, all_rows._repeat, all_rows._rows = self._draws, self._repeat, count * self._rows
+        self._draws += 1
+        flat = (count * shape[1], *shape[2:]) if rowwise else (count, math.prod(shape[1:]))
+        return all_rows._next(flat, coarse).view(shape)
 
-    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
-        self._check(shape)
-        drawn = [
-            part.uniform((share, *shape[1:])) for part, share in zip(self._parts, self._counts, strict=True)
-        ]
-        if self._padding:
-            drawn.append(drawn[-1][:1].repeat(self._padding, *[1] * (len(shape) - 1)))
-        return drawn[0] if len(drawn) == 1 else torch.cat(drawn)
+    def _draw(self, memory: tuple[int, ...], coarse: bool, times: int) -> Tensor:
+        keys = self._keys
+        if not memory or memory[0] * times != len(keys):
+            self._check_common(memory)
+            return rows(keys[:1], self._draws, math.prod(memory), coarse).view(memory)
+        if times > 1:
+            keys = torch.cat([keys[::times, :5], keys[::times, 5:] // times], 1)
+        return rows(keys, self._draws, math.prod(memory[1:]), coarse).view(memory)
 
-    def bits(self, shape: tuple[int, ...] | torch.Size) -> Tensor | None:
-        self._check(shape)
-        return super().bits(shape)
-
-    def _fill(self, out: Tensor) -> None:
-        *own, padding = torch.split(out, [*self._counts, self._padding])
-        for part, rows in zip(self._parts, own, strict=True):
-            part._fill(rows)
-        padding.copy_(own[-1][:1].expand_as(padding))
-
-    def _check(self, shape: tuple[int, ...] | torch.Size) -> None:
-        if not shape or shape[0] != sum(self._counts) + self._padding:
+    def _check_common(self, shape: tuple[int, ...] | torch.Size) -> None:
+        if self._common is not None and self._draws not in self._common:
             raise common_noise(shape)
 
-    @contextmanager
-    def repeated(self, times: int, rows: int) -> Iterator[None]:
-        with ExitStack() as stack:
-            for part, share in zip(self._parts, self._counts, strict=True):
-                stack.enter_context(part.repeated(times, share))
-            yield
 
-    @contextmanager
-    def active(self, channels_last: bool = False) -> Iterator[None]:
-        for part in self._parts:
-            part.rewind(channels_last)
-        with super().active(channels_last):
-            yield
+def _inside_vmap() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+class JoinedNoise(RowNoise):
+    """The noise of several batches as that of one: each batch's rows draw from its own stream.
+
+    ``rows`` are the examples of each batch, with ``samples`` rows each; ``padding`` examples follow, whose
+    noise is that of an example.
+    """
+
+    def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int, padding: int = 0) -> None:
+        keys = [keys_of(part.key, count * samples) for part, count in zip(parts, rows, strict=True)]
+        keys.append(keys[-1][:1].repeat(padding * samples, 0))
+        keys_there = torch.from_numpy(np.concatenate(keys)).to(parts[0].device)
+        super().__init__(keys_there, parts[0].dtype)
 
 
 def common_noise(shape: tuple[int, ...] | torch.Size) -> ValueError:
@@ -246,17 +244,11 @@ def _draw(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool) -> Te
 
 def _inside(draw: Tensor) -> Tensor:
     """``draw``, in place, with what was rounded up to 1 lowered to the largest number below it."""
-    return draw.clamp_(max=1 - torch.finfo(draw.dtype).eps / 2)
+    return draw.clamp_max_(1 - torch.finfo(draw.dtype).eps / 2)
 
 
-class Draw(NamedTuple):
-    """What a loss asks for: see :func:`.uniform`."""
-
-    shape: tuple[int, ...]
-    coarse: bool
-
-
-Draws = Sequence[Draw]
+Draws = Sequence[tuple[int, ...]]
+"""Shapes of what a loss asks for, as they lie in memory."""
 
 
 class ShapeRecorder(Noise):
@@ -264,16 +256,20 @@ class ShapeRecorder(Noise):
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(NoiseKey(0, "shapes"), device, dtype)
-        self._recorded: dict[int, Draw] = {}
+        self._recorded: dict[int, tuple[int, ...]] = {}
 
     @property
-    def recorded(self) -> list[Draw]:
+    def recorded(self) -> list[tuple[int, ...]]:
         """Every draw, in their order; samples that share noise count once."""
         return [self._recorded[draw] for draw in range(len(self._recorded))]
 
     def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
         """There are none."""
 
-    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
-        self._recorded.setdefault(self._draws, Draw(shape, coarse))  # a first pass may be computed again
-        return torch.full(shape, 0.3, device=self.device, dtype=self.dtype)
+    def uniform(self, shape: tuple[int, ...] | torch.Size, coarse: bool = False) -> Tensor:
+        """0.3 everywhere."""
+        return self._next(shape, coarse)
+
+    def _draw(self, memory: tuple[int, ...], coarse: bool, times: int) -> Tensor:
+        self._recorded.setdefault(self._draws, memory)  # a first pass may be computed again
+        return torch.full(memory, 0.3, device=self.device, dtype=self.dtype)

@@ -1,8 +1,7 @@
 """Gradients of many jobs at once, their networks and their noise one on top of another (torch.func.vmap)."""
 
 import math
-from collections.abc import Sequence
-from concurrent.futures import Executor
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -12,67 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from fedpart.partition.space import ParameterSpace
-from fedpart.randomness.noise import Draws, Noise, NoiseKey
+from fedpart.randomness.noise import RowNoise
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
-
-_PADDING = 0.5  # any number inside (0, 1)
-
-
-class GivenNoise(Noise):
-    """Noise whose numbers are there already: under vmap a stream cannot be drawn per job."""
-
-    def __init__(self, draws: Sequence[Tensor]) -> None:
-        super().__init__(NoiseKey(0, "given"))
-        self._given = draws
-
-    def bits(self, shape: tuple[int, ...] | torch.Size) -> None:
-        """There are none."""
-
-    def uniform(self, shape: tuple[int, ...] | torch.Size, coarse: bool = False) -> Tensor:
-        """The next numbers; below vmap, where torch's own functions ask, those of all jobs at once."""
-        draw = self._given[self._draws] if self._draws < len(self._given) else None
-        below = draw is not None and len(shape) > draw.dim() and torch._C._functorch.is_batchedtensor(draw)
-        if draw is None or not below:
-            return super().uniform(shape, coarse)
-        draw = torch._C._functorch.get_unwrapped(draw)
-        if self._shares(shape[1:]):
-            draw = draw.repeat_interleave(self._repeat, 1)
-        self._draws += 1
-        return self._checked(draw, shape)
-
-    def _next(self, shape: tuple[int, ...], coarse: bool) -> Tensor:
-        return self._checked(self._given[self._draws] if self._draws < len(self._given) else None, shape)
-
-    def _checked(self, draw: Tensor | None, shape: tuple[int, ...] | torch.Size) -> Tensor:
-        if draw is None or draw.shape != shape:
-            given = "none" if draw is None else tuple(draw.shape)
-            raise ValueError(f"the loss asks for noise of shape {tuple(shape)}, where it was {given} before")
-        return draw
-
-
-def stacked_draws(
-    keys: Sequence[NoiseKey],
-    draws: Sequence[Draws],
-    padded: Draws,
-    device: torch.device,
-    dtype: torch.dtype,
-    threads: Executor | None = None,
-) -> tuple[Tensor, ...]:
-    """Every draw of all jobs, ``[jobs, *padded shape]`` each: what a job draws alone, to the bit, padded.
-
-    ``padded`` are the draws of the largest job. ``threads`` draw for several jobs at a time.
-    """
-    pinned = device.type == "cuda"
-    stacks = [torch.full((len(keys), *largest.shape), _PADDING, pin_memory=pinned) for largest in padded]
-
-    def draw(job: int) -> None:
-        noise = Noise(keys[job])
-        for stack, (shape, coarse) in zip(stacks, draws[job], strict=True):
-            stack[job][tuple(slice(length) for length in shape)] = noise.uniform(shape, coarse)
-
-    list((threads.map if threads else map)(draw, range(len(keys))))
-    return tuple(upload(stack, device, dtype) for stack in stacks)
 
 
 def upload(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -96,18 +37,21 @@ def stacked_gradients(
     theta: Tensor,
     psi: Tensor,
     batch: Batch,
-    draws: Sequence[Tensor],
+    keys: Tensor,
+    common: Collection[int] | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
 
     The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
     depends on another's weights. ``theta`` is ``[J, size]`` in the module's own order, or ``[size]``, one
-    network for all, without training; ``psi`` is ``[P]`` for all or ``[J, P]``; of a batch ``[J, b, ...]``.
+    network for all, without training; ``psi`` is ``[P]`` for all or ``[J, P]``; of a batch ``[J, b, ...]``;
+    ``keys [J, b S, 6]`` and ``common`` are those of :class:`.RowNoise`.
     Losses ``[J]`` are in nats; gradients are of theta ``[J, size]`` and psi ``[J, P]``, each or None.
     """
 
-    def loss(theta: Tensor, psi: Tensor, parts: tuple[Any, ...], draws: tuple[Tensor, ...]) -> Tensor:
-        return objective(task, job, space.tensors(theta), psi, Batch(*parts), GivenNoise(draws))
+    def loss(theta: Tensor, psi: Tensor, parts: tuple[Any, ...], keys: Tensor) -> Tensor:
+        noise = RowNoise(keys, task.dtype, common)
+        return objective(task, job, space.tensors(theta), psi, Batch(*parts), noise)
 
     theta = theta.detach().requires_grad_(job.partition is not None)
     psi = psi.expand(batch.examples, -1).clone().requires_grad_() if job.psi else psi
@@ -115,7 +59,7 @@ def stacked_gradients(
     of_batch = tuple(None if part is None else 0 for part in batch)
     mapped = torch.func.vmap(loss, in_dims=(*own, of_batch, 0), randomness="different")
     with _AsInTheLoop(), sdpa_kernel(SDPBackend.MATH):  # the kernel that takes all networks at once
-        losses = mapped(theta, psi, tuple(batch), tuple(draws))
+        losses = mapped(theta, psi, tuple(batch), keys)
     wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None

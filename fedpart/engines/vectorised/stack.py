@@ -1,18 +1,20 @@
 """Stack: jobs of several clients as one computation, their networks one on top of another (torch.func)."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedpart.engines.alike import loss_and_draws
 from fedpart.engines.batches import purpose_of
 from fedpart.engines.executor import Executor
-from fedpart.engines.vectorised.gradients import stacked_draws, stacked_gradients, upload
-from fedpart.randomness.noise import Draws, NoiseKey
+from fedpart.engines.vectorised.gradients import stacked_gradients, upload
+from fedpart.randomness.noise import Draws
+from fedpart.randomness.rows import keys_of
+from fedpart.randomness.streams import NoiseKey
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.training.local import LocalSettings
@@ -46,8 +48,6 @@ class Stack:
 
     def __init__(self, executor: Executor) -> None:
         self.protocol, self.device, self._executor = executor.protocol, executor.device, executor
-        # Noise is drawn on the CPU, and a GPU would wait for a single core to do it.
-        self._threads = None if self.device.type == "cpu" else ThreadPoolExecutor()
         self._shapes: dict[tuple[Job, str], Draws] = {}
 
     def run(
@@ -76,9 +76,9 @@ class Stack:
             moving = [run for run in runs if run.steps > step]
             theta = torch.cat([run.sgd.theta for run in moving]) if moving else start
             batch, sizes = self._batch(live, step, inputs, targets)
-            draws = self._draws(round, live, step, batch)
+            noise = self._noise(round, live, step, batch)
             own = psi if psi.ndim == 1 else psi[: len(live)]
-            now, of_theta, of_psi = stacked_gradients(task, space, objective, job, theta, own, batch, draws)
+            now, of_theta, of_psi = stacked_gradients(task, space, objective, job, theta, own, batch, *noise)
             losses[: len(live)] += now * sizes
             if of_psi is not None:
                 psi_sum[: len(live)] += of_psi * sizes.unsqueeze(1)
@@ -105,19 +105,24 @@ class Stack:
         here, wanted = map_leaves(lambda leaf: leaf[places], (inputs, targets))
         return Batch(here, wanted, weights), upload(sizes, self.device)
 
-    def _draws(self, round: Round, live: Sequence[ClientJob], step: int, batch: Batch) -> tuple[Tensor, ...]:
-        """The noise of one step, as every job draws it alone."""
-        keys, sizes = [], [len(of.batches[step]) for of in live]
-        for of in live:
-            counter = step, of.client, round.number
-            keys.append(NoiseKey(self.protocol.settings.seed, purpose_of(of.job), counter))
-        first = {n: Batch(*map_leaves(lambda leaf, n=n: leaf[0, :n], batch[:2])) for n in set(sizes)}
-        shapes = {n: self._shapes_of(round, live[0].job, some) for n, some in first.items()}
-        own, padded = [shapes[n] for n in sizes], shapes[max(sizes)]
-        return stacked_draws(keys, own, padded, self.device, self.protocol.task.dtype, self._threads)
+    def _noise(
+        self, round: Round, live: Sequence[ClientJob], step: int, batch: Batch
+    ) -> tuple[Tensor, set[int] | None]:
+        """Keys ``[J, b S, 6]`` of the noise of one step, as every job draws it alone, and which draws
+        examples have in common: where batches are padded, those whose shape is of any size."""
+        sizes, job, seed = [len(of.batches[step]) for of in live], live[0].job, self.protocol.settings.seed
+        counters = ((step, of.client, round.number) for of in live)
+        names = [NoiseKey(seed, purpose_of(of.job), own) for of, own in zip(live, counters, strict=True)]
+        rows = max(sizes) * self.protocol.task.samples
+        keys = upload(torch.from_numpy(np.stack([keys_of(name, rows) for name in names])), self.device)
+        if min(sizes) == max(sizes):
+            return keys, None
+        some = (map_leaves(lambda leaf, n=n: leaf[0, :n], batch[:2]) for n in (min(sizes), max(sizes)))
+        few, many = (self._shapes_of(round, job, Batch(*parts)) for parts in some)
+        return keys, {draw for draw, shape in enumerate(few) if shape == many[draw]}
 
     def _shapes_of(self, round: Round, job: Job, batch: Batch) -> Draws:
-        """Of the noise that a job's loss asks for; found once."""
+        """Of the noise that a job's loss asks for; looked up once."""
         key = job, str(map_leaves(lambda leaf: tuple(leaf.shape), batch.inputs))
         if key not in self._shapes:
             self._shapes[key] = loss_and_draws(self._executor, round, job, batch)[1]

@@ -7,7 +7,7 @@ import torch
 import fedpart
 from fedpart.randomness import streams as rng
 from fedpart.randomness.noise import JoinedNoise, Noise, NoiseKey, coarse_numbers
-from fedpart.randomness.streams import generator, sixteen_bits
+from fedpart.randomness.streams import draw, generator, state_of
 
 
 def numbers(*counter, seed=0, purpose="test", shape=(1000,), **options):
@@ -71,12 +71,11 @@ def test_open_interval(dtype, explicit):
     """Never 0 nor 1, so that logit and ndtri stay finite; the largest draw would round to 1."""
     like = torch.zeros(1, dtype=dtype)
 
-    class Ones:
-        def random(self, shape, dtype):
-            return np.full(shape, 1 - 2.0**-24, dtype)
+    def ones(out, key, start):
+        out[:] = 1 - 2.0**-24
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedpart.randomness.noise.generator", lambda *_, **__: Ones())
+        patch.setattr("fedpart.randomness.noise.draw", ones)
         patch.setattr(torch, "rand", lambda shape, **o: torch.full(shape, 1 - 2.0**-24, **o))
         if explicit:
             with Noise(NoiseKey(0, "test"), dtype=torch.promote_types(dtype, torch.float32)).active():
@@ -167,7 +166,7 @@ def test_bits_are_the_streams_words(size, section, monkeypatch):
     for kernel in (rng.random_bits_kernel, lambda: None):
         monkeypatch.setattr(rng, "random_bits_kernel", kernel)
         out = np.empty(size, np.int16)
-        sixteen_bits(out, *key, section=section)
+        draw(out, *state_of(*key[:2], key[2:], section))
         assert np.array_equal(out, expected)
 
 

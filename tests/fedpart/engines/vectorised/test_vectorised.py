@@ -1,6 +1,5 @@
 """Vectorised execution: what clients compute together agrees with what each computes alone."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -35,10 +34,8 @@ from fedpart import (
     Task,
     normal,
 )
-from fedpart.engines.vectorised.gradients import stacked_draws
 from fedpart.engines.vectorised.stack import Stack
 from fedpart.methods.partitioned import Partitioned
-from fedpart.randomness.noise import Draw, Noise, NoiseKey
 
 SEVERAL_STEPS = LocalSettings(
     learning_rate=0.25, batch_size=4, epochs=2, momentum=0.9, weight_decay=0.01
@@ -231,24 +228,6 @@ def test_numbers_of_networks_are_bounded_too(stacks, monkeypatch):
         assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
         assert most // 2 <= max(jobs for jobs, *_ in stacks) <= most
         assert max(examples for *_, examples in stacks) <= most
-
-
-def test_noise_of_a_stack_is_that_of_each_job():
-    keys = [NoiseKey(3, f"train {1 + job % 2}", (0, job, ROUND)) for job in range(5)]
-    sizes = [4, 2, 4, 1, 3]
-    # A row per example, one number, a column per example.
-    draws = [[Draw((n, 3), True), Draw((), False), Draw((2, n), False)] for n in sizes]
-    with ThreadPoolExecutor(3) as threads:
-        several = stacked_draws(keys, draws, draws[0], torch.device("cpu"), torch.float64, threads)
-    stacks = stacked_draws(keys, draws, draws[0], torch.device("cpu"), torch.float64)
-    for job, (key, n) in enumerate(zip(keys, sizes, strict=True)):
-        alone = Noise(key, dtype=torch.float64)
-        rows, number, columns = (alone.uniform(*draw) for draw in draws[job])
-        assert torch.equal(stacks[0][job, :n], rows)
-        assert torch.equal(stacks[1][job], number)
-        assert torch.equal(stacks[2][job, :, :n], columns)
-    for one, other in zip(stacks, several, strict=True):
-        assert torch.equal(one, other) and one.min() > 0 and one.max() < 1
 
 
 def test_no_number_is_waited_for_per_client():
