@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.data.dataset import Dataset
-from fedpart.engines.alike import Alike, NotAlike, loss_and_draws
+from fedpart.engines.alike import Alike, NotAlike, NotTogether, loss_and_draws
 from fedpart.engines.batches import count_learned, local_batches, purpose_of
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS, Loop
@@ -20,7 +20,6 @@ from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
-from fedpart.updates.errors import ClientError
 from fedpart.updates.update import LARGEST, PSI, Round, Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
@@ -82,12 +81,12 @@ class FusedRunner:
             with kept_casts(self._one_by_one.executor.device):
                 return self._fused(round, cohort)
         except (_NotFused, NotAlike) as error:
-            raise ClientError(str(error)) from error
+            raise NotTogether(str(error)) from error
         except Exception as error:
             found = self._one_by_one.sum(round, cohort)
             if not (found.skipped or isinstance(error, ArithmeticError)):
                 reason = " ".join(str(error).split())
-                raise ClientError(
+                raise NotTogether(
                     f"The clients of round {round.number} cannot be fused ({reason}); use execution: loop."
                 ) from error
             return found

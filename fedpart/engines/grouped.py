@@ -1,4 +1,4 @@
-"""Vectorised execution: a cohort's jobs computed together, by kind, instead of client after client."""
+"""Grouped execution: a cohort's jobs computed together, by kind, instead of client after client."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from torch import nn
 
 from fedpart.checks import require
 from fedpart.data.dataset import Dataset
-from fedpart.engines.alike import Alike
+from fedpart.engines.alike import Alike, NotTogether
 from fedpart.engines.batches import count_learned, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
-from fedpart.engines.vectorised.gradients import upload
-from fedpart.engines.vectorised.stack import ClientJob, Stack
+from fedpart.engines.stack import ClientJob, Stack
 from fedpart.federated.cohorts import CohortSum, sum_cohort
 from fedpart.federated.protocol import Protocol
 from fedpart.methods.base import FederatedMethod, Method
@@ -37,8 +36,8 @@ ROWS_CPU, ROWS_GPU = 256, 8192
 NUMBERS_CPU, NUMBERS_GPU = 2**25, 2**28
 
 
-@EXECUTIONS.register("vectorised")
-class VectorisedRunner:
+@EXECUTIONS.register("grouped")
+class GroupedRunner:
     """Client-side computation (Eq. 25 and 26) of many clients at once; see :class:`.Stack`.
 
     Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
@@ -77,7 +76,7 @@ class VectorisedRunner:
                 f"{type(part).__name__} computes with several examples at a time, and batches are padded "
                 f"here; {loop}",
             )
-            recurrent = f"The recurrent layer {name!r} cannot be vectorised; {loop}"
+            recurrent = f"The recurrent layer {name!r} cannot be grouped; {loop}"
             require(not isinstance(part, nn.RNNBase), recurrent)
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self.device = torch.device(protocol.settings.device)
@@ -102,7 +101,7 @@ class VectorisedRunner:
         try:
             return sum_cohort(self.protocol, round, cohort, answer)
         except ValueError as error:
-            raise ClientError(f"Round {round.number}: {error}") from error
+            raise NotTogether(f"Round {round.number}: {error}") from error
 
     def run_cohort(self, round: Round, clients: Sequence[int]) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
@@ -184,7 +183,7 @@ class VectorisedRunner:
         """Updates by client, without those whose loss is not finite."""
         shards = [member.shard for member in members]
         together = joined([(shard.inputs, shard.targets) for shard in shards])
-        inputs, targets = map_leaves(lambda leaf: upload(leaf, self.device), together)
+        inputs, targets = map_leaves(lambda leaf: leaf.to(self.device), together)
         updates = {}
         for member in members:
             visited = sum(len(places) for of in member.work for places in of.batches)
