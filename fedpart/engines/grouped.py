@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -88,6 +89,12 @@ class GroupedRunner:
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
+        try:
+            return self._executor.settled(round, partial(self._sum, round, cohort))
+        except ValueError as error:
+            raise NotTogether(f"Round {round.number}: {error}") from error
+
+    def _sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         updates = self.run_cohort(round, cohort)
 
         def answer(client: int) -> Update:
@@ -95,13 +102,10 @@ class GroupedRunner:
             if isinstance(update, ClientError):
                 raise update
             update.seconds = 0.0  # of some that are computed alone; the round's count
-            self.protocol.check(update, round.limit)
+            self._executor.check(update, round)
             return update
 
-        try:
-            return sum_cohort(self.protocol, round, cohort, answer)
-        except ValueError as error:
-            raise NotTogether(f"Round {round.number}: {error}") from error
+        return sum_cohort(self.protocol, round, cohort, answer)
 
     def run_cohort(self, round: Round, clients: Sequence[int]) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
@@ -199,16 +203,20 @@ class GroupedRunner:
                     updates[client].parts[PSI] = psi[row]
             computed += stack
             means.append(mean)
-        losses: dict[int, dict[Job, float]] = {client: {} for client in updates}
-        for (client, _, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
+        losses: dict[int, dict[Job, Any]] = {client: {} for client in updates}
+        every, later = torch.cat(means), self._executor.doubts is not None
+        for (client, _, job, _), loss in zip(computed, every if later else every.tolist(), strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
             self._executor.note(update, client, losses[client])
         if self.protocol.method.held_out:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
-        finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
-        return {client: self._outgoing(round, client, update) for client, update in finite.items()}
+        return {
+            client: self._outgoing(round, client, update)
+            for client, update in updates.items()
+            if later or all(map(math.isfinite, losses[client].values()))
+        }
 
     def _outgoing(self, round: Round, client: int, update: Update) -> Update | ClientError:
         return _attempt(client, round, lambda: self.protocol.send(update, client, round))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import typing
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from fedpart.checks import check_whole
@@ -136,5 +137,9 @@ class Loop:
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
+        return self.executor.settled(round, partial(self.one_by_one, round, cohort))
+
+    def one_by_one(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """The sum of updates that are asked for in turn."""
         with kept_casts(self.executor.device):
             return sum_cohort(self.protocol, round, cohort, self.executor.answers(round, self.shards))

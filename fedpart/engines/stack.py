@@ -66,7 +66,7 @@ class Stack:
         job = jobs[0].job
         space = self.protocol.partition.space_of(job.subnetwork)
         examples = [sum(len(batch) for batch in of.batches) for of in jobs]
-        seen = torch.tensor(examples, dtype=torch.float64, device=self.device)
+        seen = torch.tensor(examples, dtype=self._executor.wide, device=self.device)
         server, local_psi = self._executor.on_device(round).psi, self.protocol.method.local_psi
         every = [local_psi(self._executor.view(round, of.client)) for of in jobs]
         psi = server if all(one is server for one in every) else torch.stack(every)  # [P] or [J, P]
@@ -98,11 +98,11 @@ class Stack:
     ) -> tuple[Batch, Tensor]:
         """The batches of one step, ``[J, b, ...]``, and their sizes ``[J]``; padding repeats an example."""
         batches = [of.batches[step] for of in live]
-        sizes = torch.tensor([len(batch) for batch in batches])
-        width = int(sizes.max())
+        counts = [len(batch) for batch in batches]
+        sizes, width = torch.tensor(counts), max(counts)
         padded = torch.stack([torch.cat([b, b[:1].expand(width - len(b))]) for b in batches])
         places, weights = padded.to(self.device), None
-        if int(sizes.min()) < width:
+        if min(counts) < width:
             real = torch.arange(width) < sizes.unsqueeze(1)
             weights = real.to(self.device, self.protocol.task.dtype)
         here, wanted = map_leaves(lambda leaf: leaf[places], (inputs, targets))
