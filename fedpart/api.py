@@ -36,7 +36,7 @@ def federate(
     checkpoint_every: int = 10,
     resume: bool = False,
     workers: int = 1,
-    execution: str = "loop",
+    execution: str = "auto",
     progress: bool = False,
     loggers: Sequence[Any] = (),
     **settings: Unpack[FederationOptions],
@@ -61,7 +61,7 @@ def federate(
             undisturbed run (with privacy they are where its randomness is the seed).
         workers: processes that run the clients, see :class:`.LocalEngine`; 1: this one.
             Where workers are spawned, not forked, a script must have ``if __name__ == "__main__":``.
-        execution: ``loop``, ``vectorised`` or ``fused``, see there too.
+        execution: ``auto``, ``loop``, ``grouped`` or ``fused``, see there too.
         progress: whether lines are printed while it runs, see :class:`.Printed`.
         loggers: what gets the numbers of every round, ``["tensorboard"]``, see :class:`.Loggers`. Their files
             are in a folder beside the checkpoint, ``.logs``; without a checkpoint in a new one in ``runs/``.
@@ -114,6 +114,8 @@ def federate(
         local_engine(federation, data, workers, execution, evaluate_every) as engine,
         logged(loggers, logs, chosen, federation.round, printed) as log,
     ):
+        if engine.remark:
+            print(engine.remark)
         engine.run(rounds, finish)
         looked_at = None if chosen.evaluation == "none" else tested
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)

@@ -1,6 +1,5 @@
 """Public: all that ``import fedpart`` offers."""
 
-import fedpart.engines.vectorised  # noqa: F401  registers its execution
 from fedpart.api import federate
 from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
 from fedpart.centralised.settings import TrainingSettings

@@ -1,6 +1,6 @@
 """Trees: a tensor, or dicts, tuples and lists of trees; every tensor has examples in its first dimension."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -119,3 +119,16 @@ def span_of(tensor: Tensor) -> tuple[int, int]:
 def version_of(tensor: Tensor) -> int:
     """Counts changes in place."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def read(numbers: Iterable[float | Tensor]) -> list[float]:
+    """Numbers, some of them scalars on a device, which is waited for once."""
+    numbers = [*numbers]
+    waiting = [number for number in numbers if isinstance(number, Tensor)]
+    told = iter(torch.stack(waiting).tolist() if waiting else ())
+    return [next(told) if isinstance(number, Tensor) else number for number in numbers]
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """The most precise numbers of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -41,7 +41,7 @@ def assert_learned_every_way(
     likelihood=lambda classes: "classification",
     average="logits",
 ):
-    """The psi gradient is right, and vectorised and fused execution agree with the loop.
+    """The psi gradient is right, and grouped and fused execution agree with the loop.
 
     The HyperModule is before the network (``transform``) or in front of its layers (``layer``); ``shape`` is
     of an example. ``inputs(n, shape, seed)``, ``network(shape, classes, *first)``, ``targets(n, classes,

@@ -1,22 +1,22 @@
-"""What the vectorised executor computes, beside what the loop does."""
+"""What the grouped executor computes, beside what the loop does."""
 
 import pytest
 from problems import AtRound, perturbed, settings, shards
 
 from fedpart import ClientError, Protocol
 from fedpart.engines.executor import Executor
-from fedpart.engines.vectorised.executor import VectorisedRunner
+from fedpart.engines.grouped import GroupedRunner
 
 ROUND, SIZES = 5, (7, 12, 3, 9, 10, 1)
 
 
 def started(task, watched=None, rows=None, sizes=SIZES, **changes):
-    """The loop and the vectorised executor at the same, perturbed values; ``watched`` is for the method."""
+    """The loop and the grouped executor at the same, perturbed values; ``watched`` is for the method."""
     protocol = Protocol(task, settings(len(sizes), **{"chunks": (0.5, 0.3, 0.2), **changes}))
     if watched is not None:
         protocol.method = watched
     federation = perturbed(protocol)
-    both = Executor(protocol), VectorisedRunner(protocol, (), rows)
+    both = Executor(protocol), GroupedRunner(protocol, (), rows)
     return *(AtRound(executor, ROUND, federation.w, federation.psi) for executor in both), protocol
 
 
@@ -31,9 +31,9 @@ def assert_close(found, expected, tolerance, what):
 
 def assert_parity(task, tolerance, data=None, **changes):
     """Every client's update is that of the loop, to ``tolerance`` of the largest element of each tensor."""
-    loop, vectorised, protocol = started(task, **changes)
+    loop, grouped, protocol = started(task, **changes)
     data = shards(changes.get("sizes", SIZES)) if data is None else data
-    for client, update in enumerate(cohort(vectorised, protocol, data)):
+    for client, update in enumerate(cohort(grouped, protocol, data)):
         assert not isinstance(update, ClientError), update
         jobs = protocol.plan(client, ROUND)
         expected = loop.run(client, data[client], jobs)

@@ -22,7 +22,7 @@ MIXED = {"widths": WORKLOADS["W5"].widths, "width_shares": WORKLOADS["W5"].width
 WAYS = {
     "loop": {"channels_last": True},
     "fused": {"channels_last": True},
-    "vectorised": {"channels_last": False},
+    "grouped": {"channels_last": False},
 }
 SMALL = replace(WORKLOADS["W3"], examples=8, samples=2)
 

@@ -263,7 +263,7 @@ class Training(ModelState):
         with one_sentence(iteration):
             found = gradients(self.task, self.method.loss, job, point, self.psi, batch, noise)
             self._apply(step, found, iteration)
-        return found.loss
+        return found.loss.item()
 
     def _complete(self, iteration: int) -> None:
         self.completed = iteration

@@ -1,4 +1,4 @@
-"""Whether clients' examples have one shape, as they must where several clients are computed together."""
+"""What clients that are computed together must have in common: examples of one shape, for one."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,12 @@ from fedpart.randomness.noise import Draws, ShapeRecorder
 from fedpart.task.gradients import Job
 from fedpart.task.task import Batch
 from fedpart.trees import leaves
+from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Round
+
+
+class NotTogether(ClientError):
+    """The clients of a round cannot be computed in this way, and none of them is to blame."""
 
 
 class NotAlike(ValueError):

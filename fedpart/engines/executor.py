@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from fedpart.engines.batches import (
     noisy_batches,
     purpose_of,
 )
-from fedpart.federated.cohorts import Answer
+from fedpart.federated.cohorts import Answer, CohortSum
 from fedpart.federated.protocol import Protocol
 from fedpart.kernels import keep_freed_memory
 from fedpart.methods.base import ClientView
@@ -29,6 +30,7 @@ from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, 
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD, PartSGD
+from fedpart.trees import read, wide
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
@@ -57,7 +59,9 @@ class Executor:
         keep_freed_memory()
         self.protocol, self.checked = protocol, Checked(protocol.task)
         self.device = torch.device(protocol.settings.device)
+        self.wide = wide(self.device)
         self.psi_mask = protocol.psi_mask.to(self.device)
+        self.doubts: list[Tensor] | None = None  # what is looked at later, see :meth:`settled`
         self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
         self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
 
@@ -69,8 +73,32 @@ class Executor:
         jobs = self.protocol.plan(client, round.number)
         with blamed(client, round.number):
             update = self.run(round, client, shards[client], jobs)
-            self.protocol.check(update, round.limit)
+            self.check(update, round)
             return update
+
+    def check(self, update: Update, round: Round) -> None:
+        """Refuse numbers that cannot be summed, or note how long they are, for later."""
+        if self.doubts is None or update.examples > self.protocol.settings.max_examples:
+            return self.protocol.check(update, round.limit)
+        self.doubts += [torch.dot(tensor, tensor).sqrt() for tensor in update.parts.values()]
+
+    def settled(self, round: Round, compute: Callable[[], CohortSum]) -> CohortSum:
+        """What ``compute`` makes of a cohort, whose numbers are read together, when all are there.
+
+        Where one is not as it should be, all is computed again, and looked at client by client, for an error
+        that names who is to blame. So it is where something has to see the clients' own updates.
+        """
+        if self.protocol.plain and round.bounds is None and round.of_all is None:
+            self.doubts = doubts = list[Tensor]()
+            try:
+                if (total := compute()).settle(doubts):
+                    return total
+            except Exception:
+                if CohortSum().settle(doubts):  # no client before this one is to blame
+                    raise
+            finally:
+                self.doubts = None
+        return compute()
 
     def run(self, round: Round, client: int, shard: Dataset, jobs: Sequence[Job]) -> Update:
         """Execute ``jobs``, in any order, on the client's shard, from the server's values.
@@ -83,20 +111,24 @@ class Executor:
         start, view = time.perf_counter(), self.view(round, client)
         shard = self.checked(client, shard).to(self.device)
         update = Update(examples=count_learned(self.protocol, len(shard)))
-        losses: dict[Job, float] = {}
-        for job in jobs:
-            losses[job] = loss = self._run_job(update, round, view, shard, job)
-            if not math.isfinite(loss):
+        losses: list[Any] = [self._run_job(update, round, view, shard, job) for job in jobs]
+        if self.doubts is None:
+            losses = read(losses)
+            for job in (job for job, loss in zip(jobs, losses, strict=True) if not math.isfinite(loss)):
                 raise ClientError(
-                    f"The loss of client {client} in round {round.number} is {loss} (subnetwork "
-                    f"{job.subnetwork}); {self.protocol.method.remedy}."
+                    f"The loss of client {client} in round {round.number} is {losses[jobs.index(job)]} "
+                    f"(subnetwork {job.subnetwork}); {self.protocol.method.remedy}."
                 )
-        self.note(update, client, losses)
+        self.note(update, client, dict(zip(jobs, losses, strict=True)))
         update.seconds = time.perf_counter() - start
         return self.protocol.send(update, client, round)
 
-    def note(self, update: Update, client: int, losses: Mapping[Job, float]) -> None:
-        """Write down which of the jobs' losses a client tells, and which is its term of L_ML."""
+    def note(self, update: Update, client: int, losses: Mapping[Job, Any]) -> None:
+        """Write down which of the jobs' losses a client tells, and which is its term of L_ML; they may be
+        tensors, which are then looked at later.
+        """
+        if self.doubts is not None:
+            self.doubts += losses.values()
         update.loss = losses[reported(losses)] if losses else 0.0
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
@@ -127,7 +159,7 @@ class Executor:
         torch.clear_autocast_cache()
         return Point(partition.space_of(k), theta)
 
-    def _run_job(self, update: Update, round: Round, view: ClientView, shard: Dataset, job: Job) -> float:
+    def _run_job(self, update: Update, round: Round, view: ClientView, shard: Dataset, job: Job) -> Tensor:
         """Add what one job has found to the update; its loss, nats."""
         protocol, method, j, k = self.protocol, self.protocol.method, job.partition, job.subnetwork
         partition = protocol.partition_of(view.number)
@@ -149,9 +181,9 @@ class Executor:
             here = point if theta is start else self.own_point(partition, k, theta)
             return gradients(view.task, loss, asked, here, psi, batch, noise)
 
-        psi_sum, loss_sum, seen = torch.zeros_like(psi), 0.0, 0
+        psi_sum, loss_sum, seen = torch.zeros_like(psi), psi.new_zeros((), dtype=self.wide), 0
         for result, examples in visited(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
-            loss_sum, seen = loss_sum + result.loss * examples, seen + examples
+            loss_sum, seen = loss_sum + result.loss.to(self.wide) * examples, seen + examples
             if result.psi is not None:
                 psi_sum += result.psi * examples
         update.visited += seen

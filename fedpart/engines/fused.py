@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.data.dataset import Dataset
-from fedpart.engines.alike import Alike, NotAlike, loss_and_draws
+from fedpart.engines.alike import Alike, NotAlike, NotTogether, loss_and_draws
 from fedpart.engines.batches import count_learned, local_batches, purpose_of
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS, Loop
@@ -20,8 +20,7 @@ from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
-from fedpart.updates.errors import ClientError
-from fedpart.updates.update import LARGEST, PSI, Round, Update
+from fedpart.updates.update import PSI, Round, Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
 ROWS = {"cpu": 512, "cuda": 32768}
@@ -82,12 +81,12 @@ class FusedRunner:
             with kept_casts(self._one_by_one.executor.device):
                 return self._fused(round, cohort)
         except (_NotFused, NotAlike) as error:
-            raise ClientError(str(error)) from error
+            raise NotTogether(str(error)) from error
         except Exception as error:
             found = self._one_by_one.sum(round, cohort)
             if not (found.skipped or isinstance(error, ArithmeticError)):
                 reason = " ".join(str(error).split())
-                raise ClientError(
+                raise NotTogether(
                     f"The clients of round {round.number} cannot be fused ({reason}); use execution: loop."
                 ) from error
             return found
@@ -131,11 +130,10 @@ class FusedRunner:
                 "A hook on gradients, or a backward() of your own, may see examples of several clients at "
                 "once; use execution: loop."
             )
-        squares = (torch.dot(tensor, tensor).item() for tensor in total.parts.values())
-        small = all(square <= LARGEST**2 for square in squares)  # the norm bounds every value
-        if not (small and max(abs(total.loss), abs(total.unseen_loss)) <= LARGEST):
+        summed = CohortSum([*cohort], total, size)
+        if not summed.settle([torch.dot(tensor, tensor).sqrt() for tensor in total.parts.values()]):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
-        return CohortSum([*cohort], total, size)
+        return summed
 
     def _check_noise(self, round: Round, job: Job, batch: Batch, clients: int) -> None:
         """Refuse noise that rows share, even where its shape is a pass's by chance: see how shapes grow."""
@@ -259,7 +257,7 @@ class PooledSum:
             self.theta.add_(found.theta, alpha=examples)
         if found.psi is not None:
             self.psi += found.psi * examples
-        self.loss += found.loss * examples
+        self.loss = self.loss + found.loss.to(executor.wide) * examples
         self.examples += examples
         self._waiting = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import typing
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from fedpart.checks import check_whole
@@ -45,8 +46,8 @@ class LocalEngine:
         workers: processes that run the clients, with one torch thread each; 1: this process, with its own
             number of threads. The result has the same bits for any number of them, if that is one thread.
         execution: how this process computes a cohort: ``loop``: client by client; ``fused``: its data
-            together, see :class:`.FusedRunner`; ``vectorised``: several clients at a time; or what makes an
-            :class:`.Execution`.
+            together, see :class:`.FusedRunner`; ``grouped``: several clients at a time; ``auto``: ``loop`` on
+            a CPU, or else the best of these that takes the run; or what makes an :class:`.Execution`.
         evaluate_every: rounds between evaluations by the clients, if they evaluate: in this process.
 
     Attributes:
@@ -64,7 +65,7 @@ class LocalEngine:
         federation: Federation,
         shards: Sequence[Dataset],
         workers: int = 1,
-        execution: str | Callable[[Protocol, Sequence[Dataset]], Execution] = "loop",
+        execution: str | Callable[[Protocol, Sequence[Dataset]], Execution] = "auto",
         evaluate_every: int = 10,
     ) -> None:
         check_gradients_on()
@@ -72,7 +73,7 @@ class LocalEngine:
             raise ValueError("The settings simulate time, which LocalEngine does not; use local_engine().")
         check_whole("workers", workers, 1, "a number of processes")
         execute = execution if callable(execution) else EXECUTIONS.resolve(execution)
-        if execution != "loop" and workers > 1:
+        if execution not in ("auto", "loop") and workers > 1:
             raise ValueError(
                 f"Clients are {execution} in one process, but workers is {workers}; set it to 1, or use "
                 f"execution: loop."
@@ -82,6 +83,11 @@ class LocalEngine:
         self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)
         self._pool = WorkerPool(protocol, shards, workers) if workers > 1 else None
         self.clients: Execution = self._pool or execute(protocol, shards)
+
+    @property
+    def remark(self) -> str:
+        """A line on how clients are computed, where that was not asked for by name; or none."""
+        return getattr(self.clients, "remark", "")
 
     @property
     def workers(self) -> int:
@@ -131,5 +137,9 @@ class Loop:
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
+        return self.executor.settled(round, partial(self.one_by_one, round, cohort))
+
+    def one_by_one(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """The sum of updates that are asked for in turn."""
         with kept_casts(self.executor.device):
             return sum_cohort(self.protocol, round, cohort, self.executor.answers(round, self.shards))

@@ -191,7 +191,7 @@ class _Tuning:
             return gradients(self._state.task, loss, _FULL, point, self._state.psi, batch, noise)
 
         for found, _ in visited(self._noisy(data, "personal training", batches), at, local):
-            self.check(found.loss)
+            self.check(found.loss.item())
         return space.tensors(local.values)
 
     def scores(self, w: Mapping[str, Tensor], data: Dataset, samples: int | None) -> dict[str, float]:

@@ -9,10 +9,14 @@ from functools import partial
 from itertools import starmap
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fedpart.federated.protocol import Protocol
 from fedpart.task.gradients import Job
+from fedpart.trees import read
 from fedpart.updates.errors import ClientError, Refusal, skipped
-from fedpart.updates.update import Norms, OfAll, Round, Update
+from fedpart.updates.update import LARGEST, Norms, OfAll, Round, Update
 
 UPLOAD_HEADER, DOWNLOAD_HEADER = 569, 710  # bytes of a Flower message besides its numbers, about
 BLOCKS = 256  # a cohort is summed in at most this many blocks of positions, whatever the number of workers
@@ -33,6 +37,18 @@ class CohortSum:
         """The clients whose updates it sums."""
         left_out = {skip["client"] for skip in self.skipped}
         return [client for client in self.cohort if client not in left_out]
+
+    def settle(self, doubts: Sequence[Tensor]) -> bool:
+        """Read what was left on the device, losses and norms; whether that and ``doubts`` are finite, and not
+        too large.
+        """
+        total = self.total or Update()
+        worst = torch.stack([*doubts]).abs().max() if doubts else 0.0
+        norms = (norm for of_client in self.norms.values() for norm in of_client.values())
+        told = iter(read([*norms, worst, total.loss, total.unseen_loss]))
+        self.norms = {c: {part: next(told) for part in of_client} for c, of_client in self.norms.items()}
+        worst, total.loss, total.unseen_loss = told
+        return all(abs(number) <= LARGEST for number in (worst, total.loss, total.unseen_loss))
 
     def join(self, other: CohortSum, scale: float = 1.0) -> None:
         """Add the sum of other clients, in place; their parts count ``scale`` times, their weights once: with

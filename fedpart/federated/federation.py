@@ -135,7 +135,7 @@ class Federation(ModelState):
     def _hold(self) -> None:
         """Bring hyperparameters back to what their kinds can mean, and name them."""
         within = self.psi.clamp(*self._limits)
-        if not torch.equal(within, self.psi):
+        if not torch.equal(within, self.psi):  # all that is read of the device here
             self.psi.copy_(within)
             warnings.warn(
                 f"{', '.join(self.held())}: held at the bound of what it can mean, beyond which the clients' "

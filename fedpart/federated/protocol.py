@@ -88,6 +88,7 @@ class Protocol:
         stages: what changes a client's update, see :class:`.base.Stage`; the server has its own.
         private: see there.
         codec: in which clients' changes of weights travel; None: as they are.
+        plain: whether nothing looks at a client's own update, nor goes on without one that is not finite.
         download: the type as which weights travel to clients; None: the task's own.
         holds_out: whether clients hold out examples, for the method or for evaluations.
         psi_mask: ``[P]``, 1 where psi is learned.
@@ -130,6 +131,7 @@ class Protocol:
         self.codec: Codec | None = None if coding is None else coding.codec
         self._send, self._receive = doing(self.stages, "send"), doing(self.stages, "receive")
         self._sent = doing(self.stages, "sent")[::-1]
+        self.plain = not (self._send or self._sent or settings.on_client_error == "skip")
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
         if settings.caps is not None:

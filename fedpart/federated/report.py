@@ -107,6 +107,7 @@ class RoundReport:
         if state.learns_rates:
             cells = range(len(state.partition.cells) - 1)
             rates = [*map(state.optimiser.rate, cells), state.optimiser_psi.rate(0)]
+        psi = state.psi.cpu()  # read once, not number by number
         report = cls(
             round=state.completed,
             seconds=seconds,
@@ -115,8 +116,8 @@ class RoundReport:
             cohort=answers.cohort,
             upload_bytes=answers.upload_bytes,
             download_bytes=download,
-            psi={name: told(value) for name, value in state.task.psi_tensors(state.psi).items()},
-            physical=state.task.physical(state.psi),
+            psi={name: told(value) for name, value in state.task.psi_tensors(psi).items()},
+            physical=state.task.physical(psi),
             skipped=answers.skipped,
             refused=tally(answers.skipped, refused),
             replies=total.clients,

@@ -127,7 +127,7 @@ class Method:
         """Objective of a job on one batch, minimised: a scalar, in nats.
 
         A mean over examples, by ``batch.weights`` if there are any, and what does not depend on the batch:
-        vectorised and fused execution pad batches with examples of weight 0, and fused ones pool them.
+        grouped and fused execution pad batches with examples of weight 0, and fused ones pool them.
         """
         return task.loss(w, psi, batch, noise)
 

@@ -98,10 +98,10 @@ class Objective(Protocol):
 
 
 class Gradients(NamedTuple):
-    """Result of :func:`gradients`: the loss in nats, and gradients ``[size]``, in the module's own order, and
-    ``[P]``, as far as the job asks for them."""
+    """Result of :func:`gradients`: the loss in nats, a scalar on the device, and gradients ``[size]``, in the
+    module's own order, and ``[P]``, as far as the job asks for them."""
 
-    loss: float
+    loss: Tensor
     theta: Tensor | None
     psi: Tensor | None
 
@@ -128,7 +128,7 @@ def gradients(
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
     found = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))
     of_psi = found.pop() if job.psi else None
-    return Gradients(loss.item(), point.pull_back(found) if trains else None, of_psi)
+    return Gradients(loss.detach(), point.pull_back(found) if trains else None, of_psi)
 
 
 def check_gradients_on() -> None:

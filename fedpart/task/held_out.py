@@ -1,6 +1,8 @@
 """How well a network does on the examples that a client holds out."""
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 from fedpart.checks import Misfit
 from fedpart.randomness.noise import Noise
 from fedpart.task.task import Batch, Task
+from fedpart.trees import read
 
 
 class HeldOutScore(NamedTuple):
@@ -26,24 +29,34 @@ class HeldOutScore(NamedTuple):
 
 
 def score(
-    task: Task, w: Mapping[str, Tensor], psi: Tensor, batches: Iterable[tuple[Batch, Noise]]
+    task: Task,
+    w: Mapping[str, Tensor],
+    psi: Tensor,
+    batches: Iterable[tuple[Batch, Noise]],
+    dropout: bool = False,
+    outputs: list[Tensor] | None = None,
 ) -> HeldOutScore:
-    """Score a network with its stochastic layers off, as at inference; zeros without any example."""
-    examples, nll = 0, 0.0
-    correct: float | None = None
+    """Score a network, its stochastic layers off as at inference, unless ``dropout``; zeros without examples.
+
+    To ``outputs``, where they are wanted, each batch's are added, on the CPU. The device is read at the end.
+    """
+    examples, nlls, hits = 0, list[Tensor](), list[Tensor]()
     with torch.no_grad():
         for batch, noise in batches:
             try:
-                found = task.predict(w, psi, batch, noise)
+                found = task.predict(w, psi, batch, noise, dropout)
             except IndexError as error:
                 raise Misfit(error) from error
             examples += len(found.nll)
-            nll += found.nll.sum().item()
+            nlls.append(found.nll.sum())
             if found.hits is not None:
-                correct = (correct or 0) + found.hits.sum().item()
-    if not examples and has_hits(task):
-        correct = 0
-    return HeldOutScore(examples, nll, correct)
+                hits.append(found.hits.sum())
+            if outputs is not None:
+                outputs.append(found.outputs.cpu())
+    told = read([*nlls, *hits])
+    nll, correct = (reduce(add, part, 0.0) for part in (told[: len(nlls)], told[len(nlls) :]))
+    scored = hits or (not examples and has_hits(task))
+    return HeldOutScore(examples, nll, correct if scored else None)
 
 
 def has_hits(task: Task) -> bool | None:

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import require
+from fedpart.checks import Misfit, require
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset, check_labels
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
+from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import difference
 from fedpart.training.files import kept, previous_of, read_tensors, replace
@@ -135,25 +136,18 @@ class ModelState:
         self.check(dataset)
         none = "There are no examples to evaluate on; give at least one, or no validation data."
         require(len(dataset) > 0, none)
-        nll, correct, classes, outputs = 0.0, 0.0, False, list[Tensor]()
-        named, task = self.tensors(k), self.task.with_samples(samples)
-        with torch.no_grad():
-            for places, noise in self._visits(task, len(dataset), purpose):
-                batch = Batch(*dataset.batch(places, self.w.device))
-                try:
-                    found = task.predict(named, self.psi, batch, noise, dropout)
-                except IndexError:
-                    out = task.outputs(named, self.psi, batch.inputs, noise, dropout=dropout)
-                    self.check(dataset, name, classes=out.shape[-1])
-                    raise
-                nll += found.nll.sum().item()
-                if found.hits is not None:
-                    classes, correct = True, correct + found.hits.sum().item()
-                if measures:
-                    outputs.append(found.outputs.cpu())
-        scores = {"nll": nll / len(dataset)}
-        if classes:
-            scores["accuracy"] = correct / len(dataset)
+        outputs, named, task = list[Tensor](), self.tensors(k), self.task.with_samples(samples)
+        visits = self._visits(task, len(dataset), purpose)
+        batches = ((Batch(*dataset.batch(places, self.w.device)), noise) for places, noise in visits)
+        try:
+            found = score(task, named, self.psi, batches, dropout, outputs if measures else None)
+        except Misfit as error:
+            out = next(self.predict(dataset.batch(slice(1))[0], k, samples=samples))
+            self.check(dataset, name, classes=out.shape[-1])
+            raise error.__cause__ or error from None
+        scores = {"nll": found.nll / len(dataset)}
+        if found.correct is not None:
+            scores["accuracy"] = found.correct / len(dataset)
         return scores | (self._measures(outputs, dataset) if measures else {})
 
     def _measures(self, outputs: list[Tensor], dataset: Dataset) -> dict[str, float]:

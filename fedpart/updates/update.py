@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpart.training.state import ModelState
+from fedpart.trees import read, wide
 from fedpart.updates.client_state import ClientState
 from fedpart.updates.errors import Refusal
 
@@ -41,7 +42,8 @@ class Update:
             where clients weigh the same, for privacy or a defence.
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
-        loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum).
+        loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum);
+            while a round is computed it and the next may be tensors, see :meth:`.CohortSum.settle`.
         unseen_loss: minus the client's term of L_ML per example, nats (a sum in a sum, as ``loss``).
         unseen_examples: number of examples behind ``unseen_loss``; 0: the client was not asked for it.
         visited, seconds: examples whose gradients were taken, each time, and how long all took; 0: not told.
@@ -81,8 +83,8 @@ class Update:
             self.weights[part] = of_psi if part == PSI else weight
             tensor.mul_(self.weights[part])
         self.total_weight = weight
-        self.loss *= self.examples
-        self.unseen_loss *= self.unseen_examples
+        self.loss = self.loss * self.examples  # it may be a tensor, which others have too
+        self.unseen_loss = self.unseen_loss * self.unseen_examples
         return self
 
     def add(self, other: Update) -> Update:
@@ -146,7 +148,7 @@ def clip(update: Update, bounds: Bounds) -> Norms:
 
 def length(tensor: Tensor) -> float:
     """The L2 norm."""
-    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
+    return float(torch.linalg.vector_norm(tensor, dtype=wide(tensor.device)))
 
 
 def usual(norms: Iterable[float]) -> float:
@@ -157,9 +159,8 @@ def usual(norms: Iterable[float]) -> float:
 
 def known(norms: Mapping[int, Norms]) -> dict[int, dict[int, float]]:
     """The norms of clients, waited for."""
-    return {
-        client: {part: float(norm) for part, norm in of_client.items()} for client, of_client in norms.items()
-    }
+    told = iter(read([norm for of_client in norms.values() for norm in of_client.values()]))
+    return {client: {part: next(told) for part in of_client} for client, of_client in norms.items()}
 
 
 OfAll = Callable[[Sequence[Update]], Update | None]
@@ -202,9 +203,10 @@ def largest_change(w: Tensor) -> float:
 
 def validate(update: Update, max_examples: int, limit: float = LARGEST) -> None:
     """Check the numbers of a client's update, whose parts are those that it was asked for."""
-    for part, tensor in update.parts.items():
+    squares = read(torch.dot(tensor, tensor) for tensor in update.parts.values())
+    for (part, tensor), square in zip(update.parts.items(), squares, strict=True):
         largest = LARGEST if part == PSI else limit
-        if torch.dot(tensor, tensor).item() <= largest**2:
+        if square <= largest**2:
             continue  # the norm bounds every value
         name, (low, high) = named(part), (bound.item() for bound in torch.aminmax(tensor))
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -72,10 +72,12 @@ class ExperimentConfig(_Keys, _Pace, Config):
         ge=1,
     )
     execution: named(EXECUTIONS) = entry(
-        "loop",
-        "how engine local computes a cohort: loop, client by client; vectorised, several at a time, for "
+        "auto",
+        "how engine local computes a cohort: loop, client by client; grouped, several at a time, for "
         "a GPU; fused, its data together, where each client takes one step and nothing looks at its own "
-        "update; or package.module:callable",
+        "update; auto, loop on a CPU, and else the first of fused, grouped and loop that takes the run; or "
+        "package.module:callable",
+        decides="course",
     )
     attack: AttackSection | None = entry(
         None,
@@ -127,7 +129,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
         chunks = len(method.proportions(self.chunks))
         check_clients(chunks, self.clients)
         settings.check_caps(chunks)
-        if self.execution != "loop" and (self.engine != "local" or self.processes != 1):
+        if self.execution not in ("auto", "loop") and (self.engine != "local" or self.processes != 1):
             raise ValueError(
                 f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "
                 f"engine: local and workers: 1"
@@ -161,7 +163,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
             ("workers", self.processes, 1),
             ("execution", self.execution, "loop"),
         ):
-            if given != wanted:
+            if given not in ("auto", wanted):
                 raise ValueError(
                     f"an attack is simulated in one process, client by client, but {key} is {given}; set "
                     f"{key}: {wanted}, or leave attack out"

@@ -66,6 +66,8 @@ def translated(data: dict[str, Any]) -> None:
     if "eps" in psi and psi["eps"] != server.get("eps"):
         raise ValueError("server_psi.eps was another than server.eps, which alone is left.")
     data |= renamed(data)
+    if data.get("execution") == "vectorised":
+        data["execution"] = "grouped"
     if isinstance(devices := data.get("devices"), dict):
         data["devices"] = devices.get("trace") or devices
     if isinstance(schedule := data.get("schedule"), dict) and schedule.get("final_rate", 0.01) == 0.01:

@@ -102,7 +102,8 @@ def _seconds(task: Task, batch: Batch, device: str) -> float:
 
 
 def _may_be_channels_last(config: Config) -> bool:
-    return getattr(config, "execution", "loop") != "vectorised"
+    execution = getattr(config, "execution", "loop")
+    return execution != "grouped" and (execution != "auto" or config.device == "cpu")
 
 
 def _with(config: AnyConfig, choice: Choice | Config) -> AnyConfig:

@@ -88,6 +88,8 @@ def run_experiment(
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):
                 made = make(experiment, state)
+            if remark := getattr(made, "remark", ""):
+                progress.note(remark)
         if resume:
             run = RunDirectory.reopen(out, config, LEAVING_SECONDS if flower else 0.0)
         else:

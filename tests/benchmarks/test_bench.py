@@ -280,7 +280,7 @@ def test_a_device_is_compared_in_every_execution_and_what_it_cannot_compute_is_t
     told = list(map(json.loads, capsys.readouterr().out.splitlines()))[:-1]
     far = {row["execution"]: row["distance_w"] for row in told if "distance_w" in row}
     assert far.pop("loop") == 0.0
-    assert far.keys() == {"fused", "vectorised"} and max(far.values()) < 1e-3
+    assert far.keys() == {"fused", "grouped"} and max(far.values()) < 1e-3
     timed = [(row["workload"], row["execution"]) for row in told if row.get("seconds", 0) > 0]
     refused = [(row["workload"], row["execution"]) for row in told if "take one" in row.get("refused", "")]
     assert refused == 2 * [("W2", "fused")]

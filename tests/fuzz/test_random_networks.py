@@ -143,4 +143,4 @@ def test_a_random_network_is_trained_as_plain_pytorch_does_or_is_refused(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, SEEDS, 5))
 def test_several_clients_at_a_time_are_those_networks_or_are_refused(seed):
-    check(seed, "vectorised", promised=False)
+    check(seed, "grouped", promised=False)

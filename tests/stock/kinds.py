@@ -22,7 +22,7 @@ class Stock:
         loss: the mean over examples in plain torch, of ``(outputs, psi [1], targets)``; None if the network
             returns it.
         plain: the network before it was compiled; None if it was not.
-        vectorised: None, or why several clients cannot be computed together: a regular expression.
+        grouped: None, or why several clients cannot be computed together: a regular expression.
         fused: the same of cohort fusion.
         frozen: whether some of its weights are constants.
     """
@@ -32,7 +32,7 @@ class Stock:
     of: Callable[[], dict[str, Any]]
     loss: Callable[..., torch.Tensor] | None
     plain: Callable[[float], nn.Module] | None = None
-    vectorised: str | None = None
+    grouped: str | None = None
     fused: str | None = None
     frozen: bool = False
 

@@ -79,11 +79,11 @@ class SignalCNN(nn.Module):
         return self.head(x.mean(-1))
 
 
-RECURRENT = "recurrent layer 'rnn' cannot be vectorised; use execution: loop"
+RECURRENT = "recurrent layer 'rnn' cannot be grouped; use execution: loop"
 PACKED = "noise of shape .* which all examples share.*use execution: loop"  # between its layers
 SEQUENCES = {
-    "LSTM, packed": Stock(LSTMClassifier, texts, classes, of_classes, vectorised=RECURRENT, fused=PACKED),
-    "bidirectional GRU, packed": Stock(GRUClassifier, texts, classes, of_classes, vectorised=RECURRENT),
+    "LSTM, packed": Stock(LSTMClassifier, texts, classes, of_classes, grouped=RECURRENT, fused=PACKED),
+    "bidirectional GRU, packed": Stock(GRUClassifier, texts, classes, of_classes, grouped=RECURRENT),
     "TransformerEncoder": Stock(EncoderClassifier, texts, classes, of_classes),
     "1-d CNN, functional dropout": Stock(SignalCNN, series, classes, of_classes),
 }

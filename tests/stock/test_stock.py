@@ -52,7 +52,7 @@ def test_together_is_one_by_one_to_rounding_or_a_sentence_says_what_to_use(name)
     stock = STOCK[name]
     once = {"of": {"precision": "fp64"}, "batch_size": 8}
     expected = trained(federation_of(stock, **once), data_of(stock), 1)
-    for execution, refused in (("vectorised", stock.vectorised), ("fused", stock.fused)):
+    for execution, refused in (("grouped", stock.grouped), ("fused", stock.fused)):
         federation = federation_of(stock, **once)
         if refused is None:
             trained(federation, data_of(stock), 1, execution=execution)

@@ -81,11 +81,9 @@ def tied(dropout):
 
 BRANCHES = "data-dependent control flow.*use execution: loop"  # on whether anything is masked
 TEXT = {
-    "DistilBert": Stock(distilbert, labelled, classes, of_classes, vectorised=BRANCHES),
-    "DistilBert, LoRA": Stock(
-        distilbert_lora, labelled, classes, of_classes, vectorised=BRANCHES, frozen=True
-    ),
-    "GPT-2": Stock(gpt2, written, next_tokens, of_next_tokens, vectorised=BRANCHES),
-    "GPT-2, LoRA": Stock(gpt2_lora, written, next_tokens, of_next_tokens, vectorised=BRANCHES, frozen=True),
+    "DistilBert": Stock(distilbert, labelled, classes, of_classes, grouped=BRANCHES),
+    "DistilBert, LoRA": Stock(distilbert_lora, labelled, classes, of_classes, grouped=BRANCHES, frozen=True),
+    "GPT-2": Stock(gpt2, written, next_tokens, of_next_tokens, grouped=BRANCHES),
+    "GPT-2, LoRA": Stock(gpt2_lora, written, next_tokens, of_next_tokens, grouped=BRANCHES, frozen=True),
     "tied embeddings": Stock(tied, unpadded, next_tokens, of_next_tokens),
 }

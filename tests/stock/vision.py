@@ -58,5 +58,5 @@ VISION = {
     "ResNet, replaced BatchNorm": Stock(replaced_resnet, images, classes, of_classes, frozen=True),
     "mobilenet_v3_small": Stock(mobilenet, images, classes, of_classes),
     "vit": Stock(vit, images, classes, of_classes),
-    "convnext": Stock(convnext, images, classes, of_classes, vectorised=IN_PLACE),
+    "convnext": Stock(convnext, images, classes, of_classes, grouped=IN_PLACE),
 }

@@ -12,6 +12,7 @@ import torch
 from fedpart.checks import is_list, is_number
 from fedpart.partition.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
+from fedpart.trees import wide
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import FREE, PSI, UNIT, Bound, Bounds, Norms, Round, Update, clip, known, usual
 
@@ -164,11 +165,11 @@ class UsualNorms(Stage):
 
     def receive(self, update: Update, round: Round) -> Norms:
         psi = update.psi
-        return {} if psi is None else {PSI: torch.linalg.vector_norm(psi, dtype=torch.float64)}
+        return {} if psi is None else {PSI: torch.linalg.vector_norm(psi, dtype=wide(psi.device))}
 
     def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
         """Note the round's norms of psi's gradients, and warn of those that are of another size."""
-        psi = {client: float(of_client[PSI]) for client, of_client in norms.items() if PSI in of_client}
+        psi = {client: norms[PSI] for client, norms in known(norms).items() if PSI in norms}
         self._note(PSI, [norm for norm in psi.values() if norm])
         usual, self.alarms = self._usual(PSI), []
         if usual and max(psi.values(), default=0.0) > ALARM * usual:  # else no mean is

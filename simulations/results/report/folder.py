@@ -174,7 +174,7 @@ def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]
         workers = run.summary.get("workers", config.processes)
         engine = [run.summary.get("engine", config.engine)]
         engine += [f"{workers} workers"] if workers and workers > 1 else []
-        engine += [config.execution] if config.execution != "loop" else []
+        engine += [config.execution] if config.execution not in ("auto", "loop") else []
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
         spent = [privacy_text(run.summary)] * private
         rows.append([name, state, ", ".join(engine), precision, *spent, config.hash()])

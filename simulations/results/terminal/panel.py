@@ -145,8 +145,8 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
     yield from _several("measures", summary.get("test_measures_missing"))
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     where += f", {summary['workers']} workers" if (summary.get("workers") or 1) > 1 else ""
-    for key, usual, before in (("execution", "loop", "clients "), ("precision", "fp32", "")):
-        where += f", {before}{summary[key]}" if summary.get(key, usual) != usual else ""
+    for key, usual, before in (("execution", ("auto", "loop"), "clients "), ("precision", ("fp32",), "")):
+        where += f", {before}{summary[key]}" if summary.get(key, usual[0]) not in usual else ""
     yield "time", f"{TIME.text(summary['seconds'])} of training and evaluation{where}"
     if (simulated := summary.get("simulated_seconds")) is not None:
         reached = list(summary["simulated_seconds_to"].items())[-1:]

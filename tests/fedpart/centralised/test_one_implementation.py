@@ -12,7 +12,7 @@ FILES = {
     if file.parent.name != "pretraining"  # plain torch, for bodies that are frozen later
 }
 GRADIENTS = {
-    *("fedpart/task/gradients.py", "fedpart/engines/vectorised/gradients.py"),  # of losses
+    *("fedpart/task/gradients.py", "fedpart/engines/stack.py"),  # of losses
     *("fedpart/methods/evidence/estimate.py", "fedpart/methods/evidence/estimates.py"),
     "fedpart/task/looking/first_look.py",  # at hooks, by gradients that nobody uses
 }

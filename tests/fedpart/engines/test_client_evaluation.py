@@ -42,7 +42,7 @@ def scores(result):
     return [[getattr(report, name) for name in SCORES] for report in result.metrics]
 
 
-@pytest.mark.parametrize("execution", ["vectorised", "fused"])
+@pytest.mark.parametrize("execution", ["grouped", "fused"])
 def test_they_are_the_same_whoever_computes_the_cohort(execution):
     task = Task(chain_net(dropout=False), samples=1, precision="fp64")
     options = {"rounds": 3, "evaluation": "clients", "cohort": 5, "local": LocalSettings(0.3, batch_size=32)}
@@ -68,7 +68,7 @@ def test_they_are_those_of_a_sum_by_hand():
     assert last.client_accuracy == right / count
 
 
-@pytest.mark.parametrize("changes", [{}, {"psi_batch": 4}, {"execution": "vectorised"}, FEDEX])
+@pytest.mark.parametrize("changes", [{}, {"psi_batch": 4}, {"execution": "grouped"}, FEDEX])
 def test_what_is_held_out_reaches_neither_weights_nor_psi(changes):
     whole, data = run(**changes), shards(SIZES)
     for client, mine in enumerate(data):

@@ -74,7 +74,7 @@ def test_settings_and_data_of_a_run():
             *(({name: 1}, f"{name} is True or False, got 1") for name in ("progress", "resume")),
             ({"on_round": "print"}, "on_round is a function, got 'print'"),
             ({"checkpoint": 5}, "checkpoint is the path of a file, got 5"),
-            ({"execution": None}, "execution is a name, got None: Known: fused, loop, vectorised"),
+            ({"execution": None}, "execution is a name, got None: Known: auto, fused, grouped, loop"),
             ({"execution": 5}, "execution is a name, got 5"),
             ({"loggers": None}, "loggers is a list, got None"),
             ({"loggers": 5}, "loggers is a list, got 5"),
@@ -128,7 +128,7 @@ def test_clients_of_several_sizes():
         ({"architectures": [deep]}, "cannot be built with"),
         ({"task": Task(layers())}, r"give Task\(..., sizes=build\)"),
         ({"task": sized(sizes=lambda width: layers(width, width == 1))}, "has other hyperparameters than"),
-        ({"execution": "vectorised"}, leave_out),
+        ({"execution": "grouped"}, leave_out),
         ({"execution": "fused", "local": LocalSettings(0.3, batch_size=99)}, "architectures; leave"),
         ({"architectures": [{**half, "share": 1.0}]}, "trained by nobody: no client has them"),
         ({"architectures": rare}, "No client has the architecture {'width': 0.4}, whose"),
@@ -138,7 +138,7 @@ def test_clients_of_several_sizes():
         ({"sharing": {"kind": "bank", "budget": 3}}, "The budget is 3 numbers"),
         ({"sharing": bank, "architectures": None}, "set architectures as well"),
         ({"sharing": bank, "scheme": "node"}, "use scheme: random"),
-        ({"sharing": bank, "execution": "vectorised"}, leave_out),
+        ({"sharing": bank, "execution": "grouped"}, leave_out),
         ({"sharing": bank, "task": sized(2.0)}, "No architecture is the task's own network"),
         (rolling, "leave sharing and private parameters out"),
     ]
@@ -207,7 +207,7 @@ def test_clients_that_fail(monkeypatch):
         ("nothing held out", run(evaluation="clients", evaluation_share=None, evaluate_every=1), no_own),
     ]
     for scale, says in ((1e9, "its loss is"), (1e17, "w_1 has values beyond")):
-        for execution, workers in (("loop", 1), ("loop", 2), ("vectorised", 1), ("fused", 1)):
+        for execution, workers in (("loop", 1), ("loop", 2), ("grouped", 1), ("fused", 1)):
             options = {"cohort": 8, "method": "fedavg", "execution": execution, "workers": workers}
             name = f"targets of {scale}, {execution} by {workers}"
             refused = f"update of client 0 in round 1 was refused: {says}"

@@ -105,7 +105,7 @@ def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path):
 
 @pytest.mark.parametrize("name", SAFE)
 def test_clients_computed_together_are_safeguarded_alike(name):
-    runs = (local(ROUNDS, execution=kind, **SAFE[name])[0] for kind in ("loop", "vectorised"))
+    runs = (local(ROUNDS, execution=kind, **SAFE[name])[0] for kind in ("loop", "grouped"))
     assert_near(*runs, rtol=1e-3, atol=1e-4 if name == "usual norms" else 1e-5)
 
 

@@ -59,7 +59,7 @@ def test_reports_count_what_happened():
     assert seen[-1].physical == result.psi
 
 
-@pytest.mark.parametrize("execution", ["loop", "vectorised"])
+@pytest.mark.parametrize("execution", ["loop", "grouped"])
 def test_examples_are_those_of_every_gradient(execution):
     """In an epoch of every job that trains, and of psi's gradient the three that are drawn."""
     local = LocalSettings(batch_size=3, epochs=2, psi_batch=3)

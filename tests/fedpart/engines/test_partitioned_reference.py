@@ -117,9 +117,9 @@ def test_a_reference_is_short_and_knows_nothing_of_ours(reference, known):
 
 NETWORKS = {"plain": network, "frozen": frozen, "LSTM": Recurrent}
 CAPS = {1: 0.6, 2: 0.2, 3: 0.2}  # one client of chunk 2 has the cap 1: it tells psi's gradient and no more
-CASES = [(name, execution, None) for name in NETWORKS for execution in ("loop", "fused", "vectorised")]
-CASES.remove(("LSTM", "vectorised", None))
-CASES += [("plain", execution, CAPS) for execution in ("loop", "fused", "vectorised")]
+CASES = [(name, execution, None) for name in NETWORKS for execution in ("loop", "fused", "grouped")]
+CASES.remove(("LSTM", "grouped", None))
+CASES += [("plain", execution, CAPS) for execution in ("loop", "fused", "grouped")]
 
 
 @pytest.mark.parametrize("name, execution, caps", CASES)

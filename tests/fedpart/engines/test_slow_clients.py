@@ -178,7 +178,7 @@ def test_a_buffered_run_is_that_of_a_server_whose_clients_train_at_once():
     assert not torch.allclose(waits.w, buffered.w, rtol=1e-6), "and scaled down for it"
 
 
-@pytest.mark.parametrize("execution", ["vectorised", "fused"])
+@pytest.mark.parametrize("execution", ["grouped", "fused"])
 def test_every_execution_computes_the_same_buffers(execution):
     changes = BUFFERED | {"local": LocalSettings(0.3, 16), "scheme": "node", "defaults": "zeros"}
     (one, reports), (other, others) = run(4, **changes), run(4, execution=execution, **changes)

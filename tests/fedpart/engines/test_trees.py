@@ -11,7 +11,7 @@ from fedpart.engines.alike import Alike, NotAlike
 from fedpart.engines.executor import Executor
 
 SIZES = (7, 12, 9, 5)
-WAYS = [("loop", 1), ("loop", 2), ("vectorised", 1), ("fused", 1)]
+WAYS = [("loop", 1), ("loop", 2), ("grouped", 1), ("fused", 1)]
 
 
 class Net(nn.Module):
@@ -117,7 +117,7 @@ def run_alike(data, execution, **options):
     return federate(Task(Words(), samples=1), data, **options)
 
 
-@pytest.mark.parametrize("execution", ["fused", "vectorised"])
+@pytest.mark.parametrize("execution", ["fused", "grouped"])
 def test_text_of_several_lengths_is_refused_before_anything_is_computed(execution, monkeypatch):
     data = [texts(length) for length in LENGTHS]
     run_alike(data, "loop")
@@ -128,7 +128,7 @@ def test_text_of_several_lengths_is_refused_before_anything_is_computed(executio
         run_alike(Lazy(data.__getitem__, 4), execution)
 
 
-@pytest.mark.parametrize("execution", ["fused", "vectorised"])
+@pytest.mark.parametrize("execution", ["fused", "grouped"])
 def test_a_client_of_another_shape_that_fails_is_skipped(execution):
     data = [texts(3) for _ in range(4)]
     data[2][0]["mask"] = torch.ones(6, 2, dtype=torch.int64)

@@ -201,7 +201,7 @@ def test_rounds_without_clients_over_flower():
     assert torch.isfinite(federation.w).all() and reports[1].train_loss is None
 
 
-@pytest.mark.parametrize(("workers", "execution"), [(1, "loop"), (2, "loop"), (1, "vectorised")])
+@pytest.mark.parametrize(("workers", "execution"), [(1, "loop"), (2, "loop"), (1, "grouped")])
 def test_engines_take_empty_and_large_cohorts(workers, execution):
     task = Task(chain_net(), transforms=[augmentation()], samples=1)
     federation, reports = Federation(Protocol(task, private(clients=8, cohort=2))), []

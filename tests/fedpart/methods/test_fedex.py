@@ -226,7 +226,7 @@ def test_a_score_is_that_of_the_trained_network():
 )
 @pytest.mark.parametrize("rows", [None, 20])
 @pytest.mark.parametrize("arms", [{"dropout": RATES}, 9])
-def test_vectorised_clients_have_the_settings_and_the_scores_of_the_loop(local, rows, arms):
+def test_grouped_clients_have_the_settings_and_the_scores_of_the_loop(local, rows, arms):
     options = {"arms": arms, "score": "loss", "eps": 0.3}
     method = {"method": "fedex", "method_options": options}
     assert_parity(task(precision="fp64"), 1e-11, rows=rows, local=local, **method)

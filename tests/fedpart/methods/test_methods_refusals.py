@@ -181,7 +181,7 @@ def test_networks_of_nested_widths():
     decayed = {"local": LocalSettings(0.3, weight_decay=0.1)}
     probabilities = {"of_task": {"average": "probabilities"}}
     distilled = {"method_options": {"distil": True}, "of_task": {"likelihood": "multilabel"}}
-    together = {"architectures": None, "execution": "vectorised"}
+    together = {"architectures": None, "execution": "grouped"}
     adam = "Adam's state and momentum cannot follow"
     earlier = "what clients found in earlier ones cannot follow"
     norm = nn.Sequential(nn.Linear(2, 3), nn.PReLU(3), nn.Linear(3, 2))

@@ -33,7 +33,7 @@ def test_frozen_parameters_are_in_no_partition_and_as_they_were(precision):
         assert module(torch.rand(3, 1, SIZE, SIZE)).shape == (3, CLASSES)
 
 
-@pytest.mark.parametrize("execution", ["fused", "vectorised"])
+@pytest.mark.parametrize("execution", ["fused", "grouped"])
 @pytest.mark.parametrize("network", [frozen_body, frozen_norm])
 def test_engines_agree_on_networks_with_constants(network, execution):
     loop, other = trained(network()), trained(network(), execution=execution)

@@ -22,7 +22,7 @@ def test_equal_seeds_give_equal_bits_whatever_torchs_generator(name):
 
 
 @pytest.mark.parametrize("name", ["F.dropout", "nn.Dropout2d", "transformer"])
-@pytest.mark.parametrize("execution", ["fused", "vectorised"])
+@pytest.mark.parametrize("execution", ["fused", "grouped"])
 @pytest.mark.parametrize("share", [False, True], ids=["own masks", "shared masks"])
 def test_clients_computed_together_draw_what_each_draws_alone(name, execution, share):
     net, of = DRAWING[name](), {"share_dropout_mask": share}

@@ -155,15 +155,15 @@ class Checkpointed(nn.Module):
 
 
 def test_layers_that_an_execution_cannot_compute():
-    alone = r"^The recurrent layer 'body' cannot be vectorised; use execution: loop, or several workers\.$"
+    alone = r"^The recurrent layer 'body' cannot be grouped; use execution: loop, or several workers\.$"
     again = "Checkpointed at '1' computes with torch.utils.checkpoint, "
     together = "cannot be computed together .*use execution: loop"
     depth, drops = DRAWING["stochastic depth"](), [[], [nn.Dropout(0.3)], [ConcreteDropout(0.3)]]
     rows = [
-        ("LSTM", Recurrent(), "vectorised", ValueError, alone),
-        ("GRU", Recurrent(nn.GRU), "vectorised", ValueError, alone),
+        ("LSTM", Recurrent(), "grouped", ValueError, alone),
+        ("GRU", Recurrent(nn.GRU), "grouped", ValueError, alone),
         ("dropout between steps", Recurrent(), "fused", ClientError, "be fused .*; use execution: loop"),
-        ("stochastic depth", depth, "vectorised", ClientError, together),
+        ("stochastic depth", depth, "grouped", ClientError, together),
     ]
     rows += [(f"{drop} again", chain(Checkpointed(*drop)), "loop", ClientError, again) for drop in drops]
     refusals.check(

@@ -181,7 +181,7 @@ def test_hashes_tell_what_decides_the_result_and_nothing_else():
 
 
 def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothing():
-    course = {"device", "engine", "min_replies", "on_client_error"}
+    course = {"device", "engine", "min_replies", "on_client_error", "execution"}
     nothing = {
         *("beside", "checkpoint_every", "code_dir", "data_dir", "loggers", "node_timeout", "published"),
         *("round_timeout", "search", "workers"),

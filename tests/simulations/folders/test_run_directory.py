@@ -235,13 +235,13 @@ def test_keys_of_before_are_translated_where_there_are_others_for_them(tmp_path)
         "cohort": 4,
         "devices": devices,
     }
-    data |= {"schedule": {"shape": "cosine", "final_rate": 0.01, "iterations": 7}}
+    data |= {"schedule": {"shape": "cosine", "final_rate": 0.01, "iterations": 7}, "execution": "vectorised"}
     now = {"defence": "trim", "defence_options": {"share": 0.3, "bucket": 2}, "buffer": 4}
     agreed = {key: data[key] for key in ("trim", "bucket", "aggregation", "buffer", "cohort")}
     assert not difference(now, agreed) and difference({**now, "buffer": 3}, agreed)
     translated(data)
     rest = {"cohort": 4, "devices": "/trace.csv", "schedule": "cosine", "schedule_iterations": 7}
-    assert data == {**now, **rest}
+    assert data == {**now, **rest, "execution": "grouped"}
 
 
 def test_a_finished_run_is_left_alone_and_never_written_over(undisturbed):

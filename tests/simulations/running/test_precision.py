@@ -109,7 +109,7 @@ def test_a_table_chooses_once_and_goes_on_in_its_own_folder(seconds, tmp_path):
     """A row that is computed otherwise keeps what it can; a started folder keeps what it has."""
     base = {"clients": 20, "cohort": 5, "rounds": 1, "evaluate_every": 1, "precision": "auto"}
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
-    changes = {"exact": {"precision": "fp32"}, "vect": {"execution": "vectorised"}, "plain": {}}
+    changes = {"exact": {"precision": "fp32"}, "vect": {"execution": "grouped"}, "plain": {}}
     rows = {label: {"set": change} for label, change in changes.items()}
     table = {"title": "Three", "config": "base.yaml", "seeds": [0], "rows": rows}
     file, out = tmp_path / "table.yaml", tmp_path / "out"
@@ -137,7 +137,7 @@ def test_a_table_chooses_once_and_goes_on_in_its_own_folder(seconds, tmp_path):
 CONFIGURATIONS = [
     ({"engine": "ray"}, "one process, client by client, but engine is ray; set engine: local"),
     ({"workers": 2}, "but workers is 2; set workers: 1"),
-    ({"execution": "vectorised"}, "but execution is vectorised; set execution: loop"),
+    ({"execution": "grouped"}, "but execution is grouped; set execution: loop"),
     ({"upload": "int8"}, "not their codes; leave attack or upload out"),
     ({"attack": {"kind": "sing"}}, "did you mean 'sign'"),
     ({"attack": {"kind": "sign", "options": {"factor": 1}}}, "the attack 'sign' has no option 'factor'"),

@@ -128,7 +128,7 @@ def test_labels_arrive_under_every_name(net, data):
     assert trained(net(), data=data(x, y)).metrics[-1].val_nll == trained(Own()).metrics[-1].val_nll
 
 
-@pytest.mark.parametrize("execution", ["vectorised", "fused"])
+@pytest.mark.parametrize("execution", ["grouped", "fused"])
 def test_losses_of_rows_can_be_padded(execution):
     data = [examples(rows) for rows in (5, 12, 9)]
     task = Task(Own(), likelihood="from_model", samples=1)

@@ -92,7 +92,7 @@ class Lazy(UserList):
 
 def test_every_execution_looks_at_a_shard():
     (task, bad), (_, good) = experiment(False), experiment(True)
-    ways = list(itertools.product(("loop", "fused", "vectorised"), ("central", "clients")))
+    ways = list(itertools.product(("loop", "fused", "grouped"), ("central", "clients")))
     calls = [partial(federate, task, rounds=1, execution=how, evaluation=place) for how, place in ways]
     says = f"Client 1 failed in round 1: ValueError: {SAYS}"
     before = f"The data of client 1 do not fit: {SAYS}"

@@ -60,7 +60,7 @@ def test_weights_that_are_reached_by_another_way():
     check(((net, f"(?=.*({what})).*{WEIGHT}") for net, what in rows), error=fedpart.ClientError)
 
 
-@pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
+@pytest.mark.parametrize("execution", ["loop", "fused", "grouped"])
 @pytest.mark.parametrize(
     "forward",
     [

@@ -89,7 +89,7 @@ def test_draws_of_a_loss_follow_from_the_seed():
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("execution", ["loop", "fused", "vectorised"])
+@pytest.mark.parametrize("execution", ["loop", "fused", "grouped"])
 def test_targets_that_a_loss_writes_to_stay_as_they_are(execution):
     shards, held_out = [data() for _ in range(2)], data()
     written = ours(clamps, shards, execution, validation=held_out, evaluate_every=1)

@@ -112,7 +112,7 @@ def run(rounds, precision="fp32", **more):
 
 
 def test_clients_that_are_computed_together_keep_alike():
-    one, other = (run(4, "fp64", execution=kind).state for kind in ("loop", "vectorised"))
+    one, other = (run(4, "fp64", execution=kind).state for kind in ("loop", "grouped"))
     assert_near(one, other)
     assert kept(one) == kept(other)
 

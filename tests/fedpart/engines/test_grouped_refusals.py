@@ -24,8 +24,8 @@ class Branching(nn.Module):
 
 
 def test_what_cannot_be_computed_together():
-    _, vectorised, protocol = started(Task(Branching(), samples=1))
-    branching = partial(cohort, vectorised, protocol, shards(SIZES))
+    _, grouped, protocol = started(Task(Branching(), samples=1))
+    branching = partial(cohort, grouped, protocol, shards(SIZES))
     last = partial(started, Task(chain_net(), channels_last=True))
     no_rows = partial(started, Task(chain_net()), rows=0)
     loop = r"cannot be computed together \(.*; use execution: loop"
@@ -48,8 +48,8 @@ def test_a_client_that_fails_is_named_and_the_others_go_on():
             raise OSError("disk gone")
         return data[client]
 
-    loop, vectorised, protocol = started(Task(chain_net(), transforms=[augmentation()], samples=2))
-    updates = cohort(vectorised, protocol, Lazy(read, len(data)))
+    loop, grouped, protocol = started(Task(chain_net(), transforms=[augmentation()], samples=2))
+    updates = cohort(grouped, protocol, Lazy(read, len(data)))
     assert [isinstance(update, ClientError) for update in updates] == [True, False, True, False, True, False]
     assert str(updates[0]) == "Client 0 has no examples; give every client at least one."
     assert "data of client 2 do not fit the network" in str(updates[2])
@@ -63,8 +63,8 @@ def test_a_client_that_fails_is_named_and_the_others_go_on():
 def test_a_loss_that_is_not_finite_names_client_and_round():
     data = shards(SIZES)
     data[3].inputs.fill_(3e38)
-    loop, vectorised, protocol = started(Task(chain_net(), samples=1), local=LocalSettings(batch_size=2))
-    updates = cohort(vectorised, protocol, data)
+    loop, grouped, protocol = started(Task(chain_net(), samples=1), local=LocalSettings(batch_size=2))
+    updates = cohort(grouped, protocol, data)
     assert [client for client, update in enumerate(updates) if isinstance(update, ClientError)] == [3]
     with pytest.raises(ClientError, match=r"loss of client 3 in round 5 is (nan|inf)") as alone:
         loop.run(3, data[3], protocol.plan(3, ROUND))

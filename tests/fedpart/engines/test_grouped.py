@@ -1,4 +1,4 @@
-"""Vectorised execution: what clients compute together agrees with what each computes alone."""
+"""Grouped execution: what clients compute together agrees with what each computes alone."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ from fedpart import (
     Task,
     normal,
 )
-from fedpart.engines.vectorised.stack import Stack
+from fedpart.engines.stack import Stack
 from fedpart.methods.partitioned import Partitioned
 
 SEVERAL_STEPS = LocalSettings(
@@ -158,10 +158,10 @@ def test_attention_over_tokens(need_weights):
 
 
 def test_a_token_beyond_the_vocabulary_does_not_read_another_clients_table():
-    _, vectorised, protocol = started(Task(Reader(), samples=1))
+    _, grouped, protocol = started(Task(Reader(), samples=1))
     data = texts()
     data[1].inputs[3, 2] = 11
-    failed = cohort(vectorised, protocol, data)[1]
+    failed = cohort(grouped, protocol, data)[1]
     assert isinstance(failed, ClientError) and "data of client 1 do not fit the network" in str(failed)
 
 
@@ -188,7 +188,7 @@ def test_weights_after_eight_rounds(method):
     sizes = (7, 12, 3, 9, 10, 1, 5, 16)
     changes = {"method": method, "chunks": (0.5, 0.3, 0.2), "cohort": 4, "local": local}
     protocol = Protocol(task, settings(len(sizes), **changes))
-    kinds = ("loop", "vectorised")
+    kinds = ("loop", "grouped")
     loop, together = (after(8, Federation(protocol), shards(sizes), execution=kind)[0] for kind in kinds)
     assert_near(loop, together, rtol=0, atol=1e-9)
     assert (loop.w - protocol.partition.initial()).abs().max() > 1e-3
@@ -210,8 +210,8 @@ def stacks(monkeypatch):
 def test_rows_bound_what_is_computed_at_once(stacks):
     for rows in (1, 40, 100):
         stacks.clear()
-        _, vectorised, protocol = started(images(), rows=rows)
-        cohort(vectorised, protocol, shards(SIZES))
+        _, grouped, protocol = started(images(), rows=rows)
+        cohort(grouped, protocol, shards(SIZES))
         assert all(jobs == 1 or jobs * width <= rows for jobs, width, _ in stacks)
         assert all(examples <= max(rows / 2, max(SIZES)) for _, _, examples in stacks), "nor is more read"
         assert sum(jobs for jobs, _, _ in stacks) == sum(len(protocol.plan(c, ROUND)) for c in range(6))
@@ -224,7 +224,7 @@ def test_numbers_of_networks_are_bounded_too(stacks, monkeypatch):
     size = task.parameter_space(3).size
     for numbers, most in ((4 * size + 1, 4), (size - 1, 1)):
         stacks.clear()
-        monkeypatch.setattr("fedpart.engines.vectorised.executor.NUMBERS_CPU", numbers)
+        monkeypatch.setattr("fedpart.engines.grouped.NUMBERS_CPU", numbers)
         assert_parity(task, 1e-12, sizes=[1] * 12, rows=10_000)
         assert most // 2 <= max(jobs for jobs, *_ in stacks) <= most
         assert max(examples for *_, examples in stacks) <= most
@@ -234,19 +234,19 @@ def test_no_number_is_waited_for_per_client():
     """A device computes on while the next steps are prepared."""
 
     def waits(clients):
-        _, vectorised, protocol = started(images(), rows=10_000, sizes=[6] * clients, local=SEVERAL_STEPS)
+        _, grouped, protocol = started(images(), rows=10_000, sizes=[6] * clients, local=SEVERAL_STEPS)
         data = shards([6] * clients)
         with Counted(lambda func, *_: func is torch.ops.aten._local_scalar_dense.default) as waits:
-            cohort(vectorised, protocol, data)
+            cohort(grouped, protocol, data)
         return waits.count
 
     assert waits(20) == waits(10)
 
 
 def test_a_client_without_jobs_has_an_empty_update():
-    _, vectorised, protocol = started(images())
+    _, grouped, protocol = started(images())
     protocol.plan = lambda client, round: []
-    (update,) = vectorised.run_cohort([1], shards(SIZES))
+    (update,) = grouped.run_cohort([1], shards(SIZES))
     assert not update.cells and update.psi is None and update.examples == SIZES[1]
 
 

@@ -1,22 +1,26 @@
-"""Stack: jobs of several clients as one computation, their networks one on top of another (torch.func)."""
+"""Stack: jobs of several clients as one computation, their networks and noise one on another (torch.func)."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from fedpart.engines.alike import loss_and_draws
 from fedpart.engines.batches import purpose_of
 from fedpart.engines.executor import Executor
-from fedpart.engines.vectorised.gradients import stacked_gradients, upload
-from fedpart.randomness.noise import Draws
+from fedpart.partition.space import ParameterSpace
+from fedpart.randomness.noise import Draws, RowNoise
 from fedpart.randomness.rows import keys_of
 from fedpart.randomness.streams import NoiseKey
-from fedpart.task.gradients import Job
-from fedpart.task.task import Batch
+from fedpart.task.gradients import Job, Objective
+from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import PartSGD
 from fedpart.trees import Tree, map_leaves
@@ -63,7 +67,7 @@ class Stack:
         job = jobs[0].job
         space = self.protocol.partition.space_of(job.subnetwork)
         examples = [sum(len(batch) for batch in of.batches) for of in jobs]
-        seen = upload(torch.tensor(examples, dtype=torch.float64), self.device)
+        seen = torch.tensor(examples, dtype=self._executor.wide, device=self.device)
         server, local_psi = self._executor.on_device(round).psi, self.protocol.method.local_psi
         every = [local_psi(self._executor.view(round, of.client)) for of in jobs]
         psi = server if all(one is server for one in every) else torch.stack(every)  # [P] or [J, P]
@@ -95,15 +99,15 @@ class Stack:
     ) -> tuple[Batch, Tensor]:
         """The batches of one step, ``[J, b, ...]``, and their sizes ``[J]``; padding repeats an example."""
         batches = [of.batches[step] for of in live]
-        sizes = torch.tensor([len(batch) for batch in batches])
-        width = int(sizes.max())
+        counts = [len(batch) for batch in batches]
+        sizes, width = torch.tensor(counts), max(counts)
         padded = torch.stack([torch.cat([b, b[:1].expand(width - len(b))]) for b in batches])
-        places, weights = upload(padded, self.device), None
-        if int(sizes.min()) < width:
+        places, weights = padded.to(self.device), None
+        if min(counts) < width:
             real = torch.arange(width) < sizes.unsqueeze(1)
-            weights = upload(real, self.device, self.protocol.task.dtype)
+            weights = real.to(self.device, self.protocol.task.dtype)
         here, wanted = map_leaves(lambda leaf: leaf[places], (inputs, targets))
-        return Batch(here, wanted, weights), upload(sizes, self.device)
+        return Batch(here, wanted, weights), sizes.to(self.device)
 
     def _noise(
         self, round: Round, live: Sequence[ClientJob], step: int, batch: Batch
@@ -114,7 +118,7 @@ class Stack:
         counters = ((step, of.client, round.number) for of in live)
         names = [NoiseKey(seed, purpose_of(of.job), own) for of, own in zip(live, counters, strict=True)]
         rows = max(sizes) * self.protocol.task.samples
-        keys = upload(torch.from_numpy(np.stack([keys_of(name, rows) for name in names])), self.device)
+        keys = torch.from_numpy(np.stack([keys_of(name, rows) for name in names])).to(self.device)
         if min(sizes) == max(sizes):
             return keys, None
         some = (map_leaves(lambda leaf, n=n: leaf[0, :n], batch[:2]) for n in (min(sizes), max(sizes)))
@@ -139,3 +143,72 @@ class _Run:
         start, _ = executor.subnetwork(round, protocol.partition, k)
         how = local.sgd, local.decays(protocol.chunks)[j - 1], self.steps
         self.sgd = PartSGD(protocol.partition, start.expand(self.count, -1), j, k, *how, final=True)
+
+
+# vmap takes these apart before autocast sees them.
+_AUTOCAST = frozenset(
+    (F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+)
+
+
+def stacked_gradients(
+    task: Task,
+    space: ParameterSpace,
+    objective: Objective,
+    job: Job,
+    theta: Tensor,
+    psi: Tensor,
+    batch: Batch,
+    keys: Tensor,
+    common: Collection[int] | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
+
+    The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
+    depends on another's weights. ``theta`` is ``[J, size]`` in the module's own order, or ``[size]``, one
+    network for all, without training; ``psi`` is ``[P]`` for all or ``[J, P]``; of a batch ``[J, b, ...]``;
+    ``keys [J, b S, 6]`` and ``common`` are those of :class:`.RowNoise`.
+    Losses ``[J]`` are in nats; gradients are of theta ``[J, size]`` and psi ``[J, P]``, each or None.
+    """
+
+    def loss(theta: Tensor, psi: Tensor, parts: tuple[Any, ...], keys: Tensor) -> Tensor:
+        noise = RowNoise(keys, task.dtype, common)
+        return objective(task, job, space.tensors(theta), psi, Batch(*parts), noise)
+
+    theta = theta.detach().requires_grad_(job.partition is not None)
+    psi = psi.expand(batch.examples, -1).clone().requires_grad_() if job.psi else psi
+    own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
+    of_batch = tuple(None if part is None else 0 for part in batch)
+    mapped = torch.func.vmap(loss, in_dims=(*own, of_batch, 0), randomness="different")
+    with _AsInTheLoop(), sdpa_kernel(SDPBackend.MATH):  # the kernel that takes all networks at once
+        losses = mapped(theta, psi, tuple(batch), keys)
+    wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
+    found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
+    of_psi = found.pop() if job.psi else None
+    return losses.detach(), found.pop() if found else None, of_psi
+
+
+class _AsInTheLoop(TorchFunctionMode):
+    """What ``torch.func.vmap`` would change about a network's own arithmetic, put right.
+
+    Convolutions heed autocast; a token beyond its vocabulary ends in an error or a loss that is not a number.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _AUTOCAST:
+            args = [_lowered(value) for value in args]
+            kwargs = {name: _lowered(value) for name, value in kwargs.items()}
+        result = func(*args, **kwargs)
+        if func is F.embedding:  # the tables of all networks are one: it would read the next network's
+            tokens, table = args[:2]
+            outside = (tokens < 0) | (tokens >= len(table))
+            result = result.masked_fill(outside.unsqueeze(-1), math.nan)
+        return result
+
+
+def _lowered(value: Any) -> Any:
+    """A tensor in the precision of autocast, if that is on."""
+    if not (isinstance(value, Tensor) and torch.is_autocast_enabled(value.device.type)):
+        return value
+    return value.to(torch.get_autocast_dtype(value.device.type))

@@ -1,23 +1,23 @@
-"""Vectorised execution: a cohort's jobs computed together, by kind, instead of client after client."""
+"""Grouped execution: a cohort's jobs computed together, by kind, instead of client after client."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from fedpart.checks import require
 from fedpart.data.dataset import Dataset
-from fedpart.engines.alike import Alike
+from fedpart.engines.alike import Alike, NotTogether
 from fedpart.engines.batches import count_learned, local_batches
 from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS
-from fedpart.engines.vectorised.gradients import upload
-from fedpart.engines.vectorised.stack import ClientJob, Stack
+from fedpart.engines.stack import ClientJob, Stack
 from fedpart.federated.cohorts import CohortSum, sum_cohort
 from fedpart.federated.protocol import Protocol
 from fedpart.methods.base import FederatedMethod, Method
@@ -37,8 +37,8 @@ ROWS_CPU, ROWS_GPU = 256, 8192
 NUMBERS_CPU, NUMBERS_GPU = 2**25, 2**28
 
 
-@EXECUTIONS.register("vectorised")
-class VectorisedRunner:
+@EXECUTIONS.register("grouped")
+class GroupedRunner:
     """Client-side computation (Eq. 25 and 26) of many clients at once; see :class:`.Stack`.
 
     Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
@@ -77,7 +77,7 @@ class VectorisedRunner:
                 f"{type(part).__name__} computes with several examples at a time, and batches are padded "
                 f"here; {loop}",
             )
-            recurrent = f"The recurrent layer {name!r} cannot be vectorised; {loop}"
+            recurrent = f"The recurrent layer {name!r} cannot be grouped; {loop}"
             require(not isinstance(part, nn.RNNBase), recurrent)
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self.device = torch.device(protocol.settings.device)
@@ -89,6 +89,12 @@ class VectorisedRunner:
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
+        try:
+            return self._executor.settled(round, partial(self._sum, round, cohort))
+        except ValueError as error:
+            raise NotTogether(f"Round {round.number}: {error}") from error
+
+    def _sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         updates = self.run_cohort(round, cohort)
 
         def answer(client: int) -> Update:
@@ -96,13 +102,10 @@ class VectorisedRunner:
             if isinstance(update, ClientError):
                 raise update
             update.seconds = 0.0  # of some that are computed alone; the round's count
-            self.protocol.check(update, round.limit)
+            self._executor.check(update, round)
             return update
 
-        try:
-            return sum_cohort(self.protocol, round, cohort, answer)
-        except ValueError as error:
-            raise ClientError(f"Round {round.number}: {error}") from error
+        return sum_cohort(self.protocol, round, cohort, answer)
 
     def run_cohort(self, round: Round, clients: Sequence[int]) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
@@ -184,7 +187,7 @@ class VectorisedRunner:
         """Updates by client, without those whose loss is not finite."""
         shards = [member.shard for member in members]
         together = joined([(shard.inputs, shard.targets) for shard in shards])
-        inputs, targets = map_leaves(lambda leaf: upload(leaf, self.device), together)
+        inputs, targets = map_leaves(lambda leaf: leaf.to(self.device), together)
         updates = {}
         for member in members:
             visited = sum(len(places) for of in member.work for places in of.batches)
@@ -200,16 +203,20 @@ class VectorisedRunner:
                     updates[client].parts[PSI] = psi[row]
             computed += stack
             means.append(mean)
-        losses: dict[int, dict[Job, float]] = {client: {} for client in updates}
-        for (client, _, job, _), loss in zip(computed, torch.cat(means).tolist(), strict=True):
+        losses: dict[int, dict[Job, Any]] = {client: {} for client in updates}
+        every, later = torch.cat(means), self._executor.doubts is not None
+        for (client, _, job, _), loss in zip(computed, every if later else every.tolist(), strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
             self._executor.note(update, client, losses[client])
         if self.protocol.method.held_out:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
-        finite = {c: update for c, update in updates.items() if all(map(math.isfinite, losses[c].values()))}
-        return {client: self._outgoing(round, client, update) for client, update in finite.items()}
+        return {
+            client: self._outgoing(round, client, update)
+            for client, update in updates.items()
+            if later or all(map(math.isfinite, losses[client].values()))
+        }
 
     def _outgoing(self, round: Round, client: int, update: Update) -> Update | ClientError:
         return _attempt(client, round, lambda: self.protocol.send(update, client, round))
