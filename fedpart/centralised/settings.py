@@ -63,9 +63,8 @@ class TrainingSettings(RunSettings, DecaySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("optimiser", "optimiser_psi"):
-            if getattr(getattr(self, name), "hypergradient", 0.0):
-                raise ValueError(f"A hypergradient is of a federation's server; leave it out of {name}.")
+        if getattr(self.optimiser, "hypergradient", 0.0):
+            raise ValueError("A hypergradient is of psi or a federation's server; leave it out of optimiser.")
 
     def may_grow(self, stages: Sized) -> bool:
         """Whether a run with these stages may go on for longer: nothing in it depends on how long it is."""

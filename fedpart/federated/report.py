@@ -48,8 +48,8 @@ class RoundReport:
             client_nll_architectures: by architecture, where there are ``architectures``; the others are of
             the whole network, and of all clients.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
-        server_rates: the server's learning rates of the cells (w_1..w_C) and psi, where a ``hypergradient``
-            steps one.
+        server_rates: the server's learning rates of the cells (w_1..w_C) and psi (the geometric mean of its
+            components'), where a ``hypergradient`` steps one.
         simulated_seconds: on the simulated clock of ``devices``, from the run's beginning to the round's end;
             without evaluations.
         clipped: clients with an update that was longer than its bound, where bounds follow the clients.

@@ -74,8 +74,9 @@ class AdamSettings(Settings):
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
     hypergradient: float = setting(
         0.0,
-        "of a federation's server: step on the logarithm of the learning rate, along the cosine of a round's "
-        "gradient and the step before it; 0: the rate stays",
+        "step on the logarithm of the learning rate, up where a gradient agrees with those before it and down "
+        "where it does not; for each component of psi, and on a federation's server for each partition; 0: "
+        "the rate stays",
         ge=0,
     )
 
@@ -135,7 +136,8 @@ class SlicedOptimiser:
     """An optimiser of slices of one flat vector ``[N]``, in place; each slice has a state and a step count.
 
     There is a weight decay for each slice. ``slow`` has, per slice, the places ``[m]`` of numbers that step
-    at ``scalars`` times the rate, decay included.
+    at ``scalars`` times the rate, decay included. With ``each``, every number learns a rate of its own where
+    a ``hypergradient`` is set, not every slice.
     """
 
     def __init__(
@@ -146,9 +148,10 @@ class SlicedOptimiser:
         weight_decays: Sequence[float] | None = None,
         slow: Sequence[Tensor] | None = None,
         scalars: float = 1.0,
+        each: bool = False,
     ) -> None:
         self._slices = [vector[s] for s in slices]
-        self._slow, self._scalars = slow, scalars
+        self._slow, self._scalars, self._each = slow, scalars, each
         self._decays = weight_decays or [0.0] * len(self._slices)
         count, decays = len(self._slices), len(self._decays)
         require(count == decays, f"{count} slices need as many weight decays, got {decays}.")
@@ -165,18 +168,22 @@ class SlicedOptimiser:
             )
         gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
-            _learn_rate(state, self._settings, gradient)
+            _learn_rate(state, self._settings, gradient, self._each)
+        learned = state.get("log_rate") if self._each else None
+        places = slice(None) if self._slow is None else self._slow[index]
         with torch.no_grad():
-            before = None if self._slow is None else values[self._slow[index]]
-            self._settings.step(values, gradient, state, self.rate(index) * rate, self._decays[index])
-            if self._slow is not None and before is not None:  # a step is proportional to its rate
-                slow = self._slow[index]
-                values[slow] = torch.lerp(before, values[slow], self._scalars)
+            before = None if self._slow is None and learned is None else values[places].clone()
+            first = self._settings.learning_rate if self._each else self.rate(index)
+            self._settings.step(values, gradient, state, first * rate, self._decays[index])
+            if before is not None:  # a step is proportional to its rate
+                share = self._scalars if learned is None else learned.exp().to(values.dtype)
+                values[places] = torch.lerp(before, values[places], share)
 
     def rate(self, index: int) -> float:
-        """The learning rate that the last step of slice ``index`` had, or its first will have."""
+        """The learning rate that the last step of slice ``index`` had, or its first will have; the geometric
+        mean of its numbers'."""
         learned = self._states[index].get("log_rate")
-        return self._settings.learning_rate * (1.0 if learned is None else math.exp(learned))
+        return self._settings.learning_rate * (1.0 if learned is None else math.exp(learned.mean()))
 
     def state_dict(self) -> list[dict[str, Tensor]]:
         """Per slice torch's state, not copied; empty if it was never stepped.
@@ -190,8 +197,9 @@ class SlicedOptimiser:
         for values, current, state in zip(self._slices, self._states, states, strict=True):
             if state and state.keys() - {"log_rate"} != self._settings.remembered:
                 raise ValueError(f"a {type(self._settings).__name__} does not remember {sorted(state)}")
+            numbers = _NUMBERS | ({"log_rate": values.double()} if self._each else {})
             for key, value in state.items():
-                refuse_other_form(value, _NUMBERS.get(key, values))
+                refuse_other_form(value, numbers.get(key, values))
             current.clear()
             current.update({key: value.to(values.device, copy=True) for key, value in state.items()})
 
@@ -206,14 +214,22 @@ def refuse_other_form(value: Tensor, like: Tensor) -> None:
         raise ValueError(f"a tensor {here} is in the place of one {there}")
 
 
-def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor) -> None:
+def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor, each: bool) -> None:
     """Step a slice's learning rate before its vector is: ``log_rate`` of Adam's state, in place.
 
     Where the last step was ``w - rate * u`` and the gradient after it is g, the loss has the derivative
-    ``-<g, u>`` with respect to that rate (Baydin et al. 2018). Over both norms it has no unit.
+    ``-<g, u>`` with respect to that rate (Baydin et al. 2018). Over both norms it has no unit. For ``each``
+    number it is, over Adam's second moment, ``g m / v`` in [-1, 1]: on average the signal's share of the
+    square of a gradient that stays, 0 of one that is noise, and below 0 where steps are too long.
     """
     if not state:
         return  # no step yet
+    if each:
+        first, second = (1 - beta ** state["step"].item() for beta in settings.betas)  # the moments' bias
+        agree = gradient.double() * state["exp_avg"] / state["exp_avg_sq"] * (second / first)
+        agree = agree.nan_to_num(0.0).clamp(-1, 1)  # where no gradient was: no numbers
+        state["log_rate"] = state.get("log_rate", torch.zeros_like(agree)) + settings.hypergradient * agree
+        return
     u = settings.direction(state)
     norms = (gradient.norm() * u.norm()).item()
     cosine = torch.dot(gradient, u).item() / norms if norms else 0.0

@@ -56,7 +56,7 @@ class ModelState:
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
         slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]
         self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays, slow, scalars)
-        self.optimiser_psi = SlicedOptimiser(self.psi, psi_slices or [slice(None)], optimiser_psi)
+        self.optimiser_psi = SlicedOptimiser(self.psi, psi_slices or [slice(None)], optimiser_psi, each=True)
 
     def tensors(self, k: int | None = None) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k`` (default: the full network), norms folded."""

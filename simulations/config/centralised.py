@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from fedpart import AdamSettings, TrainingSettings
+from fedpart import TrainingSettings
 from simulations.config.keys import entry, section_of
 from simulations.config.sections import PsiOptimiserSection, SelectSection, WeightOptimiserSection
 from simulations.config.shared import Clock, Config
@@ -56,7 +56,7 @@ class TrainingConfig(_Keys, Config):
         return self.settings_as(
             TrainingSettings,
             optimiser=self.optimiser.settings(),
-            optimiser_psi=AdamSettings(self.optimiser_psi.learning_rate),
+            optimiser_psi=self.optimiser_psi.settings(),
             weight_decay=self.optimiser.weight_decay,
             decay_scaling=self.optimiser.decay_scaling,
             scalars=self.optimiser.scalars,

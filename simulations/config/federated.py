@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, field_validator, model_validator
 
-from fedpart import AdamSettings, ClipSettings, FederationSettings
+from fedpart import ClipSettings, FederationSettings
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients import check_clients
@@ -189,6 +189,6 @@ class ExperimentConfig(_Keys, _Pace, Config):
         return self.settings_as(
             FederationSettings,
             server=self.server.settings(),
-            server_psi=AdamSettings(self.server_psi.learning_rate, self.server.eps),
+            server_psi=self.server_psi.settings(self.server.eps),
             on_client_error="skip" if skips else self.on_client_error,
         )

@@ -46,7 +46,6 @@ GONE: dict[str, tuple[Any, str]] = {  # by key, the value that every run has now
     "server.hypergradient": (0.0, _ADAM),
     "server_psi.betas": _BETAS,
     "server_psi.eps": (ANY, "it is the server's; set server.eps"),
-    "server_psi.hypergradient": (0.0, _ADAM),
     "server_psi.momentum": (0.0, _PSI),
     "server_psi.name": ("adam", _PSI),
     "share_dropout_mask": (False, "it is an argument of fedpart.Task"),

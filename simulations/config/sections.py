@@ -218,16 +218,20 @@ class ServerSection(section_of(AdamSettings, eps="eps"), OptimiserSection):
         return replace(settings, eps=self.eps) if isinstance(settings, AdamSettings) else settings
 
 
-class PsiServerSection(Section):
+_PsiRates = section_of(AdamSettings, learning_rate="learning_rate", hypergradient="hypergradient")
+
+
+class PsiOptimiserSection(_PsiRates):
+    """The optimiser of psi, which is Adam."""
+
+    def settings(self, eps: float = 1e-8) -> AdamSettings:
+        return AdamSettings(self.learning_rate, eps, hypergradient=self.hypergradient)
+
+
+class PsiServerSection(PsiOptimiserSection):
     """The server's optimiser of psi, which is Adam with the server's eps."""
 
     learning_rate: float = entry(3e-3, "of the optimiser", gt=0)
-
-
-class PsiOptimiserSection(Section):
-    """The optimiser of psi, which is Adam."""
-
-    learning_rate: float = entry(1e-3, "of the optimiser", gt=0)
 
 
 class WeightOptimiserSection(

@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
-from problems import Recorder, chain_net, settings, shards, smooth_net
+from problems import Recorder, augmentation, chain_net, settings, shard, shards, smooth_net
 
-from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task, federate
+from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task, federate, fit
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import CohortSum
 from fedpart.training.optimisers import SlicedOptimiser
@@ -117,9 +117,50 @@ def test_it_is_the_derivative_of_the_second_rounds_loss(name):
     u = adam.direction(state[place])
     found, numeric = -torch.dot(gradient, u).item(), (loss(RATE + step) - loss(RATE - step)) / (2 * step)
     assert abs(numeric) > 1e-3 and found == pytest.approx(numeric, rel=1e-6)
-    cosine = -found / (gradient.norm() * u.norm()).item()
-    rates = [RATE, RATE * math.exp(BETA * cosine)]
+    agreement = -found / (gradient.norm() * u.norm()).item()
+    if place:  # after one step, Adam's moments are the first gradient and its square
+        first = federation.totals[0]["psi"] / federation.totals[0]["psi_weight"]
+        each = (gradient / first).clamp(-1, 1).nan_to_num(0.0)
+        learned = federation.optimiser_psi.state_dict()[0]["log_rate"]
+        torch.testing.assert_close(learned, BETA * each, rtol=1e-6, atol=1e-12)
+        agreement = each.mean().item()
+    rates = [RATE, RATE * math.exp(BETA * agreement)]
     assert [report.server_rates[place] for report in reports] == pytest.approx(rates, rel=1e-6)
+
+
+def test_components_of_psi_have_rates_of_their_own_that_grow_where_gradients_agree():
+    """One component has a gradient that stays, one noise, one that a step too long turns round, one none."""
+    noise = torch.randn(400, generator=torch.Generator().manual_seed(0)).double()
+    psi = torch.zeros(4).double()
+    fixed = psi.clone()
+    sliced = SlicedOptimiser(psi, [slice(None)], AdamSettings(0.1, hypergradient=0.02), each=True)
+    adam = SlicedOptimiser(fixed, [slice(None)], AdamSettings(0.1), each=True)
+    for i, random in enumerate(noise):
+        gradient = torch.tensor([1e-6, random, 1.0 if i % 2 else -1.0, 0.0]).double()
+        before = torch.stack([psi, fixed])
+        sliced.step(0, gradient)
+        adam.step(0, gradient)
+        learned = sliced.state_dict()[0].get("log_rate", torch.zeros(4)).exp()
+        torch.testing.assert_close(psi - before[0], (fixed - before[1]) * learned, rtol=1e-6, atol=1e-9)
+    stays, random, turns, none = sliced.state_dict()[0]["log_rate"].tolist()
+    assert stays == pytest.approx(0.02 * 399, rel=1e-3) and abs(random) < 1 and turns < -0.3 and none == 0
+    with pytest.raises(ValueError, match="in the place of one"):  # a checkpoint with one rate for all
+        sliced.load_state_dict([{**adam.state_dict()[0], "log_rate": torch.zeros(()).double()}])
+
+
+def test_a_centralised_run_that_is_resumed_goes_on_with_psis_rates(tmp_path):
+    def run(iterations, **keywords):
+        psi = AdamSettings(RATE, hypergradient=BETA)
+        task = Task(chain_net(), transforms=[augmentation()], samples=1)
+        fixed = {"batch_size": 4, "chunks": (0.5, 0.5)}
+        return fit(task, shard(12), iterations=iterations, optimiser_psi=psi, **fixed, **keywords)
+
+    whole, path = run(6), tmp_path / "run.pt"
+    run(3, checkpoint=path)
+    resumed = run(6, checkpoint=path, resume=True)
+    assert torch.equal(resumed.state.psi, whole.state.psi)
+    rates = whole.state.optimiser_psi.state_dict()[0]["log_rate"]
+    assert rates.shape == whole.state.psi.shape and len(set(rates.tolist())) > 1
 
 
 def test_slices_have_rates_of_their_own_which_the_unit_of_gradients_does_not_change():
