@@ -61,7 +61,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("on_round", "on_report", "sizes"), ("a function", callable)),
     **dict.fromkeys(("average", "precision"), ("a text", lambda value: isinstance(value, str))),
     **dict.fromkeys(
-        ("progress", "resume", "share_dropout_mask", "channels_last", "learn_dropout"),
+        ("progress", "resume", "share_dropout_mask", "stratified", "channels_last", "learn_dropout"),
         ("True or False", lambda value: isinstance(value, bool)),
     ),
     "checkpoint": ("the path of a file", lambda value: isinstance(value, (str, PathLike))),

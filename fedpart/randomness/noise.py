@@ -12,6 +12,7 @@ from torch import Tensor
 from fedpart.checks import NetworkError
 from fedpart.kernels import rows_kernel
 from fedpart.randomness.rows import keys_of, rows
+from fedpart.randomness.strata import samples_of, strata, stratified
 from fedpart.randomness.streams import NoiseKey as NoiseKey
 from fedpart.randomness.streams import draw, state_of
 
@@ -69,6 +70,10 @@ class Noise:
         draw(out.numpy().reshape(-1), key, start)
         return out.to(self.device)
 
+    def axis(self) -> int:
+        """Which dimension of a shape that is asked for counts rows."""
+        return 0
+
     @contextmanager
     def repeated(self, times: int, rows: int) -> Iterator[None]:
         """Within this context, samples share noise: a draw of ``rows`` rows repeats each row ``times`` times.
@@ -125,8 +130,11 @@ class RowNoise(Noise):
         super().__init__(NoiseKey(0, "rows"), keys.device, dtype)
         self._keys, self._common, self.joined = keys, common, common is not None
 
+    def axis(self) -> int:
+        return int(torch._C._functorch.is_batchedtensor(self._keys) and not _inside_vmap())
+
     def _next(self, shape: tuple[int, ...] | torch.Size, coarse: bool) -> Tensor:
-        if not torch._C._functorch.is_batchedtensor(self._keys) or _inside_vmap():
+        if not self.axis():
             return super()._next(shape, coarse)
         keys = torch._C._functorch.get_unwrapped(self._keys)
         count = len(keys)
@@ -202,13 +210,14 @@ def order(count: int, like: Tensor) -> Tensor:
     noise = _active()
     if noise is not None and noise.joined:
         raise common_noise((count,))
-    return uniform((count,), like)
+    with strata(1, 0):
+        return uniform((count,), like)
 
 
 def coarse_bits(shape: tuple[int, ...] | torch.Size) -> Tensor | None:
     """The bits of the loss's own next coarse numbers, to look up what they become; None: there are none."""
     noise = _active()
-    return None if noise is None else noise.bits(shape)
+    return None if noise is None or samples_of(shape, 0) > 1 else noise.bits(shape)
 
 
 def coarse_numbers(bits: Tensor) -> Tensor:
@@ -234,8 +243,16 @@ def _active() -> Noise | None:
 
 
 def _draw(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool) -> Tensor:
-    """Uniform noise on the device of ``like``, in at least single precision."""
+    """Uniform noise on the device of ``like``, in at least single precision; see :func:`.strata`."""
     noise = _active()
+    axis = 0 if noise is None else noise.axis()
+    draw, samples = _plain(noise, shape, like, coarse), samples_of(shape, axis)
+    if samples == 1:
+        return draw
+    return stratified(draw, _plain(noise, shape, like, False), samples, axis)
+
+
+def _plain(noise: Noise | None, shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool) -> Tensor:
     if noise is not None:
         return noise.uniform(shape, coarse).to(like.device)
     wide = torch.promote_types(like.dtype, torch.float32)

@@ -13,6 +13,7 @@ from fedpart.checks import NetworkError
 from fedpart.nn.layers.batchnorm import guard_group_norms
 from fedpart.nn.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
+from fedpart.randomness.strata import strata
 from fedpart.task.adapting import explain_types
 from fedpart.task.calling import call, outputs_of, replaced
 from fedpart.trees import Tree, first_leaf, map_leaves
@@ -61,12 +62,14 @@ class Model(nn.Module):
         samples: int,
         bf16: bool,
         channels_last: bool,
+        stratified: bool,
     ) -> None:
         super().__init__()
         self.transforms = nn.ModuleDict(transforms)
         self.module = module
         self.ends = nn.ModuleDict({"likelihood": likelihood})
         self.samples, self.bf16, self.channels_last = samples, bf16, channels_last
+        self.stratified = stratified and samples > 1
         if channels_last:
             guard_group_norms(module)
         self._resting = [layer for layer in module.modules() if not layer.training]
@@ -87,7 +90,8 @@ class Model(nn.Module):
             x = map_leaves(lambda leaf: leaf.repeat_interleave(samples, 0), x)
             if targets is not None:
                 targets = map_leaves(lambda leaf: leaf.repeat_interleave(samples, 0), targets)
-        x = self.augmented(x)
+        with strata(samples, len(first_leaf(x))) if self.stratified else nullcontext():
+            x = self.augmented(x)
         if self.channels_last:
             x = map_leaves(channels_last_of, x)
         first = first_leaf(x)

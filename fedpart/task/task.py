@@ -49,11 +49,11 @@ class Task:
         samples: S, augmentation samples per example.
         average: what is averaged over the samples: see :func:`.average_samples`.
         share_dropout_mask: whether the samples of one example share their dropout noise.
+        stratified: whether its samples are spread evenly over what transforms draw: :func:`.stratified`.
         precision: ``fp32``, ``fp64``, or ``bf16`` (autocast of the network; parameters stay float32).
         channels_last: memory format of images; with ``bf16`` a step takes a third of the time on some CPUs.
         stacked: further stacked parameters, ``{"block.scale": "product"}``; see :class:`.ParameterSpace`.
-        learn_dropout: whether the rates of the network's nn.Dropout layers are psi, as those of
-            :class:`.ConcreteDropout`, and not fixed.
+        learn_dropout: whether rates of nn.Dropout layers are psi, as :class:`.ConcreteDropout`'s, not fixed.
         sizes: builds the network in other sizes, of the ``model_options`` of the setting ``architectures``.
 
     Attributes:
@@ -76,6 +76,7 @@ class Task:
         samples: int = 10,
         average: str = "logits",
         share_dropout_mask: bool = False,
+        stratified: bool = False,
         precision: str = "fp32",
         channels_last: bool = False,
         stacked: Mapping[str, Fold] | None = None,
@@ -86,12 +87,13 @@ class Task:
         check_options(**self._given)
         self.dtype = dtype_of(precision)
         self.likelihood_name, ends = resolve_likelihood(copied(likelihood), average, {})
-        self.samples, self.average, self.share_dropout_mask = samples, average, share_dropout_mask
-        self.precision, self.channels_last, self.stacked = precision, channels_last, dict(stacked or {})
+        self.samples, self.average, self.stratified = samples, average, stratified
+        self.precision, self.share_dropout_mask = precision, share_dropout_mask
+        self.channels_last, self.stacked = channels_last, dict(stacked or {})
         named = checked_transforms(transforms, module)
         check_memory(module)
         own, self.notes = adapt(copied(module), learn_dropout)
-        self._model = Model(copied(named), own, ends, samples, precision == "bf16", channels_last)
+        self._model = Model(copied(named), own, ends, samples, precision == "bf16", channels_last, stratified)
         to_dtype(self._model, self.dtype)
         self._psi_paths = psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)

@@ -21,7 +21,7 @@ def agreement(
 ) -> dict[str, Any]:
     """Settings, task, partition and data, for which ``identity`` stands, as plain data that JSON takes."""
     agreed = dict(settings)
-    for name in ("samples", "average", "share_dropout_mask", "precision", "channels_last"):
+    for name in ("samples", "average", "share_dropout_mask", "stratified", "precision", "channels_last"):
         agreed[name] = getattr(task, name)
     with task.likelihood_at(None) as likelihood:
         agreed["likelihood"] = task.likelihood_name
@@ -56,7 +56,7 @@ def shapes(space: ParameterSpace) -> list[list[Any]]:
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     """How another run's agreement ``then`` differs from ``now``, for a person; empty if it does not."""
-    found, then = [], {**then, **renamed(then), "trim": None, "bucket": None}
+    found, then = [], {"stratified": False, **then, **renamed(then), "trim": None, "bucket": None}
     for name, value in now.items():
         before = then.get(name)
         if before != value:

@@ -74,7 +74,7 @@ class AdamSettings(Settings):
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
     hypergradient: float = setting(
         0.0,
-        "step on the logarithm of the learning rate, up where a gradient agrees with those before it and down "
+        "step on the logarithm of the learning rate, up where a gradient agrees with those before it, down "
         "where it does not; for each component of psi, and on a federation's server for each partition; 0: "
         "the rate stays",
         ge=0,

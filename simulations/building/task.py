@@ -108,6 +108,7 @@ def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -
         likelihood=likelihood,
         samples=config.samples,
         average=config.average,
+        stratified=config.stratified,
         precision=config.precision,
         channels_last=config.channels_last,
         learn_dropout=config.hyperparameters.learn_dropout,

@@ -61,6 +61,9 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     average: Literal["logits", "log_probabilities", "probabilities"] = entry(
         "logits", "what is averaged over the S samples"
     )
+    stratified: bool = entry(
+        False, "whether an example's S samples are spread evenly over the transforms' distributions"
+    )
 
     data: named(DATASETS) = entry(
         "digits",

@@ -65,7 +65,7 @@ SETTINGS = [
     ({"optimiser_psi": torch.optim.Adam}, "optimiser_psi is one of SGDSettings"),
     (
         {"optimiser": AdamSettings(hypergradient=0.1)},
-        "of psi or a federation's server; leave it out of optimiser",
+        "federation's server; leave it out of optimiser",
     ),
     ({"iterations": 0}, "iterations is at least 1"),
     ({"final_rate": 0.0}, "final_rate is"),

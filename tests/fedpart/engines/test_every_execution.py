@@ -150,6 +150,7 @@ SUMS = {"server": SGDSettings(1.0), "server_psi": SGDSettings(1.0)}
         ({}, {"scheme": "node", "defaults": "zeros"}),
         ({}, {"scheme": "node", "defaults": "zeros", "caps": {1: 0.6, 3: 0.4}}),
         ({"share_dropout_mask": True}, {}),
+        ({"stratified": True}, {"method": "augerino"}),
         ({"precision": "fp32"}, SUMS),
         ({"precision": "fp32", "share_dropout_mask": True}, SUMS),
     ],
