@@ -75,7 +75,8 @@ class Augerino(FederatedMethod, CentralMethod):
             return transform
         if transform.family == self.family and self.initial is None:
             return transform
-        return AffineAugmentation(self.family, self.initial, transform.align_corners, transform.padding)
+        how = transform.align_corners, transform.padding, transform.wrap
+        return AffineAugmentation(self.family, self.initial, *how)
 
     def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
         return (1.0,)

@@ -58,6 +58,7 @@ class AffineSection(Section):
         "one for each component, or {component: number}",
     )
     padding: Padding = entry("zeros", "what lies outside of the image")
+    wrap: bool = entry(False, "of lila: whether angles come round beyond a half turn, and learn there")
 
 
 class MaskSection(Section):

@@ -118,22 +118,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
-    """A YAML file's mapping over those it ``extends``, sections key by key; the files, its own first."""
-    paths, data = [path], read_yaml(path)
-    while (name := data.pop("extends", None)) is not None:
-        last = paths[-1]
-        if not isinstance(name, str):
-            raise ConfigError(f"{last}: extends cannot be {name!r}; it should be the name of a YAML file.")
-        paths.append(last.parent / name)
-        names = told(paths)
-        if paths[-1].resolve() in [earlier.resolve() for earlier in paths[:-1]]:
-            raise ConfigError(f"Configurations extend each other in a circle: {names}.")
-        if not paths[-1].exists():
-            raise ConfigError(
-                f"{last} extends {paths[-1]}, but there is no such file; the name is relative to the file "
-                f"that has it."
-            )
-        data = _laid_over(read_yaml(paths[-1]), data)
+    """A YAML file's mapping over those it ``extends``, sections key by key; the files, its own first.
+
+    Of several each lies over those before it. A name that is not beside the file may be a shipped one's.
+    """
+    paths, data, waiting = list[Path](), dict[str, Any](), [path]
+    while waiting:
+        paths.append(last := waiting.pop())
+        if last.resolve() in [earlier.resolve() for earlier in paths[:-1]]:
+            raise ConfigError(f"Configurations extend each other in a circle: {told(paths)}.")
+        here = read_yaml(last)
+        names = here.pop("extends", None)
+        for each in names if isinstance(names, list) else [] if names is None else [names]:
+            if not isinstance(each, str):
+                wanted = "it should be the name of a YAML file, or a list of such"
+                raise ConfigError(f"{last}: extends cannot be {names!r}; {wanted}.")
+            base = last.parent / each
+            if not base.exists() and not (CONFIGS / each).exists():
+                raise ConfigError(
+                    f"{last} extends {base}, but there is no such file; the name is relative to the file "
+                    f"that has it, or that of a shipped one."
+                )
+            waiting.append(base if base.exists() else CONFIGS / each)
+        data = _laid_over(here, data)
     return data, paths
 
 

@@ -110,6 +110,9 @@ class AffineAugmentation(HyperModule):
             gradient is 0 at 0, for p and -p are the same). In every family a number for each of some
             components, by name; the others have the default.
         align_corners, padding: see :func:`warp`.
+        wrap: of ``lila``: whether its angles may pass a half turn, where they come round. Otherwise, as in
+            the published code, they end there, and beyond it the half-width has no gradient that would bring
+            it back.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("range",)
@@ -127,8 +130,10 @@ class AffineAugmentation(HyperModule):
         initial: float | Sequence[float] | Mapping[str, float] | None = None,
         align_corners: bool = True,
         padding: str = "zeros",
+        wrap: bool = False,
     ) -> None:
         super().__init__()
+        self.wrap = wrap
         if family not in self.components:
             raise ValueError(f"Unknown affine family {family!r}; choose one of {', '.join(self.components)}.")
         if padding not in PADDINGS:
@@ -186,13 +191,18 @@ class AffineAugmentation(HyperModule):
         largest = largest.expand_as(self.range)
         return {"range": (-largest, largest)}
 
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (", wrap=True" if self.wrap else "")
+
     def widths(self) -> Tensor:
-        """Width of each component's uniform distribution, ``[7]`` or ``[6]``."""
+        """Width of each component's uniform distribution, ``[7]`` or ``[6]``; of ``lila`` 2p, so that
+        Augerino's regulariser of them is twice that of LILA, which takes p."""
         if self.family == "augerino":
             return F.softplus(self.range)
         if self.family == "lila":
             half = torch.full_like(self.range.detach(), math.inf)
-            half[2] = math.pi  # more than a full turn is none (the published code)
+            if not self.wrap:
+                half[2] = math.pi  # more than a full turn is none (the published code)
             return 2 * torch.minimum(torch.maximum(self.range, -half), half)
         low, high = self._bounds()
         return high - low

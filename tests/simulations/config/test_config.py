@@ -17,7 +17,7 @@ from simulations.config.load import (
     kind_of,
     load_config,
 )
-from simulations.config.yaml_files import read_extended
+from simulations.config.yaml_files import CONFIGS, read_extended
 
 
 def test_settings_are_yaml_and_reach_into_sections(tmp_path, monkeypatch):
@@ -86,6 +86,17 @@ def test_a_file_is_laid_over_the_one_that_it_extends(tmp_path, monkeypatch):
     assert affine is not None and (affine.family, affine.initial) == ("lila", 0.3)
     assert config.hyperparameters.dropout is None
     assert "extends" not in config.resolved()
+
+
+def test_a_file_is_laid_over_several_and_over_shipped_ones(tmp_path):
+    (tmp_path / "mine.yaml").write_text("rounds: 7\nserver_psi: {learning_rate: 0.5}\nsamples: 2\n")
+    file = tmp_path / "cell.yaml"
+    file.write_text("extends: [quickstart.yaml, mine.yaml, recommended.yaml]\nsamples: 5\n")
+    config, plain = load_config(file), load_config(CONFIGS / "quickstart.yaml")
+    psi = config.settings().server_psi
+    assert (config.rounds, config.samples, psi.learning_rate) == (7, 5, 0.5)
+    assert config.stratified and psi.hypergradient > 0 and config.local == plain.local
+    assert not plain.stratified and plain.settings().server_psi.hypergradient == 0
 
 
 def test_a_file_beside_the_configuration_is_found_from_anywhere(tmp_path, monkeypatch):

@@ -112,7 +112,8 @@ OVERRIDES = [
 BASES = [  # of a file that extends them
     ("extends: my.yaml", ["in a circle", "my.yaml extends", "base.yaml extends"]),
     ("extends: nowhere.yaml", ["base.yaml extends", "nowhere.yaml", "no such file"]),
-    ("extends: [a, b]", ["base.yaml: extends cannot be ['a', 'b']", "name of a YAML file"]),
+    ("extends: {a: b}", ["base.yaml: extends cannot be {'a': 'b'}", "name of a YAML file"]),
+    ("extends: [digits_affine.yaml, 3]", ["extends cannot be ['digits_affine.yaml', 3]"]),
     ("sever: 1", ["my.yaml extends", "base.yaml: unknown key 'sever'", "did you mean 'server'?"]),
 ]
 

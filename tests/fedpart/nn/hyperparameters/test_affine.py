@@ -165,6 +165,25 @@ def test_lila_turns_at_most_all_the_way():
     assert transform.physical()["angle_max [deg]"] == pytest.approx(180)
 
 
+@pytest.mark.parametrize("half", [3.5, -3.5, 0.4])
+def test_angles_that_come_round_have_a_gradient_beyond_a_half_turn(half):
+    """It is that of the images; a width of any size is a distribution, and the bounds end it at a turn."""
+    images = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0)).double()
+
+    def turned(half):
+        torch.manual_seed(0)
+        transform = AffineAugmentation("lila", 0.1, wrap=True).double()
+        transform.range.data[2] = half
+        return transform, transform(images)[..., :4].square().mean()
+
+    transform, value = turned(half)
+    value.backward()
+    numeric = (turned(half + 1e-6)[1] - turned(half - 1e-6)[1]).item() / 2e-6
+    assert abs(numeric) > 1e-4 and transform.range.grad[2].item() == pytest.approx(numeric, rel=1e-3)
+    assert transform.bounds()["range"][1][2].item() == pytest.approx(2 * math.pi)
+    assert "wrap" in repr(transform) and "wrap" not in repr(AffineAugmentation("lila"))
+
+
 def test_physical_units():
     values = AffineAugmentation("minmax", [math.pi / 2, 0.1, 0.1, 0.2, 0.0, 0.5, 0.0]).physical()
     assert values["angle_min [deg]"] == pytest.approx(-90) and values["angle_max [deg]"] == pytest.approx(90)
