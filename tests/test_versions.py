@@ -26,7 +26,7 @@ OLDEST = {r.name: s.version for r in REQUIRED for s in r.specifier if s.operator
 FOLLOWING = (
     "cuda-", "llvmlite", "nvidia-", "onnx-ir", "pydantic-core", "setuptools", "sympy", "tokenizers", "triton",
 )  # fmt: skip
-CORE = "engines/test_federate.py", "randomness", "task/test_psi_gradient.py", "task/test_task.py", "training"
+CORE = "engines/test_federate.py", "randomness", "task/test_psi.py", "task/test_task.py", "training"
 RUN = """
 import sys, torch
 import fedpart

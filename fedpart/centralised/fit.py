@@ -65,8 +65,7 @@ def fit(
     check_whole("evaluate_every", evaluate_every, 1, "a number of iterations")
     check_options(progress=progress, resume=resume, checkpoint=checkpoint, on_report=on_report)
     check_names(settings, TrainingSettings, beside=inspect.signature(fit).parameters)
-    chunks = given_chunks(dataset)
-    if chunks is not None:
+    if (chunks := given_chunks(dataset)) is not None:
         settings.setdefault("chunks", (1 / len(chunks),) * len(chunks))  # how many; their sizes decide
     given: dict[str, Any] = {**settings}
     training = Training(as_task(task), chunks or dataset, TrainingSettings(**given))

@@ -19,8 +19,7 @@ def checked_caps(caps: Any, chunks: int) -> dict[int, float]:
     """The shares by cap, ascending."""
     if not isinstance(caps, Mapping):
         raise ValueError(f"caps are shares of the clients by cap, {{1: 0.4, 3: 0.6}} say, got {caps!r}.")
-    unknown = [cap for cap in caps if type(cap) is not int or not 1 <= cap <= chunks]
-    if unknown:
+    if unknown := [cap for cap in caps if type(cap) is not int or not 1 <= cap <= chunks]:
         raise ValueError(
             f"A cap is the number of a subnetwork, of which there are {chunks} as there are chunks, got "
             f"{unknown[0]!r}; use caps from 1 to {chunks}."

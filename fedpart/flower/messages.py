@@ -134,8 +134,7 @@ class Incoming:
     def take(self, client: int) -> Message | None:
         """The first reply of ``client``; None: there is none."""
         while client not in self._early:
-            reply = next(self._replies, None)
-            if reply is None:
+            if (reply := next(self._replies, None)) is None:
                 return None
             self._read(reply)
         return self._early.pop(client)
@@ -150,8 +149,7 @@ class Incoming:
         answers = reply.metadata.reply_to_message_id
         if answers not in self._client_of:  # a grid gives a message its id when it sends it
             self._client_of = {message.metadata.message_id: one for one, message in self._sent.items()}
-        client = self._client_of.get(answers)
-        if client is None:
+        if (client := self._client_of.get(answers)) is None:
             self.late += 1
             log(WARNING, "Node %s answers no message of this round", reply.metadata.src_node_id)
             return

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedpart.checks import require
 from fedpart.extras import need
 from fedpart.loggers.base import LOGGERS, Line, Logger, RunInfo
 from fedpart.loggers.lines import scalars, step_of
@@ -29,8 +30,7 @@ class Wandb(Logger):
     """
 
     def __init__(self, mode: str = "offline", project: str = "fedpart", **options: Any) -> None:
-        if mode not in ("offline", "online"):
-            raise ValueError(f"The mode of wandb is offline or online, not {mode!r}.")
+        require(mode in ("offline", "online"), f"The mode of wandb is offline or online, not {mode!r}.")
         self._offline = mode == "offline"
         if self._offline:
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")

@@ -125,8 +125,7 @@ class Laplace(CentralMethod):
             return
         some = self._draws(state, data, self.batches)
         gradient = self.estimate.gradient(total, state.psi, own, some)
-        if not gradient.isfinite().all():
-            raise ValueError(f"the gradient of the evidence is not finite; {self.remedy}")
+        require(gradient.isfinite().all(), f"the gradient of the evidence is not finite; {self.remedy}")
         state.optimiser_psi.step(1, -gradient[len(own) :], self._rate(epochs))
 
     def _rate(self, epochs: int) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters.dropout import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
 from fedpart.partition.partition import (
@@ -82,8 +83,7 @@ def unit_assignments(
     for name, layer in layers:
         if getattr(layer, "groups", 1) != 1:
             raise ValueError(f"The grouped convolution {name!r} has no dense units; use scheme='random'.")
-    if len(layers) < 2:
-        raise ValueError("Node partitioning needs at least two Linear or Conv layers in the chain.")
+    require(len(layers) >= 2, "Node partitioning needs at least two Linear or Conv layers in the chain.")
     if len({id(layer.weight) for _, layer in layers}) < len(layers):
         raise ValueError("Two layers of the chain share one weight but not their units: use scheme='random'.")
     result: dict[str, tuple[Tensor, Tensor]] = {}

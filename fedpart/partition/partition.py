@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.partition.proportions import check_proportions, largest_remainders
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.streams import generator
@@ -106,8 +107,7 @@ class Partition(ABC):
         there must be some."""
         masks = (self.take(self.space_of(j).stacked(), j, j) for j in range(1, self.chunks + 1))
         places = [mask.nonzero().flatten() for mask in masks]
-        if not any(map(len, places)):
-            raise ValueError("The network has no stacked scales and biases; leave scalars out.")
+        require(any(map(len, places)), "The network has no stacked scales and biases; leave scalars out.")
         return places
 
     @abstractmethod

@@ -87,8 +87,7 @@ class ParameterSpace:
             values += [numbers, numbers.new_full((entry.size - len(numbers),), float(fold == "product"))]
             offset += entry.size
         names = {entry.name for entry in entries}
-        missing = [name for name in (*folds, *(only or ())) if name not in names | constants]
-        if missing:
+        if missing := [name for name in (*folds, *(only or ())) if name not in names | constants]:
             raise ValueError(f"The module has no parameter {missing[0]!r}: {nearest(missing[0], names)}")
         if not entries and only is None:
             raise ValueError(

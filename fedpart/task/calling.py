@@ -168,10 +168,8 @@ def loss_of(found: Any, rows: int) -> Tensor:
         return loss
     if loss.numel() == 1:
         return loss.reshape(())
-    raise NetworkError(
-        f"The network returns a loss {list(loss.shape)} for {rows} rows; return their mean, or one "
-        f"number for each row."
-    )
+    remedy = "return their mean, or one number for each row"
+    raise NetworkError(f"The network returns a loss {list(loss.shape)} for {rows} rows; {remedy}.")
 
 
 def _loss_among(found: Sequence[Any], rows: int) -> Tensor | None:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import Misfit, NetworkError
+from fedpart.checks import Misfit, NetworkError, require
 from fedpart.partition.sharing import Penalised
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
@@ -43,8 +43,7 @@ class Job:
         except TypeError as error:
             raise ValueError(f"This is not a job: {data!r} ({error}).") from error
         whole = type(job.subnetwork) is int and (job.partition is None or type(job.partition) is int)
-        if not (whole and type(job.psi) is bool):
-            raise ValueError(f"This is not a job: {data!r}.")
+        require(whole and type(job.psi) is bool, f"This is not a job: {data!r}.")
         return job
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import NetworkError
+from fedpart.checks import NetworkError, require
 from fedpart.nn.layers.batchnorm import guard_group_norms
 from fedpart.nn.likelihoods import Likelihood
 from fedpart.randomness.noise import Noise
@@ -116,10 +116,8 @@ class Model(nn.Module):
         """Widths of all transforms' distributions, one vector; see :meth:`.Task.widths`."""
         all_widths = [transform.widths() for transform in self.transforms.values()]  # type: ignore[operator]
         found = [width for width in all_widths if width is not None]
-        if not found:
-            raise ValueError(
-                "No transform of the task has widths; add AffineAugmentation, or define widths() in your own."
-            )
+        remedy = "add AffineAugmentation, or define widths() in your own"
+        require(found, f"No transform of the task has widths; {remedy}.")
         return torch.cat(found)
 
     def averaged(self, found: Any, examples: int, dtype: torch.dtype) -> Tensor:

@@ -79,8 +79,7 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
                 f"{nearest(pattern, [short_name(name) for name in own])}"
             )
         psi.update(matched)
-    unknown = psi - set(every)
-    if unknown:
+    if unknown := psi - set(every):
         raise ValueError(
             f"A module declares {short_name(min(unknown))!r} as hyperparameter but has no such parameter."
         )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.training.files import read_tensors, replace
 
 NONE = (0, 0, 0)  # versions of a client of which nothing has been taken
@@ -52,8 +53,7 @@ class ClientState:
         file, wanted = self._file(client, round), [client, round]
         try:
             content: dict[Any, Any] = read_tensors(file)
-            if content.pop("of", wanted) != wanted:
-                raise ValueError("it is of another client or round")
+            require(content.pop("of", wanted) == wanted, "it is of another client or round")
         except Exception as error:  # a torn or foreign file raises anything
             reason = " ".join(str(error).split())
             raise ValueError(

@@ -53,12 +53,9 @@ def described(inputs: Tree) -> dict[str, Any]:
 
 def _finished(folder: Path) -> tuple[Config, dict[str, Any]]:
     config = saved_config(folder)
-    summary = read_summary(folder)
-    if summary is None:
-        raise ConfigError(
-            f"The run in {folder} is not finished; continue it with fedpart {config.clock.command} --resume "
-            f"{folder}."
-        )
+    if (summary := read_summary(folder)) is None:
+        remedy = f"continue it with fedpart {config.clock.command} --resume {folder}"
+        raise ConfigError(f"The run in {folder} is not finished; {remedy}.")
     return config, summary
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
+from fedpart.checks import require
 from fedpart.nn.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
 from fedpart.nn.likelihoods import LIKELIHOODS, Likelihood
 from fedpart.nn.likelihoods.base import check_needs
@@ -57,10 +58,8 @@ def _psi(task: Task, folder: str | Path, tensors: Mapping[str, Tensor]) -> Tenso
 def _saved(folder: str | Path, kind: str) -> dict[str, Tensor]:
     """All tensors of a finished run, of which those of ``kind`` are asked for."""
     file = Path(folder) / STATE
-    if not file.is_file():
-        raise ValueError(
-            f"{folder} holds no finished run (there is no {STATE}); {kind} comes from one that is."
-        )
+    remedy = f"{kind} comes from one that is"
+    require(file.is_file(), f"{folder} holds no finished run (there is no {STATE}); {remedy}.")
     content = read_state(folder, read_summary(folder) or {})
     try:
         return safetensors.torch.load(content)
@@ -179,10 +178,8 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
         found.append(AffineAugmentation(**section.affine.model_dump()))
     if (mask := section.mask) is not None:
         if not _is_shape(input_shape, 1):
-            raise ValueError(
-                f"A mask takes inputs [features], but the inputs are {input_shape}; set "
-                f"hyperparameters.mask: null."
-            )
+            remedy = "set hyperparameters.mask: null"
+            raise ValueError(f"A mask takes inputs [features], but the inputs are {input_shape}; {remedy}.")
         if mask.kept is None:
             masks["mask"] = ConcreteMask(*input_shape, mask.probability, mask.temperature)
         else:

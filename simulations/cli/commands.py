@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedpart.checks import require
 from fedpart.extras import need
 from simulations.cli.guards import interruptible
 from simulations.cli.options import single
@@ -107,8 +108,7 @@ def personalise(
     out: Path | None,
     **tuning: Any,
 ) -> None:
-    if client and clients:
-        raise ConfigError("Give --clients or --client, not both.")
+    require(not client or not clients, "Give --clients or --client, not both.", ConfigError)
     tuning |= {"clients": client or clients, "layers": layers or ["*"]}
     console = Console()
     folder = out or run
@@ -125,8 +125,7 @@ def compare(
 ) -> None:
     names = [name.strip() for name in methods.split(",") if name.strip()]
     stems = [Path(_named(file, "compare")).stem for file in files or [None]]
-    twice = [stem for stem in stems if stems.count(stem) > 1]
-    if twice:
+    if twice := [stem for stem in stems if stems.count(stem) > 1]:
         raise ConfigError(f"Two configurations are called {twice[0]}; give one of the files another name.")
     places = {Path(file).resolve().parent for file in files}
     called = stems if len(stems) == 1 else [place.name for place in places if len(places) == 1]

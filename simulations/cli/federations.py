@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from fedpart.checks import require
 from fedpart.flower.nodes import node_name
 from fedpart.flower.workarounds.control import SubmittedRun
 from fedpart.training.files import kept
@@ -51,8 +52,7 @@ def up(
     with interruptible(f"continue with: fedpart up --resume {folder}", folder):
         run_deployed(config, folder, resume=resume is not None, show=_show_ours)
     plot_run(folder)
-    summary = read_summary(folder, config)
-    if summary is None:
+    if (summary := read_summary(folder, config)) is None:
         raise RunError(f"The run has completed, but {folder} holds no summary; see the logs in it.")
     show_end(Console(), summary, folder, file, overrides, command="up")
 
@@ -108,8 +108,7 @@ def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:
     control = Control(link, keys)
     if (id := run) is None:
         latest = control.runs()[:1]
-        if not latest:
-            raise ConfigError("There is no run yet; submit one with fedpart submit.")
+        require(latest, "There is no run yet; submit one with fedpart submit.", ConfigError)
         id = latest[0].id
     ended, followed = control.run(id).finished, control.follow(id, _show)
     while not ended and (id := control.again(followed)) is not None:
@@ -129,8 +128,7 @@ def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:
             if not failure:
                 raise
             failure += f" It is not copied: {error}"
-    if failure:
-        raise RunError(failure)
+    require(not failure, failure, RunError)
 
 
 def _config(file: str | None, overrides: list[str], resume: Path | None) -> ExperimentConfig:
@@ -143,17 +141,14 @@ def _config(file: str | None, overrides: list[str], resume: Path | None) -> Expe
         data, files = read_extended(Path(file))
         data = {"on_client_error": "skip", **data}
         config = with_overrides(data, overrides, told(files), ExperimentConfig, files)
-    if config.precision == "auto":
-        raise ConfigError(
-            "precision: auto is for one machine; give fp32 or bf16 for a federation of several."
-        )
+    remedy = "give fp32 or bf16 for a federation of several"
+    require(config.precision != "auto", f"precision: auto is for one machine; {remedy}.", ConfigError)
     return config
 
 
 def _check_registered(names: Collection[str], clients: int) -> None:
     """A client without a registered key cannot come, and a run refuses nodes that count other clients."""
-    if not names:
-        raise ConfigError("No SuperNode is registered; register their keys with fedpart register.")
+    require(names, "No SuperNode is registered; register their keys with fedpart register.", ConfigError)
     wanted = [node_name(client) for client in range(clients)]
     missing = [name for name in wanted if name not in names]
     if missing == wanted:
@@ -181,10 +176,8 @@ def _readable(folder: Path) -> bool:
 def _fetch(run: SubmittedRun, to: Path) -> Path:
     """Copy the folder of a run into ``to``, whose owner it gets, over an earlier copy, and draw it there."""
     source, copy = Path(run.out), to / Path(run.out).name
-    if not _readable(source):
-        raise RunError(
-            f"The results of run {run.id} cannot be read here; look into {source} where the ServerApp runs."
-        )
+    remedy = f"look into {source} where the ServerApp runs"
+    require(_readable(source), f"The results of run {run.id} cannot be read here; {remedy}.", RunError)
     if copy.exists() and copy.samefile(source):
         return copy
     if holds_run(copy) and not _is_earlier(copy, source):

@@ -75,8 +75,7 @@ def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None
 def outputs_guarded() -> Iterator[None]:
     """A standard output or error that cannot be written becomes a sentence; a closed pipe stays click's."""
     for descriptor, name in OUTPUTS.items():
-        stream = getattr(sys, name)
-        if stream is not None:
+        if (stream := getattr(sys, name)) is not None:
             buffer = io.BufferedWriter(_Output(descriptor, "w", closefd=False))
             named = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=True)
             setattr(sys, name, named)

@@ -45,8 +45,6 @@ Trust = Annotated[
     typer.Option("--trust-code", help="Run code that the folder names; only if you trust who has made it."),
 ]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Folder of a run to continue.")]
-
-
 Result = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 More = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="As with --set.")]
 

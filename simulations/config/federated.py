@@ -130,17 +130,13 @@ class ExperimentConfig(_Keys, _Pace, Config):
         check_clients(chunks, self.clients)
         settings.check_caps(chunks)
         if self.execution not in ("auto", "loop") and (self.engine != "local" or self.processes != 1):
-            raise ValueError(
-                f"execution: {self.execution} is for engine local with one worker; set execution: loop, or "
-                f"engine: local and workers: 1"
-            )
+            remedy = "set execution: loop, or engine: local and workers: 1"
+            raise ValueError(f"execution: {self.execution} is for engine local with one worker; {remedy}")
         if self.attack is not None:
             self._check_attack()
         if self.engine == "local" and self.processes != 1 and self.threads != 1:
-            raise ValueError(
-                f"{self.processes} workers of engine local have one torch thread each; set threads: 1, or "
-                f"workers: 1"
-            )
+            remedy = "set threads: 1, or workers: 1"
+            raise ValueError(f"{self.processes} workers of engine local have one torch thread each; {remedy}")
         share = type(self).model_fields["evaluation_share"].default
         if self.evaluation != "clients" and self.evaluation_share != share:
             raise ValueError(

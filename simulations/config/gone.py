@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from fedpart.checks import require
 from fedpart.training.agreement import renamed
 
 ANY = object()  # of what it does not matter which value a run had, or which is translated
@@ -74,8 +75,7 @@ def translated(data: dict[str, Any]) -> None:
     for key, (left, _) in GONE.items():
         for section, name in _holders(data, key):
             value = section.pop(name, left)
-            if left is not ANY and value != left:
-                raise ValueError(f"{key} was another than {left}, which alone is left.")
+            require(left is ANY or value == left, f"{key} was another than {left}, which alone is left.")
 
 
 def restored(data: dict[str, Any]) -> dict[str, Any]:

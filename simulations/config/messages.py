@@ -42,8 +42,7 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], what
 def sentence(error: ValidationError, model: type) -> str:
     """The first problem of a validation, unknown keys before anything else, as one sentence."""
     problems = error.errors(include_url=False)
-    unknown = [p for p in problems if p["type"] in ("extra_forbidden", "unexpected_keyword_argument")]
-    if unknown:
+    if unknown := [p for p in problems if p["type"] in ("extra_forbidden", "unexpected_keyword_argument")]:
         *parents, key = unknown[0]["loc"]
         shown = _locate(model, tuple(parents))[0]
         path = f"{shown}.{key}" if shown else str(key)

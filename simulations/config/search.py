@@ -48,10 +48,8 @@ def domain_of(key: str, given: Any) -> Domain:
             return Domain("log", tuple(inside))
     elif _is_range(given):
         return Domain("range", tuple(given))
-    raise ValueError(
-        f"space.{key} cannot be {given!r}; write [low, high], log: [low, high] with low above 0, or "
-        f"choice: [a, b, ...]"
-    )
+    remedy = "write [low, high], log: [low, high] with low above 0, or choice: [a, b, ...]"
+    raise ValueError(f"space.{key} cannot be {given!r}; {remedy}")
 
 
 def _is_range(given: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedpart import METHODS
+from fedpart.checks import require
 from fedpart.data import DATASETS
 from fedpart.methods.base import Method, build_method
 from fedpart.nn.likelihoods import LIKELIHOODS
@@ -182,8 +183,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     def _data_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         name = info.data.get("data")  # absent if it is refused itself
         if name is not None:
-            if "data_seed" in value:
-                raise ValueError("data_seed is a key of the configuration; set it there")
+            require("data_seed" not in value, "data_seed is a key of the configuration; set it there")
             own = {key: option for key, option in value.items() if key != "classes"}  # any data set's
             check_options(DATASETS.resolve(name), own, f"the data set {name!r}")
         return value

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from fedpart.checks import require
 from simulations.errors import ConfigError
 
 LARGEST = 100_000  # values of a document
@@ -107,13 +108,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = isinstance(error, UnicodeDecodeError)
         reason = "it is not text" if text else getattr(error, "strerror", error)
         raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
-    data = _parse(text, str(path))
-    if data is None:
+    if (data := _parse(text, str(path))) is None:
         return {}
-    if not isinstance(data, dict):
-        raise ConfigError(
-            f"{path} holds a {type(data).__name__}; a configuration is a list of `key: value` lines."
-        )
+    remedy = "a configuration is a list of `key: value` lines"
+    require(isinstance(data, dict), f"{path} holds a {type(data).__name__}; {remedy}.", ConfigError)
     return data
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fedpart import ClipSettings
+from fedpart.checks import require
 from fedpart.training.files import parsed
 from fedpart.updates.stages.privacy import refuse_seeded
 from simulations.building.experiment import Experiment, build
@@ -49,10 +50,8 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
         config = load_config(
             APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
         )
-    if config.attack is not None:
-        raise ConfigError(
-            "An attack is simulated by fedpart run alone; leave attack out, clients here are real."
-        )
+    remedy = "leave attack out, clients here are real"
+    require(config.attack is None, f"An attack is simulated by fedpart run alone; {remedy}.", ConfigError)
     return config
 
 

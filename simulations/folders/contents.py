@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from fedpart.checks import require
 from fedpart.training.files import SEAL, read_lines, read_object, seal
 from simulations.config.shared import Config
 from simulations.errors import ConfigError
@@ -101,10 +102,8 @@ def read_summary(path: str | Path, config: Config | None = None) -> dict[str, An
         summary = read_object(file.read_bytes(), name)
         _check(_Summary, summary)
     except ValueError as error:
-        raise ConfigError(
-            f"{file} is damaged ({error}); delete it and continue the run with --resume {path}, which makes "
-            f"it anew."
-        ) from None
+        remedy = f"delete it and continue the run with --resume {path}, which makes it anew"
+        raise ConfigError(f"{file} is damaged ({error}); {remedy}.") from None
     summary.pop(SEAL, None)
     if config is None:
         return summary
@@ -166,8 +165,7 @@ _NEEDED = {
 def _check_line(line: Mapping[str, Any], whole: bool) -> None:
     _check(_Line, line)
     clock = next((clock for clock in _NEEDED if clock in line), None)
-    if clock is None:
-        raise ValueError("it has no round and no iteration")
+    require(clock is not None, "it has no round and no iteration")
     missing = [key for key in _NEEDED[clock] if key not in line]
     if whole and missing:
         raise ValueError(f"it has no {missing[0]}")

@@ -232,10 +232,8 @@ def refuse_existing(path: str | Path) -> None:
     if "\0" in str(path):
         raise ConfigError(f"No folder can be called {str(path)!r}; leave the NUL character out of --out.")
     if holds_run(path):
-        raise FileExistsError(
-            f"{path} already holds a run; continue it with --resume {path}, or choose another folder "
-            f"with --out."
-        )
+        remedy = f"continue it with --resume {path}, or choose another folder with --out"
+        raise FileExistsError(f"{path} already holds a run; {remedy}.")
 
 
 def _other_bits(before: Config, now: Config) -> list[str]:

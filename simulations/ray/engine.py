@@ -44,13 +44,10 @@ class RayEngine:
             self.grid.until = self._until  # somebody may have stopped it before it was there
             self.workers = self.grid.workers
         except OSError as error:
-            address = os.environ.get(ADDRESS)
-            if address is None:
+            if (address := os.environ.get(ADDRESS)) is None:
                 raise
-            raise RunError(
-                f"There is no Ray cluster to join at {address!r} ({error}); start one with `ray start "
-                f"--head`, or unset {ADDRESS}."
-            ) from error
+            remedy = f"start one with `ray start --head`, or unset {ADDRESS}"
+            raise RunError(f"There is no Ray cluster to join at {address!r} ({error}); {remedy}.") from error
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -77,10 +77,8 @@ class Comparison:
         """Sentences: the notes, which times to doubt, and how the paper's runs were of another length."""
         lines = list(self.notes)
         if (shared := max((row.runs_at_a_time for row in self.rows), default=1)) > 1:
-            lines.append(
-                f"Times with a star were measured while {shared} runs shared the machine; for times to "
-                f"compare, run with --jobs 1."
-            )
+            remedy = "for times to compare, run with --jobs 1"
+            lines.append(f"Times with a star were measured while {shared} runs shared the machine; {remedy}.")
         if self.published is not None and self.published.rounds != self.rounds:
             lines.append(
                 f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."

@@ -74,8 +74,7 @@ def headline(comparison: Comparison, classes: int | None = None) -> str:
     rows, score = [row for row in comparison.rows if row.seeds], comparison.score
     if not rows:
         return "No run is finished yet."
-    name = next((name for name in _WHOSE if any(row[name] for row in rows)), None)
-    if name is None:
+    if (name := next((name for name in _WHOSE if any(row[name] for row in rows)), None)) is None:
         return "No finished run has a score."
     ranked = [(row[name], row) for row in rows if row[name] is not None]
     ranked.sort(key=lambda one: one[0].mean, reverse=score.larger)

@@ -237,10 +237,8 @@ def points(folder: Path) -> list[Point]:
         config = saved_config(folder) if holds_run(folder) else None
         summary, known, cost = (read_summary(folder, config) if config else None) or {}, [], Cost()
         if "rounds" not in summary:
-            raise ConfigError(
-                f"{folder} holds no finished search and no finished federated run; continue what is there "
-                f"with --resume {folder}, or name other folders."
-            )
+            remedy = f"continue what is there with --resume {folder}, or name other folders"
+            raise ConfigError(f"{folder} holds no finished search and no finished federated run; {remedy}.")
         for line in read_metrics(folder):
             cost = cost.after([line])
             if line.get("val_accuracy") is not None:

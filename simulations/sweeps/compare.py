@@ -28,8 +28,7 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
         raise ConfigError(f"A comparison needs at least one seed, got --seeds {seeds}.")
     if not methods:
         raise ConfigError("A comparison needs at least one method, got none; name some with --methods.")
-    twice = [method for method in methods if list(methods).count(method) > 1]
-    if twice:
+    if twice := [method for method in methods if list(methods).count(method) > 1]:
         raise ConfigError(f"--methods names {twice[0]!r} twice; name every method once.")
     cells = []
     for seed in range(config.seed, config.seed + seeds):

@@ -25,20 +25,15 @@ _INCOMPARABLE = {
 
 def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     """The cells of a selection, repetition by repetition; all values of one see the same data."""
-    section = config.select
-    if section is None:
-        raise ConfigError(
-            "The configuration does not say what to select; add for instance "
-            "select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}."
-        )
-    reason = _INCOMPARABLE.get(section.key.partition(".")[0])
-    if reason is not None:
+    if (section := config.select) is None:
+        remedy = "add for instance select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}"
+        raise ConfigError(f"The configuration does not say what to select; {remedy}.")
+    if (reason := _INCOMPARABLE.get(section.key.partition(".")[0])) is not None:
         raise ConfigError(
             f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
         )
     folders = [folder_name(str(value)) or "null" for value in section.values]
-    twice = [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]
-    if twice:
+    if twice := [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]:
         raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
     key, cells = section.key, []
     for i in range(section.seeds):

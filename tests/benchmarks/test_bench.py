@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from benchmarks.costs import rounds
 from benchmarks.memory import PeakMemory
 from benchmarks.rounds import bench, flower_fedavg, ours
+from benchmarks.rounds.bench import Timings, rows
 from benchmarks.rounds.deployed import stock
 from benchmarks.rounds.engines import ENGINES, engine_process, left_out
-from benchmarks.rounds.rows import Timings, rows
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Federation
 from fedpart.engines import LocalEngine

@@ -13,7 +13,7 @@ LEFT = {
     "fedpart/centralised": 7,
     "fedpart/engines": 26,
     "fedpart/federated": 17,
-    "fedpart/flower": 24,
+    "fedpart/flower": 23,
     "fedpart/kernels": 14,
     "fedpart/methods": 28,
     "fedpart/partition": 1,

@@ -19,10 +19,8 @@ def _start(kernels: str, arguments: Mapping[str, Any]) -> TimedEngine:
         from benchmarks.rounds.pfl_fedavg.timed import TimedPfl
         from benchmarks.rounds.workloads import Workload
     except ImportError as error:
-        raise Unavailable(
-            f"{sys.executable} cannot run it ({error}); make pfl's environment as "
-            "docs/guides/benchmarks.md says."
-        ) from error
+        remedy = "make pfl's environment as docs/guides/benchmarks.md says"
+        raise Unavailable(f"{sys.executable} cannot run it ({error}); {remedy}.") from error
     torch.set_num_threads(1)
     ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))
     if ours != theirs:

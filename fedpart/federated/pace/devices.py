@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpart.checks import require
 from fedpart.federated.pace.settings import AMOUNTS, DISTRIBUTIONS, Amount, DeviceSettings, read_trace
 from fedpart.randomness.streams import generator
 
@@ -66,10 +67,7 @@ class Fleet:
         [(distribution, numbers)] = amount.items()
         rng = generator(self._seed, f"device {name}", client)
         value = float(DISTRIBUTIONS.resolve(distribution)(rng, *numbers))
-        if not value > 0:
-            raise ValueError(
-                f"devices.{name} of client {client} is {value}; let {distribution} draw above 0."
-            )
+        require(value > 0, f"devices.{name} of client {client} is {value}; let {distribution} draw above 0.")
         return value
 
 
@@ -78,8 +76,7 @@ def _traced(file: str, clients: int) -> dict[int, Device]:
     found, content = dict[int, Device](), read_trace(file)
     try:
         lines = csv.DictReader(io.StringIO(content.decode(), newline=""))
-        missing = {"client", *AMOUNTS} - set(lines.fieldnames or ())
-        if missing:
+        if missing := {"client", *AMOUNTS} - set(lines.fieldnames or ()):
             raise ValueError(f"there is no column {min(missing)!r}")
         for line in lines:
             client, device = _parsed(lines.line_num, line)
@@ -91,8 +88,7 @@ def _traced(file: str, clients: int) -> dict[int, Device]:
             f"The trace {file} is damaged ({error}); give it a line for every client, with the "
             f"columns client,speed,upload,download[,available]."
         ) from error
-    lacking = [client for client in range(clients) if client not in found]
-    if lacking:
+    if lacking := [client for client in range(clients) if client not in found]:
         raise ValueError(
             f"The trace {file} has no line for client {lacking[0]}, one of {len(lacking)}; give "
             f"every client one, or set clients to fewer."

@@ -169,8 +169,7 @@ def _asked(request: Any, state: Any) -> Metadata | None:
     """The message that is answered; None: nobody waits for it any more."""
     metadata = request.messages_list[0].metadata
     require(metadata.reply_to_message_id, "A node pushes answers only.")
-    row = state.get_valid_message_ins(metadata.reply_to_message_id)
-    if row is None:
+    if (row := state.get_valid_message_ins(metadata.reply_to_message_id)) is None:
         return None
     run, node = (row[name] % 2**64 for name in ("run_id", "dst_node_id"))
     require(node == request.node.node_id, "A node answers messages to itself only.")

@@ -77,7 +77,7 @@ def _field(length: int) -> int:
 
 
 OBJECTS = 10  # of a reply, besides the full chunks of its arrays; ours have 9 at most
-RECORDS = (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
+RECORDS = {kind.__qualname__ for kind in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)}
 RECORD_BYTES = 2**16  # of all of a reply's records together, without its arrays; ours have 1,000
 UNREADABLE = 1000  # our code, beside Flower's, of an error that stands for a reply that cannot be read
 
@@ -91,7 +91,9 @@ def read_objects(metadata: Metadata, contents: dict[str, bytes], limit: int) -> 
     try:
         parts = len(contents)
         check_size(_array_bytes(contents), limit)
-        check_size(_record_bytes(contents), RECORD_BYTES, " beside its arrays")
+        types = map(get_object_type_from_object_content, contents.values())
+        records = (len(part) for part, kind in zip(contents.values(), types, strict=True) if kind in RECORDS)
+        check_size(sum(records), RECORD_BYTES, " beside its arrays")  # names and values are an object each
         message = inflate_object_from_contents(metadata.message_id, contents)
         if not isinstance(message, Message):
             raise ValueError(f"it is of type {type(message).__name__}")
@@ -117,12 +119,6 @@ def check_size(size: int, limit: int, where: str = "") -> None:
     """Refuse a reply of more bytes than the limit."""
     larger = f"it is larger than the {limit} bytes that a reply of this run may have{where}"
     require(size <= limit, larger, Unreadable)
-
-
-def _record_bytes(contents: dict[str, bytes]) -> int:
-    """Length of all records, whose names and values become an object each."""
-    kinds = {kind.__qualname__ for kind in RECORDS}
-    return sum(len(one) for one in contents.values() if get_object_type_from_object_content(one) in kinds)
 
 
 def _array_bytes(contents: dict[str, bytes]) -> int:

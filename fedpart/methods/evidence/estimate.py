@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.task import Batch, Task
@@ -33,8 +34,7 @@ class Calls(TorchFunctionMode):
         out = func(*args, **kwargs)
         if func is F.linear or func is F.conv2d:
             given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
-            name = self._names.get(id(given["weight"]))
-            if name is not None:
+            if (name := self._names.get(id(given["weight"]))) is not None:
                 if name in self.seen:
                     raise ValueError(
                         f"The layer {name} is used more than once in a pass, for which there is no Kronecker "
@@ -151,8 +151,7 @@ class Estimate(ABC):
             new = [part.detach() for part in self.sums(w, psi.detach().double(), batch, key)]
             sums = tuple(a + b for a, b in zip(sums, new, strict=True)) if examples else tuple(new)
             examples += batch.examples
-        if not examples:
-            raise ValueError("An evidence needs data; give at least one example.")
+        require(examples, "An evidence needs data; give at least one example.")
         return Total(sums, self.reduced(sums), w, examples)
 
     def value(self, total: Total, own: Tensor) -> Tensor:

@@ -51,10 +51,8 @@ def diagonal_laplace(
         raise ValueError("The Laplace approximation is of a classifier; give examples with class labels.")
     given = prior_precision
     if not (given == "optimised" if isinstance(given, str) else 0 < given < math.inf):
-        raise ValueError(
-            f"A prior precision is a positive number or 'optimised', got {given!r}; a weight decay stands "
-            f"for decay * examples."
-        )
+        remedy = "a weight decay stands for decay * examples"
+        raise ValueError(f"A prior precision is a positive number or 'optimised', got {given!r}; {remedy}.")
     if batch_size < 1:
         raise ValueError(f"The batch size must be at least 1, got {batch_size}.")
     laplace, curvature = (

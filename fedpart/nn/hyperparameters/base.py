@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.registry import Registry
 
 Bound = float | Tensor
@@ -84,17 +85,14 @@ def check_images(x: Tensor, who: str) -> None:
 
 def started(value: float, what: str) -> nn.Parameter:
     """A hyperparameter that starts from a finite number, or from a ValueError about ``what``."""
-    if not math.isfinite(value):
-        raise ValueError(f"The {what}, got {value}.")
+    require(math.isfinite(value), f"The {what}, got {value}.")
     return nn.Parameter(torch.tensor(float(value)))
 
 
 def logit_of(share: float, temperature: float, what: str, certain: str) -> float:
     """The logit of a probability in (0, 1), of ``what``, that is relaxed at a temperature > 0."""
-    if not 0 < share < 1:
-        raise ValueError(f"{what} lies strictly between 0 and 1, got {share}; {certain}.")
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"The temperature of a relaxation is positive, got {temperature}.")
+    require(0 < share < 1, f"{what} lies strictly between 0 and 1, got {share}; {certain}.")
+    require(0 < temperature < math.inf, f"The temperature of a relaxation is positive, got {temperature}.")
     return math.log(share / (1 - share))
 
 
@@ -114,10 +112,8 @@ def soft_box(length: int, centre: Tensor, width: Tensor, softness: float) -> Ten
 
 def check_softness(softness: float) -> None:
     """Refuse a softness that is not positive and finite."""
-    if not 0 < softness < math.inf:
-        raise ValueError(
-            f"The softness of an edge is positive, got {softness}; 0.5 is about two places from in to out."
-        )
+    remedy = "0.5 is about two places from in to out"
+    require(0 < softness < math.inf, f"The softness of an edge is positive, got {softness}; {remedy}.")
 
 
 TRANSFORMS: Registry[Any] = Registry("transform", makes=(HyperModule,))

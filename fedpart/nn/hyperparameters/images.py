@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters.base import (
     RARE,
     TRANSFORMS,
@@ -56,8 +57,7 @@ class ColourJitter(HyperModule):
         if not start:
             raise ValueError("A colour jitter changes nothing: give a number for one of " + ", ".join(widths))
         for name, value in start.items():
-            if not math.isfinite(value):
-                raise ValueError(f"The range of {name} starts from a finite number, got {value}.")
+            require(math.isfinite(value), f"The range of {name} starts from a finite number, got {value}.")
         self.parts = tuple(start)
         self.range = nn.Parameter(torch.tensor(list(start.values()), dtype=torch.get_default_dtype()))
         yiq = torch.tensor(_YIQ, dtype=torch.float64)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters.base import RARE, TRANSFORMS, HyperModule, concrete, logit_of
 from fedpart.randomness.noise import normal, uniform
 
@@ -99,15 +100,11 @@ def _entries(features: int, kept: int | Sequence[int | bool]) -> list[float]:
     if isinstance(kept, bool | float | str):
         raise ValueError(f"A mask is a whole number of features or one 0 or 1 for each, got {kept!r}.")
     if len(kept) != features:
-        raise ValueError(
-            f"The mask has {len(kept)} entries, but there are {features} features; give one 0 or 1 for each "
-            f"feature, or the number of leading features to keep."
-        )
+        remedy = "give one 0 or 1 for each feature, or the number of leading features to keep"
+        raise ValueError(f"The mask has {len(kept)} entries, but there are {features} features; {remedy}.")
     for i, entry in enumerate(kept):
-        if entry not in (0, 1):
-            raise ValueError(f"Entries of a mask are 0 or 1, but entry {i} is {entry}.")
-    if not any(kept):
-        raise ValueError(f"The mask keeps none of the {features} features; set at least one entry to 1.")
+        require(entry in (0, 1), f"Entries of a mask are 0 or 1, but entry {i} is {entry}.")
+    require(any(kept), f"The mask keeps none of the {features} features; set at least one entry to 1.")
     return [float(entry) for entry in kept]
 
 
@@ -134,10 +131,8 @@ class InputNoise(HyperModule):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: floating point, ``[rows, ...]``; every element has its own noise."""
         if not x.is_floating_point():
-            raise ValueError(
-                f"Input noise takes floating-point inputs, got {x.dtype}; put it behind the layer that makes "
-                f"numbers of them, such as an embedding."
-            )
+            remedy = "put it behind the layer that makes numbers of them, such as an embedding"
+            raise ValueError(f"Input noise takes floating-point inputs, got {x.dtype}; {remedy}.")
         return x + (self.log_std.exp() * normal(x.shape, like=self.log_std)).to(x.dtype)
 
     def physical(self) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.nn.hyperparameters.dropout import ConcreteDropout
 
@@ -93,8 +94,7 @@ def fold_lora(module: nn.Module) -> nn.Module:
     """Undo :func:`learn_lora` at the scale and rate that were found, in place, for peft to save or merge: the
     scale goes into the weights of B, the rate into an ``nn.Dropout``. Outputs in ``eval()`` stay."""
     places = [place for place in _places(module) if isinstance(place[1].lora_dropout[place[2]], LoraGate)]
-    if not places:
-        raise ValueError("The module has no LoraGate to fold; learn_lora puts one in.")
+    require(places, "The module has no LoraGate to fold; learn_lora puts one in.")
     for _, layer, adapter in places:
         gate = layer.lora_dropout[adapter]
         layer.lora_B[adapter].weight.mul_(gate.log_scale.exp())

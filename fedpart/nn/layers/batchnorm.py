@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
+from fedpart.checks import require
 from fedpart.nn.layers.copying import copied, replace_layers
 
 _GROUPS, _CHANNELS_PER_GROUP = 32, 16  # Wu & He 2018: at most 32 groups; at least 16 channels in each
@@ -50,8 +51,7 @@ def replace_batchnorm(module: nn.Module, by: Literal["group", "frozen"]) -> nn.M
         ValueError: another ``by``, ``frozen`` for a layer that has no running statistics, or a class derived
             from BatchNorm that has a ``forward()`` of its own.
     """
-    if by not in ("group", "frozen"):
-        raise ValueError(f"BatchNorm is replaced by 'group' or by 'frozen', not by {by!r}.")
+    require(by in ("group", "frozen"), f"BatchNorm is replaced by 'group' or by 'frozen', not by {by!r}.")
 
     def replaced(name: str, layer: nn.Module) -> nn.Module | None:
         if not isinstance(layer, _BatchNorm) or isinstance(layer, FrozenBatchNorm):

@@ -19,8 +19,7 @@ class MaxPoolReLU(nn.Module):
 
 def max_pool_relu(x: Tensor) -> Tensor:
     """``relu(max_pool2d(x, 2))`` of ``x [N, channels, height, width]``, and its derivative, to the bit."""
-    kernel = pooling_kernel(x)
-    if kernel is None:
+    if (kernel := pooling_kernel(x)) is None:
         return F.relu(F.max_pool2d(x, 2))
     pooled: Tensor = _Pool.apply(x, kernel)
     return pooled

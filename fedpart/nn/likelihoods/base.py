@@ -83,8 +83,7 @@ class Likelihood(HyperModule):
         if not isinstance(targets, Tensor) or not len(targets):
             return
         for where, what, remedy in self.faults(targets, classes):
-            count = int(where.reshape(len(targets), -1).any(1).sum())
-            if count:
+            if count := int(where.reshape(len(targets), -1).any(1).sum()):
                 raise ValueError(f"{count} of {len(targets)} examples{of} have {what}; {remedy}.")
 
     def hits(self, outputs: Tensor, targets: Any) -> Tensor | None:
@@ -160,13 +159,10 @@ def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any])
     """Refuse options among which one is missing that the likelihood called ``name`` cannot do without."""
     parameters = inspect.signature(kind).parameters.values()
     needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    missing = [option for option in needed if option not in options]
-    if missing:
+    if missing := [option for option in needed if option not in options]:
         build = getattr(kind, "__name__", name)
-        raise ValueError(
-            f"The likelihood {name!r} needs {', '.join(missing)}; give {build}({missing[0]}=...), or in YAML "
-            f"likelihood_options: {{{missing[0]}: ...}}."
-        )
+        remedy = f"give {build}({missing[0]}=...), or in YAML likelihood_options: {{{missing[0]}: ...}}"
+        raise ValueError(f"The likelihood {name!r} needs {', '.join(missing)}; {remedy}.")
 
 
 def average_samples(outputs: Tensor, how: str) -> Tensor:

@@ -130,10 +130,8 @@ def check_classes(name: str, targets: Tensor) -> None:
     if targets.ndim > 1 or targets.is_floating_point():
         kind = f"{'real' if targets.is_floating_point() else 'whole'} numbers {list(targets.shape)}"
         flat = "" if targets.ndim == 1 else ".flatten()"
-        raise ValueError(
-            f"{name} takes integers, one per example, but the targets are {kind}; write targets{flat}.long() "
-            f"if they are classes, else use likelihood='gaussian'"
-        )
+        remedy = f"write targets{flat}.long() if they are classes, else use likelihood='gaussian'"
+        raise ValueError(f"{name} takes integers, one per example, but the targets are {kind}; {remedy}")
 
 
 @LIKELIHOODS.register("multilabel")

@@ -116,10 +116,8 @@ def heterofl_cnn(
     for index, full in enumerate(_CHANNELS):
         here = ceil(width * full)
         if not 0 < width <= 1 or here % _GROUP:
-            raise ValueError(
-                f"The width {width:g} leaves {here} of {full} channels; use a share of at most 1 that leaves "
-                f"a multiple of {_GROUP}, such as 0.5 or 0.0625."
-            )
+            remedy = f"use a share of at most 1 that leaves a multiple of {_GROUP}, such as 0.5 or 0.0625"
+            raise ValueError(f"The width {width:g} leaves {here} of {full} channels; {remedy}.")
         if index:
             layers.append(nn.MaxPool2d(2))
         layers += [nn.Conv2d(channels, here, 3, padding=1), *([Scaler(width)] if scaler else [])]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters import ConcreteDropout
 from fedpart.nn.models.base import MODELS
 from fedpart.registry import nearest
@@ -40,8 +41,7 @@ def mlp(
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"Unknown activation {activation!r}: {nearest(activation, ACTIVATIONS)}")
-    if initial not in ("torch", "he"):
-        raise ValueError(f"initial is torch or he, got {initial!r}.")
+    require(initial in ("torch", "he"), f"initial is torch or he, got {initial!r}.")
     if any(units < 1 for units in hidden):
         raise ValueError(f"Every hidden layer needs at least one unit, got {list(hidden)}.")
     layers: OrderedDict[str, nn.Module] = OrderedDict()

@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
 from fedpart.nn.models.base import MODELS
@@ -72,8 +73,7 @@ def resnet9(
         )
     if groups < 1 or width % groups:
         raise ValueError(f"groups must divide width, got {groups} and {width}.")
-    if dropout_in not in ("residual", "stage"):
-        raise ValueError(f"dropout_in is residual or stage, got {dropout_in!r}.")
+    require(dropout_in in ("residual", "stage"), f"dropout_in is residual or stage, got {dropout_in!r}.")
 
     def dropout_layer(place: str) -> OrderedDict[str, nn.Module]:
         if dropout is None or place != dropout_in:

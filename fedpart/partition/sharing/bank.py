@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.partition.sharing.composed import SHARINGS, Composed, Recipe, Sharing, Values
 from fedpart.partition.sharing.layers import (
     Shape,
@@ -86,8 +87,7 @@ class Bank(Sharing):
         lists = isinstance(clusters, (list, tuple)) and all(isinstance(of, (list, tuple)) for of in clusters)
         if clusters not in ("layer", "depth") and not lists:
             raise ValueError(f"clusters are layer, depth, or lists of lists of layers, got {clusters!r}.")
-        if not isinstance(coupled, bool):
-            raise ValueError(f"coupled is true or false, got {coupled!r}.")
+        require(isinstance(coupled, bool), f"coupled is true or false, got {coupled!r}.")
         for name, number in (("templates", templates), ("budget", budget)):
             if number is not None and (type(number) is not int or number < 1):
                 raise ValueError(f"{name} is a whole number, at least 1, got {number!r}.")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.partition.sharing.composed import SHARINGS, Composed, Penalised, Recipe, Sharing, Values
 from fedpart.partition.sharing.layers import key, orthogonal, weight_layers, weight_of
 from fedpart.randomness.streams import generator
@@ -81,10 +82,9 @@ class OneBasis(Sharing):
         for of_network in weights:
             for name, weight in of_network.items():
                 users.setdefault(_name(name, weight), []).append(weight)
-        if not users:
-            raise ValueError(
-                "No network has a layer between its first and last: nothing to compose; leave sharing out."
-            )
+        require(
+            users, "No network has a layer between its first and last: nothing to compose; leave sharing out."
+        )
         bases = {
             name: Basis(self._basis(theirs, seed, index), self.penalty)
             for index, (name, theirs) in enumerate(users.items())

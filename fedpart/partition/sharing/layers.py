@@ -108,8 +108,7 @@ def assembled(blocks: Sequence[Tensor], chain: Sequence[Shape]) -> Tensor:
     weight = blocks[0].view(chain[0])
     for block, (before, shape) in zip(blocks[1:], pairwise(chain), strict=False):
         kernel = shape[2:]
-        split = before[0] * (shape[1] - before[1]) * prod(kernel)
-        if split:
+        if split := before[0] * (shape[1] - before[1]) * prod(kernel):
             weight = torch.cat([weight, block[:split].view(before[0], -1, *kernel)], 1)
         if shape[0] > before[0]:
             weight = torch.cat([weight, block[split:].view(-1, *shape[1:])], 0)

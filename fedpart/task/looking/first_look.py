@@ -1,7 +1,5 @@
 """What a network does in its first pass that training it on clients would do to others, or lose."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -108,10 +106,8 @@ class FirstLook:
                 self._check_held(held, before, reads.written)
             _check_hooks(tensors)
             if any(tensors[name].grad is not grad for name, grad in grads.items()):
-                raise ValueError(
-                    "forward() calls backward(), whose gradients would be lost; return what it takes them of "
-                    "as a part of the loss, or call torch.autograd.grad()."
-                )
+                remedy = "return what it takes them of as a part of the loss, or call torch.autograd.grad()"
+                raise ValueError(f"forward() calls backward(), whose gradients would be lost; {remedy}.")
 
             def again(given: Given) -> Any:
                 with drawing() if drawing is not None else nullcontext():

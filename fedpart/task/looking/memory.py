@@ -1,7 +1,5 @@
 """Which tensors a pass reads, writes to and changes, told by the memory they lie in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any

@@ -183,8 +183,7 @@ class Reach:
                 pairs = [*value.items()]
             put = getattr(value, "__setitem__", None)
             return {str(key): (part, partial(put, key) if put else None) for key, part in pairs}
-        held = dict(getattr(value, "__dict__", {}))
-        if held:
+        if held := dict(getattr(value, "__dict__", {})):
             self._back.append(partial(refill, vars(value), dict(held)))
         if isinstance(value, nn.Module):  # which its owner has not registered
             held = {key: part for key, part in held.items() if key not in OF_TORCH}

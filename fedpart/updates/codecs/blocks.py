@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedpart.checks import require
 from fedpart.updates.codecs.base import CODECS, Codec, read
 
 _SCALE = torch.float32
@@ -53,8 +54,7 @@ class Blocks(Codec):
     def decode(self, data: Tensor, numbers: int, dtype: torch.dtype) -> Tensor:
         scales, packed = data.tensor_split([self._count(numbers) * _SCALE.itemsize])
         scales, codes = read(scales, _SCALE), self.unpack(packed, numbers)
-        if (scales < 0).any():
-            raise ValueError("a block has a scale below 0")
+        require(not (scales < 0).any(), "a block has a scale below 0")
         if codes.min() < -self.steps:
             raise ValueError(f"a code is below -{self.steps}")
         return self._rows(codes).to(dtype).mul_(scales[:, None].to(dtype)).view(-1)[:numbers]
@@ -99,6 +99,5 @@ class FourBits(Blocks):
 
     def unpack(self, data: Tensor, numbers: int) -> Tensor:
         pairs = torch.stack((data & 15, data >> 4), dim=1).view(-1)
-        if pairs[numbers:].any():
-            raise ValueError("bits behind the last code are not 0")
+        require(not pairs[numbers:].any(), "bits behind the last code are not 0")
         return pairs[:numbers].view(torch.int8) - _ZERO

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedpart.checks import require
 from fedpart.updates.codecs.base import CODECS, Codec, Narrow
 
 
@@ -57,8 +58,7 @@ class TopK(Codec):
         low, high = _widths(numbers, count)
         values, packed = data.tensor_split([self.values.size(count)])
         lower, upper, rest = _unpacked(packed).tensor_split([count * low, count * low + high])
-        if rest.any():
-            raise ValueError("bits behind the last place are not 0")
+        require(not rest.any(), "bits behind the last place are not 0")
         ones = upper.nonzero().view(-1)
         if len(ones) != count:
             raise ValueError(f"it has {len(ones)} places where {count} numbers are sent")
@@ -67,8 +67,7 @@ class TopK(Codec):
         places = (ones - each << low) + (lower.view(count, low) * weights).sum(1)
         if places[-1] >= numbers:
             raise ValueError(f"a place is beyond the {numbers} numbers there are")
-        if (places.diff() <= 0).any():
-            raise ValueError("places do not ascend")
+        require(not (places.diff() <= 0).any(), "places do not ascend")
         dense = torch.zeros(numbers, dtype=dtype, device=data.device)
         dense[places] = self.values.decode(values, count, dtype)
         return dense

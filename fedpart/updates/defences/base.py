@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.registry import Registry
 
 _PIECE = 2**16  # coordinates that are looked at together, of all clients
@@ -92,6 +93,5 @@ def weighted_sum(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 def check_share(share: float) -> float:
     """Refuse a share of hostile clients that no defence bears."""
-    if not 0 < share < 0.5:
-        raise ValueError(f"A defence's share of hostile clients is above 0 and below 0.5, got {share}.")
+    require(0 < share < 0.5, f"A defence's share of hostile clients is above 0 and below 0.5, got {share}.")
     return share

@@ -94,10 +94,8 @@ class ClipSettings(Settings):
         if not isinstance(self.weights, tuple):
             return (math.inf if self.weights is None else self.weights,) * chunks
         if len(self.weights) != chunks:
-            raise ValueError(
-                f"clip.weights has {len(self.weights)} norms for {chunks} partitions; give one per "
-                f"partition, or one number for all."
-            )
+            remedy = "give one per partition, or one number for all"
+            raise ValueError(f"clip.weights has {len(self.weights)} norms for {chunks} partitions; {remedy}.")
         return self.weights
 
     def bounds(self, partition: Partition) -> Bounds:
@@ -254,15 +252,12 @@ class UsualBounds(UsualNorms):
                 self._note(part, [of_client[part] for of_client in read.values() if of_client.get(part)])
             if bounds[part].unit and total is not None and part in total.parts and not defended:
                 total.parts[part].mul_(self._usual(part))  # the weight by which its mean divides stays
+        most = {part: bound.norm for part, bound in enumerate(bounds) if bound.norm and not bound.unit}
         longer = (
-            c for c, of_client in read.items() if any(_longer(bounds[p], n) for p, n in of_client.items())
+            client for client, n in read.items() if any(n[part] > most.get(part, math.inf) for part in n)
         )
         self.clipped = sorted(longer)
         return total
-
-
-def _longer(bound: Bound, norm: float) -> bool:
-    return bound.norm is not None and not bound.unit and norm > bound.norm
 
 
 def _flat(rounds: Sequence[Sequence[float]]) -> list[float]:

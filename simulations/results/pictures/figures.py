@@ -162,8 +162,7 @@ def draw_band(ax: Axes, band: Band, colour: str, step: str | None = None, **styl
 
 def draw_many(ax: Axes, group: Group, bands: Mapping[str, Band], colour: str) -> None:
     """Too many components for a line each: their median, and where the middle 80% lie."""
-    shown = [bands[name] for name in group.names if name in bands]
-    if shown:
+    if shown := [bands[name] for name in group.names if name in bands]:
         low, middle, high = np.percentile(np.stack([band.mean for band in shown]), [10, 50, 90], axis=0)
         ax.plot(shown[0].x, middle, color=colour, lw=2, label=f"median of {len(shown)}")
         ax.fill_between(shown[0].x, low, high, color=colour, alpha=0.2, lw=0, label=MIDDLE)

@@ -22,7 +22,7 @@ from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.data_files import changed_data, in_short, listed_data
 from simulations.results.curves import Run
 from simulations.results.pictures import figures as fig
-from simulations.results.pictures.transform_figures import examples, run_blocks, sheet
+from simulations.results.pictures.run_figures import examples, run_blocks, sheet
 from simulations.results.report.sections import PageSection, Sheet
 from simulations.results.scores import counted, span
 
@@ -44,8 +44,7 @@ def read_data(config: Config, folders: Sequence[Path]) -> Data | str:
         return f"The data cannot be read here (there is no {config.data_dir})."
     try:
         listed = listed_data(config)
-        others = next(filter(None, (changed_data(folder, listed) for folder in folders)), None)
-        if others:
+        if others := next(filter(None, (changed_data(folder, listed) for folder in folders)), None):
             return f"The data are not those that the runs are made of ({in_short(others)})."
         splits = load_data(config, download=False)
         federated = isinstance(config, ExperimentConfig)

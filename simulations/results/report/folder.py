@@ -72,10 +72,8 @@ def find(folder: Path) -> list[Found]:
     found = [_comparison(folder)] + [_comparison(folder / name) for name in names]
     comparisons = [entry for entry in found if entry is not None]
     if not comparisons:
-        raise ConfigError(
-            f"{folder} holds no federated run and no comparison; name a folder that fedpart compare or run "
-            f"has written."
-        )
+        remedy = "name a folder that fedpart compare or run has written"
+        raise ConfigError(f"{folder} holds no federated run and no comparison; {remedy}.")
     return comparisons
 
 

@@ -111,8 +111,7 @@ def _score(summary: dict[str, Any], key: str, digits: int | None = None) -> str:
 
 
 def _tested(summary: dict[str, Any]) -> str:
-    key = first_of(summary, "test_")
-    if key is None:
+    if (key := first_of(summary, "test_")) is None:
         return "no score on test data"
     score = score_of(key)
     return f"test {score.word} {score.text(summary[key], score.places(summary.get('test_examples')))}"

@@ -96,12 +96,9 @@ def _search(config: Config, section: SearchSection, out: Path, runner: CellRunne
 
 def _section(config: Config) -> SearchSection:
     """What is searched, after a look at what can be known to fail before anything is run."""
-    section = config.search
-    if section is None:
-        raise ConfigError(
-            "The configuration does not say what to search; add for instance "
-            "search: {space: {hyperparameters.dropout.rate: [0.01, 0.5]}, trials: 20}."
-        )
+    if (section := config.search) is None:
+        remedy = "add for instance search: {space: {hyperparameters.dropout.rate: [0.01, 0.5]}, trials: 20}"
+        raise ConfigError(f"The configuration does not say what to search; {remedy}.")
     by_clients = section.objective.startswith("client")
     if by_clients and not isinstance(config, ExperimentConfig):
         raise ConfigError(
@@ -110,10 +107,8 @@ def _section(config: Config) -> SearchSection:
         )
     evaluation = config.evaluation if isinstance(config, ExperimentConfig) else "central"
     if (by_clients and evaluation != "clients") or evaluation == "none":
-        raise ConfigError(
-            f"Nobody evaluates {section.objective}, which search.objective names; set evaluation: "
-            f"{'clients' if by_clients else 'central'}, or another objective."
-        )
+        remedy = f"set evaluation: {'clients' if by_clients else 'central'}, or another objective"
+        raise ConfigError(f"Nobody evaluates {section.objective}, which search.objective names; {remedy}.")
     for key, domain in section.domains().items():
         runs = {_with(config, {key: value}).hash() for value in domain.ends}
         if len(runs) < min(2, len(domain.ends)):
@@ -143,10 +138,8 @@ def _claim(out: Path, config: Config) -> None:
         if before["search"] is not None:
             before["search"]["trials"] = now["search"]["trials"]  # they may change
         if before != now:
-            raise ConfigError(
-                f"{out} holds a search with another configuration; choose another folder with --out, or go "
-                f"on with fedpart search --resume {out}."
-            )
+            remedy = f"choose another folder with --out, or go on with fedpart search --resume {out}"
+            raise ConfigError(f"{out} holds a search with another configuration; {remedy}.")
     make_folder(out, config)
     write_config(out, config, run_name(out) or new_name(), not reading() or is_own(out))
 

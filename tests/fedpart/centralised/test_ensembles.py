@@ -9,11 +9,10 @@ from torch import nn
 
 from fedpart import Dataset, Task, Training, TrainingSettings
 from fedpart.centralised.ensembles import MOST, of_corrupted, of_ensemble
-from fedpart.centralised.sharing import learned_clusters, weight_gradients
+from fedpart.centralised.sharing import crop_similarity, learned_clusters, weight_gradients
 from fedpart.nn.models import digits_cnn, wrn
 from fedpart.nn.models.ensembles import Ensemble, Mimo, batch_ensemble, slimmable
 from fedpart.partition.sharing.bank import Bank
-from fedpart.partition.sharing.learned import crop_similarity
 
 DATA = Dataset(torch.rand(30, 1, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(30) % 3)
 

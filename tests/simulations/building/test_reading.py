@@ -23,7 +23,7 @@ from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig, load_config
 from simulations.folders.data_files import changed_data, listed_data
 from simulations.folders.run_directory import read_summary
-from simulations.results.pictures.transform_figures import examples, run_blocks
+from simulations.results.pictures.run_figures import examples, run_blocks
 from simulations.running.run import run_experiment
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.models.base import MODELS
 from fedpart.registry import Registry
 
@@ -33,8 +34,7 @@ class Ensemble(nn.Module):
     def __init__(self, members: Iterable[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
-        if not len(self.members):
-            raise ValueError("An ensemble has no members; give it at least one network.")
+        require(len(self.members), "An ensemble has no members; give it at least one network.")
 
     def __len__(self) -> int:
         """M."""
@@ -99,8 +99,7 @@ def ensemble(
         dropout: initial rate of learned dropout in the members whose model takes one; None for none.
     """
     described = list(_members(members))
-    if not described:
-        raise ValueError(f"An ensemble needs members; for instance {_EXAMPLE}.")
+    require(described, f"An ensemble needs members; for instance {_EXAMPLE}.")
 
     def build(member: Member, images: int = 1) -> nn.Module:
         """A member's network; for several images at a time, stacked on the first dimension of one."""
@@ -109,8 +108,7 @@ def ensemble(
         known = inspect.signature(MODELS.resolve(member.model)).parameters
         wanted = {"dropout": dropout, "temperature": temperature}
         common |= {name: value for name, value in wanted.items() if name in known}
-        clash = sorted(common.keys() & member.options.keys())
-        if clash:
+        if clash := sorted(common.keys() & member.options.keys()):
             raise ValueError(
                 f"A member has no {clash[0]} of its own, for all of them have the same; leave it out there."
             )

@@ -95,13 +95,10 @@ class UniversallySlimmable(Ensemble):
 
     def forward(self, x: Tensor, *, only: Sequence[int] | None = None) -> Tensor:
         if self.training and only is None and self.drawn < len(self):
-            only = self._sandwich(x)
+            others = [i for i in range(len(self)) if i not in self.ends]
+            places = order(len(others), x).argsort()[: self.drawn - 2].tolist()
+            only = sorted({*self.ends, *(others[place] for place in places)})
         return super().forward(x, only=only)
-
-    def _sandwich(self, x: Tensor) -> list[int]:
-        others = [i for i in range(len(self)) if i not in self.ends]
-        places = order(len(others), x).argsort()[: self.drawn - 2].tolist()
-        return sorted({*self.ends, *(others[place] for place in places)})
 
 
 @ENSEMBLES.register("universally_slimmable")

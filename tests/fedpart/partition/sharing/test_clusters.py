@@ -10,7 +10,7 @@ import refusals
 import torch
 from test_composed import compose, equal_layers
 
-from fedpart.partition.sharing.learned import crop_similarity, merged
+from fedpart.centralised.sharing import crop_similarity, merged
 
 EXAMPLE = {("a", "b"): 0.9, ("c", "d"): 0.8, ("b", "c"): 0.7}
 

@@ -16,13 +16,16 @@ from simulations.results.curves import Run, moving_average
 from simulations.results.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
 from simulations.results.pictures.figures import COLOURS, DPI, places
 from simulations.results.pictures.run_figures import (
+    SAMPLES,
     mask_figure,
     plot_comparison,
     plot_run,
     run_figure,
     run_psi_figure,
+    sample,
+    shown_blocks,
+    transforms_figure,
 )
-from simulations.results.pictures.transform_figures import SAMPLES, sample, shown_blocks, transforms_figure
 from simulations.results.psi_parts import Quantity, groups
 from simulations.results.scores import Estimate
 from simulations.running.run import run_experiment
