@@ -69,6 +69,8 @@ class FusedRunner:
                 _check_steps(client, learned, -(-learned // local.batch_size))
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self._one_by_one = Loop(protocol, shards)
+        rows = ROWS.get(torch.device(settings.device).type, ROWS["cuda"])
+        self._rows = max(1, rows // protocol.task.samples)  # halved where memory does not do
         self._by_row: dict[Job, int] = {}  # how often their rows have been drawn
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
@@ -82,6 +84,8 @@ class FusedRunner:
                 return self._fused(round, cohort)
         except (_NotFused, NotAlike) as error:
             raise NotTogether(str(error)) from error
+        except torch.OutOfMemoryError:
+            pass  # its frames hold memory
         except Exception as error:
             found = self._one_by_one.sum(round, cohort)
             if not (found.skipped or isinstance(error, ArithmeticError)):
@@ -90,6 +94,10 @@ class FusedRunner:
                     f"The clients of round {round.number} cannot be fused ({reason}); use execution: loop."
                 ) from error
             return found
+        if self._rows == 1:
+            return self._one_by_one.sum(round, cohort)
+        self._rows //= 2
+        return self.sum(round, cohort)
 
     def _fused(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         executor, size = self._one_by_one.executor, 0
@@ -116,7 +124,7 @@ class FusedRunner:
                 kind = (job, job == main, job == unseen)
                 if kind not in sums:
                     self._check_noise(round, job, batches[0][0], len(cohort))
-                    sums[kind] = PooledSum(executor, round, job)
+                    sums[kind] = PooledSum(executor, round, job, self._rows)
                 for batch, noise in batches:
                     sums[kind].add(batch, noise, weight)
         total.total_weight = float(total.examples)
@@ -219,13 +227,11 @@ class _NotFused(ValueError):
 class PooledSum:
     """Loss and gradients of one kind of job, summed over examples, a pass whenever that is full."""
 
-    def __init__(self, executor: Executor, round: Round, job: Job) -> None:
-        self._executor, self._job, self._psi = executor, job, executor.on_device(round).psi
+    def __init__(self, executor: Executor, round: Round, job: Job, rows: int) -> None:
+        self._executor, self._job, self._psi, self._rows = executor, job, executor.on_device(round).psi, rows
         start, self._point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
         self._waiting: list[tuple[Batch, Noise, float]] = []
-        samples = executor.protocol.task.samples
-        self._rows = max(1, ROWS.get(executor.device.type, ROWS["cuda"]) // samples)
-        self._round = max(1, ROUND // samples)
+        self._round = max(1, ROUND // executor.protocol.task.samples)
         self.theta, self.psi = torch.zeros_like(start), torch.zeros_like(self._psi)
         self.loss = self.examples = 0.0
 

@@ -153,6 +153,9 @@ class GroupedRunner:
                 self._compared += 1
                 if is_power_of_two(self._compared):
                     self._compare(round, whole[0], found)
+        except torch.OutOfMemoryError:
+            found, whole = {}, []
+            self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
         except Exception as error:
             found = {member.client: self._alone(round, member) for member in whole}
             if not any(isinstance(update, ClientError) for update in found.values()):
@@ -161,6 +164,10 @@ class GroupedRunner:
                     f"These clients cannot be computed together ({type(error).__name__}: {reason}); use "
                     f"execution: loop, or fewer rows at once."
                 ) from error
+        if len(members) > 1 and not whole:  # of none that fit
+            for part in (members[: len(members) // 2], members[len(members) // 2 :]):
+                yield from self._updates(round, part)
+            return
         for member in members:
             if isinstance(member, ClientError):
                 yield member
