@@ -104,7 +104,7 @@ class FusedRunner:
         total, sums = Update(clients=len(cohort)), dict[tuple[Job, bool, bool], PooledSum]()
         for client in cohort:
             view, jobs = executor.view(round, client), self.protocol.plan(client, round.number)
-            shard = executor.checked(client, self.shards[client]).to(executor.device)
+            shard = executor.moved(executor.checked(client, self.shards[client]))
             self._alike.check(client, shard)
             examples = count_learned(self.protocol, len(shard))
             if examples > self.protocol.settings.max_examples:

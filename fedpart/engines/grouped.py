@@ -25,7 +25,7 @@ from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
 from fedpart.task.looking.values import is_power_of_two
-from fedpart.trees import joined, map_leaves
+from fedpart.trees import joined
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
@@ -192,9 +192,8 @@ class GroupedRunner:
 
     def _together(self, round: Round, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
         """Updates by client, without those whose loss is not finite."""
-        shards = [member.shard for member in members]
-        together = joined([(shard.inputs, shard.targets) for shard in shards])
-        inputs, targets = map_leaves(lambda leaf: leaf.to(self.device), together)
+        shards = [self._executor.moved(member.shard) for member in members]
+        inputs, targets = joined([(shard.inputs, shard.targets) for shard in shards])
         updates = {}
         for member in members:
             visited = sum(len(places) for of in member.work for places in of.batches)
@@ -237,7 +236,7 @@ class GroupedRunner:
                 after, _ = self._executor.subnetwork(round, partition, k)
                 if j is not None:
                     after = partition.put(after, j, k, partition.take(after, j, k) + update.parts[j])
-                shard = member.shard.to(self.device)
+                shard = self._executor.moved(member.shard)
                 update.parts[PSI] = self._executor.feedback(round, view, shard, job, after)
 
     def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:

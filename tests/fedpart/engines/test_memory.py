@@ -1,16 +1,21 @@
 """A device without enough memory: groups are halved, and nobody is blamed."""
 
 import pytest
+import torch
 from problems import after, assert_near, chain_net, settings, shards
 from torch import OutOfMemoryError
 
-import fedpart
 from fedpart import Federation, Protocol, Task
+from fedpart.engines.executor import OnDevice
 from fedpart.engines.fused import PooledSum
 from fedpart.engines.stack import Stack
 
 SIZES = (7, 12, 3, 9)
 FULL = OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+
+
+def nbytes(tensor):
+    return tensor.nbytes
 
 
 def run(execution, **changes):
@@ -54,16 +59,30 @@ def test_a_client_that_does_not_fit_is_not_to_blame(monkeypatch, execution, erro
         raise FULL
 
     monkeypatch.setattr(Task, "loss", full)
-    with pytest.raises(
-        OutOfMemoryError, match=r"^CUDA out of memory; one client's work .* local.batch_size"
-    ) as e:
+    said = (
+        r"^CUDA out of memory; one client's work does not fit: lower local\.batch_size or samples, or .*\.$"
+    )
+    with pytest.raises(OutOfMemoryError, match=said):
         run(execution, on_client_error=errors)
-    assert "lient 0" not in str(e.value)
 
 
 def test_a_device_that_is_not_here_is_refused_in_a_sentence():
     refused = r"The device 'cuda:99' cannot be used \(.*\); set device: cpu\.$"
     with pytest.raises(ValueError, match=refused):
-        fedpart.federate(
-            chain_net(), shards(SIZES), rounds=1, chunks=(1.0,), method="fedavg", device="cuda:99"
-        )
+        run("loop", device="cuda:99")
+
+
+def test_data_are_brought_to_a_device_once_and_kept_as_far_as_there_is_room():
+    data, sizes = shards(SIZES), [sum(map(nbytes, (one.inputs, one.targets))) for one in shards(SIZES)]
+    kept = OnDevice(torch.device("meta"), room=sizes[0] + sizes[1])
+    first = [kept(shard) for shard in data]
+    assert [len(moved) for moved in first] == list(SIZES) and first[0].inputs.is_meta
+    assert [kept(shard) is moved for shard, moved in zip(data, first, strict=True)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    del data[0]
+    assert kept(data[1]) is kept(data[1]), "what is gone makes room"
+    assert OnDevice(torch.device("cpu"))(data[0]) is data[0]
