@@ -71,8 +71,8 @@ def distance(workload: Workload, execution: str, device: str, rounds: int = 3) -
 
 def bare(workload: Workload, shards: Sequence[Dataset], device: str, precision: str) -> Callable[[], object]:
     with torch.device(device):
-        given = [(shard.inputs.to(device), shard.targets.to(device)) for shard in shards]
-        work = CardLoop(build(workload), given, workload)
+        data = [(shard.inputs.to(device), shard.targets.to(device)) for shard in shards]
+        work = CardLoop(build(workload), data, workload)
         work.bf16 = precision == "bf16"
         loop = BarePartitioned(work) if workload.partitioned else BareFedAvg(work)
     protocol, number = make_protocol(workload), iter(range(1, 10**9))
@@ -145,9 +145,9 @@ def main() -> None:
     asked.add_argument("--rounds", type=int, default=20, help="timed rounds of each row, at most")
     asked.add_argument("--budget", type=float, default=330.0, help="seconds, after which no row is begun")
     asked.add_argument("--quick", action="store_true", help="small workloads, a round each")
-    given = asked.parse_args()
-    began, device = time.perf_counter(), given.device
-    until, quick = began + given.budget, QUICK if given.quick else {}
+    options = asked.parse_args()
+    began, device = time.perf_counter(), options.device
+    until, quick = began + options.budget, QUICK if options.quick else {}
     torch.set_num_threads(1)  # the card computes
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     card = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or device
@@ -160,11 +160,11 @@ def main() -> None:
             flush=True,
         )
     show("workload", "what", "precision", "median", "least", "peak", "")
-    for others, name in product((False, True), given.workload.split(",")):
+    for others, name in product((False, True), options.workload.split(",")):
         for what, precision, make in ways(replace(WORKLOADS[name], **quick), device, others):
             row = [None, None, None, "no time"]
             if time.perf_counter() < until:
-                row = measured(make, device, 1 if quick else given.rounds, until)
+                row = measured(make, device, 1 if quick else options.rounds, until)
             show(name, what, precision, *row)
     print(f"{time.perf_counter() - began:.0f} s")
 

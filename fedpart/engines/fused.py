@@ -39,30 +39,18 @@ class FusedRunner:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         settings, local = protocol.settings, protocol.settings.local
-        loop = "use execution: loop."
-        require(  # privacy clips
-            settings.clip is None and settings.defence is None and settings.upload is None,
-            f"Fused clients have no updates of their own to clip, to round, to compare or to make private; "
-            f"leave clip, upload, defence and privacy out, or {loop}",
-        )
-        require(
-            local.epochs == 1,
-            f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or {loop}",
-        )
-        require(
-            settings.weighting == "examples",
-            f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; set it "
-            f"to examples, or {loop}",
-        )
-        require(
-            settings.architectures is None,
-            f"Fused clients have one network, but there are architectures; leave architectures out or {loop}",
-        )
-        require(
-            not protocol.method.tells_clients_apart,
-            f"Fused clients have no psi, settings, loss or network of their own, which the method "
-            f"{settings.method!r} asks for; {loop}",
-        )
+        loop, method = "use execution: loop.", settings.method
+        none = "Fused clients have no updates of their own to clip, to round, to compare or to make private"
+        free = settings.clip is None and settings.defence is None and settings.upload is None  # privacy clips
+        require(free, f"{none}; leave clip, upload, defence and privacy out, or {loop}")
+        step = f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or {loop}"
+        require(local.epochs == 1, step)
+        weigh = f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}"
+        require(settings.weighting == "examples", f"{weigh}; set it to examples, or {loop}")
+        sizes = "Fused clients have one network, but there are architectures; leave architectures out"
+        require(settings.architectures is None, f"{sizes} or {loop}")
+        alike = "Fused clients have no psi, settings, loss or network of their own, which the method"
+        require(not protocol.method.tells_clients_apart, f"{alike} {method!r} asks for; {loop}")
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))

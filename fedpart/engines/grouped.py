@@ -48,35 +48,25 @@ class GroupedRunner:
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
-        loop = "use execution: loop, or several workers."
-        parts, method = protocol.task.module.named_modules(), protocol.settings.method
+        loop, method = "use execution: loop, or several workers.", protocol.settings.method
+        together = "Clients that are computed together have one"
         require(rows is None or rows >= 1, f"The number of rows computed at once is at least 1, got {rows}.")
-        require(
-            protocol.settings.architectures is None,
-            f"Clients that are computed together have one network, but there are architectures; leave "
-            f"architectures out, or {loop}",
-        )
-        require(
-            type(protocol.method).objective is FederatedMethod.objective,
-            f"Clients that are computed together have one loss, but the method {method!r} gives each its "
-            f"own; {loop}",
-        )
+        sizes = f"{together} network, but there are architectures; leave architectures out, or {loop}"
+        require(protocol.settings.architectures is None, sizes)
+        apart = f"{together} loss, but the method {method!r} gives each its own; {loop}"
+        require(type(protocol.method).objective is FederatedMethod.objective, apart)
         require(
             not protocol.task.channels_last,
             "Clients cannot be computed together in channels-last memory format; set channels_last to false, "
             "or compute them one after another.",
         )
-        for name, part in parts:
-            require(
-                not isinstance(part, Penalised),
-                f"The network has a penalty, as with sharing of kind basis, which is not computed for "
-                f"several clients together; {loop}",
+        for name, part in protocol.task.module.named_modules():
+            penalty = "The network has a penalty, as with sharing of kind basis, which is not computed for"
+            require(not isinstance(part, Penalised), f"{penalty} several clients together; {loop}")
+            tied = (
+                f"{type(part).__name__} computes with several examples at a time, and batches are padded here"
             )
-            require(
-                not ties_examples(part),
-                f"{type(part).__name__} computes with several examples at a time, and batches are padded "
-                f"here; {loop}",
-            )
+            require(not ties_examples(part), f"{tied}; {loop}")
             recurrent = f"The recurrent layer {name!r} cannot be grouped; {loop}"
             require(not isinstance(part, nn.RNNBase), recurrent)
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
@@ -146,7 +136,7 @@ class GroupedRunner:
     ) -> Iterator[Update | ClientError]:
         """The updates of ``members``: together, or else from the loop, whose errors name the client."""
         whole = [member for member in members if isinstance(member, _Member) and member.width]
-        found: dict[int, Update | ClientError]
+        found: dict[int, Update | ClientError] = {}
         try:
             found = self._together(round, whole) if whole else {}
             if found:
@@ -154,7 +144,7 @@ class GroupedRunner:
                 if is_power_of_two(self._compared):
                     self._compare(round, whole[0], found)
         except torch.OutOfMemoryError:
-            found, whole = {}, []
+            whole = []
             self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
         except Exception as error:
             found = {member.client: self._alone(round, member) for member in whole}
