@@ -124,11 +124,12 @@ class LocalWork:
 
 
 class BareFedAvg:
-    """FedAvg with a server-side Adam; the model's weights are the server's, and psi is frozen."""
+    """FedAvg with an optimiser on the server; the model's weights are the server's, and psi is frozen."""
 
     def __init__(self, work: LocalWork) -> None:
         self.work, self.weights = work, work.model.weights
-        self.adam = torch.optim.Adam(self.weights, work.workload.server_learning_rate, fused=True)
+        kind = torch.optim.Adam if work.workload.server == "adam" else torch.optim.SGD
+        self.server = kind(self.weights, work.workload.server_learning_rate, fused=True)
 
     def round(self, cohort: Cohort) -> None:
         work = self.work
@@ -137,7 +138,7 @@ class BareFedAvg:
         torch._foreach_mul_(work.sums, work.workload.learning_rate / examples)  # minus the mean change
         for weight, total in zip(self.weights, work.sums, strict=True):
             weight.grad = total
-        self.adam.step()
+        self.server.step()
 
     def jobs(self, cohort: Cohort) -> list[ClientJob]:
         return [(client, 1) for client, _ in cohort]

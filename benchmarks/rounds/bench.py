@@ -247,7 +247,7 @@ class _Contender:
 def main(
     workload: Annotated[
         str | None,
-        typer.Option(help="W1 to W5 and D1, separated by commas (W1); see docs/guides/benchmarks.md."),
+        typer.Option(help="W1 to W5, P1 and D1, separated by commas (W1); see docs/guides/benchmarks.md."),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Names, separated by commas; the usual ones if not given.")

@@ -70,8 +70,9 @@ def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> s
         return "it is a federation of real processes."
     if workload.widths != (1.0,) and not program.ours:
         return "it has one network, of full width."
-    if program.command == "flower_fedavg" and (workload.partitioned or workload.affine is not None):
-        return "the stock Flower app is plain FedAvg, without augmentation."
+    plain = workload.server == "adam" and workload.affine is None and not workload.partitioned
+    if program.command == "flower_fedavg" and not plain:
+        return "the stock Flower app is plain FedAvg with Adam, without augmentation."
     if program.pfl and workload.partitioned:
         return "pfl has no partitioned training."
     if program.pfl and pfl_python is None:

@@ -20,7 +20,7 @@ import fedpart
 from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
 from benchmarks.rounds.workloads import Workload
 from benchmarks.script import seconds
-from fedpart import AdamSettings, AffineAugmentation, Batch, Dataset, Federation
+from fedpart import AdamSettings, AffineAugmentation, Batch, Dataset, Federation, SGDSettings
 from fedpart.engines import LocalEngine
 from fedpart.nn.models import MODELS
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -48,7 +48,7 @@ def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
         method="partitioned" if workload.partitioned else "fedavg",
         method_options={} if workload.partitioned else {"augment": True},
         local=fedpart.LocalSettings(workload.learning_rate, workload.batch_size, psi_batch=psi_batch),
-        server=AdamSettings(workload.server_learning_rate),
+        server=(AdamSettings if workload.server == "adam" else SGDSettings)(workload.server_learning_rate),
         server_psi=AdamSettings(workload.psi_learning_rate),
         architectures=tuple({"share": share, "model_options": options} for share, options in sizes)
         if len(widths) > 1

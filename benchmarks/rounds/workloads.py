@@ -19,7 +19,7 @@ class Workload:
     """One kind of round: FedAvg with psi frozen if there is one chunk, else partitioned with psi learned."""
 
     name: str
-    model: str = "mnist_cnn"  # a name in fedpart.nn.models.MODELS
+    model: str = "mnist_cnn"  # a name in fedpart.nn.models.MODELS, and in networks.NETWORKS
     shape: tuple[int, int, int] = (1, 28, 28)  # channels, height, width of an image
     classes: int = 10
     clients: int = 100
@@ -32,8 +32,9 @@ class Workload:
     batch_size: int = 64  # of local SGD, one epoch, as the next
     learning_rate: float = 5e-2
     psi_batch: int | None = None  # examples behind a psi gradient, None for all of the client's
-    server_learning_rate: float = 1e-3  # of the server's Adam, as the next
-    psi_learning_rate: float = 3e-3
+    server: str = "adam"  # or sgd
+    server_learning_rate: float = 1e-3
+    psi_learning_rate: float = 3e-3  # of the server's Adam
     widths: tuple[float, ...] = (1.0,)  # of the clients' networks, the widest first
     width_shares: tuple[float, ...] = (1.0,)  # of the clients
     deployed: bool = False  # the quick start itself, of which clients and cohort are given here
@@ -75,6 +76,18 @@ WORKLOADS: dict[str, Workload] = {
             batch_size=32,
             learning_rate=10**-0.5,
             psi_batch=32,
+        ),
+        Workload(  # the CIFAR-10 IID benchmark of apple's pfl
+            "P1",
+            model="benchmarks.rounds.networks:pfl_cnn",
+            shape=(3, 32, 32),
+            clients=1000,
+            examples=50,
+            cohort=50,
+            batch_size=10,
+            learning_rate=0.1,
+            server="sgd",
+            server_learning_rate=1.0,
         ),
         Workload("W5", **_AUGMENTED, **_MIXED, dropout=0.1, chunks=(0.7, 0.2, 0.1)),
         Workload("D1", clients=4, cohort=2, deployed=True),

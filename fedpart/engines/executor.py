@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, 
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import LocalSGD, PartSGD
-from fedpart.trees import read, wide
+from fedpart.trees import read, tensors_in, wide
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
@@ -52,6 +53,28 @@ class Checked:
         return data
 
 
+class OnDevice:
+    """Clients' data where they are computed with: brought there once, and kept there while the clients' own
+    are in memory, as far as there is ``room``, in bytes; half of what is free of a GPU if not given.
+    """
+
+    def __init__(self, device: torch.device, room: int | None = None) -> None:
+        free = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" and room is None else 0
+        self._device, self._room = device, room or free
+        self._kept = WeakKeyDictionary[Dataset, tuple[Dataset, int]]()
+
+    def __call__(self, data: Dataset) -> Dataset:
+        """``data`` on the device."""
+        if data in self._kept:
+            return self._kept[data][0]
+        moved = data.to(self._device)
+        if self._room and type(data) is Dataset:  # others are read when they are needed
+            size = sum(tensor.nbytes for tensor in tensors_in((data.inputs, data.targets)))
+            if sum(kept for _, kept in self._kept.values()) + size <= self._room:
+                self._kept[data] = moved, size
+        return moved
+
+
 class Executor:
     """Client-side computation (Eq. 25 and 26) for one process."""
 
@@ -59,7 +82,7 @@ class Executor:
         keep_freed_memory()
         self.protocol, self.checked = protocol, Checked(protocol.task)
         self.device = torch.device(protocol.settings.device)
-        self.wide = wide(self.device)
+        self.wide, self.moved = wide(self.device), OnDevice(self.device)
         self.psi_mask = protocol.psi_mask.to(self.device)
         self.doubts: list[Tensor] | None = None  # what is looked at later, see :meth:`settled`
         self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
@@ -109,7 +132,7 @@ class Executor:
         if len(shard) == 0:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         start, view = time.perf_counter(), self.view(round, client)
-        shard = self.checked(client, shard).to(self.device)
+        shard = self.moved(self.checked(client, shard))
         update = Update(examples=count_learned(self.protocol, len(shard)))
         losses: list[Any] = [self._run_job(update, round, view, shard, job) for job in jobs]
         if self.doubts is None:

@@ -39,36 +39,26 @@ class FusedRunner:
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         settings, local = protocol.settings, protocol.settings.local
-        loop = "use execution: loop."
-        require(  # privacy clips
-            settings.clip is None and settings.defence is None and settings.upload is None,
-            f"Fused clients have no updates of their own to clip, to round, to compare or to make private; "
-            f"leave clip, upload, defence and privacy out, or {loop}",
-        )
-        require(
-            local.epochs == 1,
-            f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or {loop}",
-        )
-        require(
-            settings.weighting == "examples",
-            f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}; set it "
-            f"to examples, or {loop}",
-        )
-        require(
-            settings.architectures is None,
-            f"Fused clients have one network, but there are architectures; leave architectures out or {loop}",
-        )
-        require(
-            not protocol.method.tells_clients_apart,
-            f"Fused clients have no psi, settings, loss or network of their own, which the method "
-            f"{settings.method!r} asks for; {loop}",
-        )
+        loop, method = "use execution: loop.", settings.method
+        none = "Fused clients have no updates of their own to clip, to round, to compare or to make private"
+        free = settings.clip is None and settings.defence is None and settings.upload is None  # privacy clips
+        require(free, f"{none}; leave clip, upload, defence and privacy out, or {loop}")
+        step = f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or {loop}"
+        require(local.epochs == 1, step)
+        weigh = f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}"
+        require(settings.weighting == "examples", f"{weigh}; set it to examples, or {loop}")
+        sizes = "Fused clients have one network, but there are architectures; leave architectures out"
+        require(settings.architectures is None, f"{sizes} or {loop}")
+        alike = "Fused clients have no psi, settings, loss or network of their own, which the method"
+        require(not protocol.method.tells_clients_apart, f"{alike} {method!r} asks for; {loop}")
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))
                 _check_steps(client, learned, -(-learned // local.batch_size))
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
         self._one_by_one = Loop(protocol, shards)
+        rows = ROWS.get(torch.device(settings.device).type, ROWS["cuda"])
+        self._rows = max(1, rows // protocol.task.samples)  # halved where memory does not do
         self._by_row: dict[Job, int] = {}  # how often their rows have been drawn
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
@@ -82,6 +72,8 @@ class FusedRunner:
                 return self._fused(round, cohort)
         except (_NotFused, NotAlike) as error:
             raise NotTogether(str(error)) from error
+        except torch.OutOfMemoryError:
+            pass  # its frames hold memory
         except Exception as error:
             found = self._one_by_one.sum(round, cohort)
             if not (found.skipped or isinstance(error, ArithmeticError)):
@@ -90,13 +82,17 @@ class FusedRunner:
                     f"The clients of round {round.number} cannot be fused ({reason}); use execution: loop."
                 ) from error
             return found
+        if self._rows == 1:
+            return self._one_by_one.sum(round, cohort)
+        self._rows //= 2
+        return self.sum(round, cohort)
 
     def _fused(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         executor, size = self._one_by_one.executor, 0
         total, sums = Update(clients=len(cohort)), dict[tuple[Job, bool, bool], PooledSum]()
         for client in cohort:
             view, jobs = executor.view(round, client), self.protocol.plan(client, round.number)
-            shard = executor.checked(client, self.shards[client]).to(executor.device)
+            shard = executor.moved(executor.checked(client, self.shards[client]))
             self._alike.check(client, shard)
             examples = count_learned(self.protocol, len(shard))
             if examples > self.protocol.settings.max_examples:
@@ -116,7 +112,7 @@ class FusedRunner:
                 kind = (job, job == main, job == unseen)
                 if kind not in sums:
                     self._check_noise(round, job, batches[0][0], len(cohort))
-                    sums[kind] = PooledSum(executor, round, job)
+                    sums[kind] = PooledSum(executor, round, job, self._rows)
                 for batch, noise in batches:
                     sums[kind].add(batch, noise, weight)
         total.total_weight = float(total.examples)
@@ -219,13 +215,11 @@ class _NotFused(ValueError):
 class PooledSum:
     """Loss and gradients of one kind of job, summed over examples, a pass whenever that is full."""
 
-    def __init__(self, executor: Executor, round: Round, job: Job) -> None:
-        self._executor, self._job, self._psi = executor, job, executor.on_device(round).psi
+    def __init__(self, executor: Executor, round: Round, job: Job, rows: int) -> None:
+        self._executor, self._job, self._psi, self._rows = executor, job, executor.on_device(round).psi, rows
         start, self._point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
         self._waiting: list[tuple[Batch, Noise, float]] = []
-        samples = executor.protocol.task.samples
-        self._rows = max(1, ROWS.get(executor.device.type, ROWS["cuda"]) // samples)
-        self._round = max(1, ROUND // samples)
+        self._round = max(1, ROUND // executor.protocol.task.samples)
         self.theta, self.psi = torch.zeros_like(start), torch.zeros_like(self._psi)
         self.loss = self.examples = 0.0
 

@@ -25,7 +25,7 @@ from fedpart.partition.inspection import ties_examples
 from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
 from fedpart.task.looking.values import is_power_of_two
-from fedpart.trees import joined, map_leaves
+from fedpart.trees import joined
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
@@ -48,35 +48,25 @@ class GroupedRunner:
     """
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
-        loop = "use execution: loop, or several workers."
-        parts, method = protocol.task.module.named_modules(), protocol.settings.method
+        loop, method = "use execution: loop, or several workers.", protocol.settings.method
+        together = "Clients that are computed together have one"
         require(rows is None or rows >= 1, f"The number of rows computed at once is at least 1, got {rows}.")
-        require(
-            protocol.settings.architectures is None,
-            f"Clients that are computed together have one network, but there are architectures; leave "
-            f"architectures out, or {loop}",
-        )
-        require(
-            type(protocol.method).objective is FederatedMethod.objective,
-            f"Clients that are computed together have one loss, but the method {method!r} gives each its "
-            f"own; {loop}",
-        )
+        sizes = f"{together} network, but there are architectures; leave architectures out, or {loop}"
+        require(protocol.settings.architectures is None, sizes)
+        apart = f"{together} loss, but the method {method!r} gives each its own; {loop}"
+        require(type(protocol.method).objective is FederatedMethod.objective, apart)
         require(
             not protocol.task.channels_last,
             "Clients cannot be computed together in channels-last memory format; set channels_last to false, "
             "or compute them one after another.",
         )
-        for name, part in parts:
-            require(
-                not isinstance(part, Penalised),
-                f"The network has a penalty, as with sharing of kind basis, which is not computed for "
-                f"several clients together; {loop}",
+        for name, part in protocol.task.module.named_modules():
+            penalty = "The network has a penalty, as with sharing of kind basis, which is not computed for"
+            require(not isinstance(part, Penalised), f"{penalty} several clients together; {loop}")
+            tied = (
+                f"{type(part).__name__} computes with several examples at a time, and batches are padded here"
             )
-            require(
-                not ties_examples(part),
-                f"{type(part).__name__} computes with several examples at a time, and batches are padded "
-                f"here; {loop}",
-            )
+            require(not ties_examples(part), f"{tied}; {loop}")
             recurrent = f"The recurrent layer {name!r} cannot be grouped; {loop}"
             require(not isinstance(part, nn.RNNBase), recurrent)
         self.protocol, self.shards, self._alike = protocol, shards, Alike(protocol, shards)
@@ -146,13 +136,16 @@ class GroupedRunner:
     ) -> Iterator[Update | ClientError]:
         """The updates of ``members``: together, or else from the loop, whose errors name the client."""
         whole = [member for member in members if isinstance(member, _Member) and member.width]
-        found: dict[int, Update | ClientError]
+        found: dict[int, Update | ClientError] = {}
         try:
             found = self._together(round, whole) if whole else {}
             if found:
                 self._compared += 1
                 if is_power_of_two(self._compared):
                     self._compare(round, whole[0], found)
+        except torch.OutOfMemoryError:
+            whole = []
+            self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
         except Exception as error:
             found = {member.client: self._alone(round, member) for member in whole}
             if not any(isinstance(update, ClientError) for update in found.values()):
@@ -161,6 +154,10 @@ class GroupedRunner:
                     f"These clients cannot be computed together ({type(error).__name__}: {reason}); use "
                     f"execution: loop, or fewer rows at once."
                 ) from error
+        if len(members) > 1 and not whole:  # of none that fit
+            for part in (members[: len(members) // 2], members[len(members) // 2 :]):
+                yield from self._updates(round, part)
+            return
         for member in members:
             if isinstance(member, ClientError):
                 yield member
@@ -185,9 +182,8 @@ class GroupedRunner:
 
     def _together(self, round: Round, members: Sequence[_Member]) -> dict[int, Update | ClientError]:
         """Updates by client, without those whose loss is not finite."""
-        shards = [member.shard for member in members]
-        together = joined([(shard.inputs, shard.targets) for shard in shards])
-        inputs, targets = map_leaves(lambda leaf: leaf.to(self.device), together)
+        shards = [self._executor.moved(member.shard) for member in members]
+        inputs, targets = joined([(shard.inputs, shard.targets) for shard in shards])
         updates = {}
         for member in members:
             visited = sum(len(places) for of in member.work for places in of.batches)
@@ -230,7 +226,7 @@ class GroupedRunner:
                 after, _ = self._executor.subnetwork(round, partition, k)
                 if j is not None:
                     after = partition.put(after, j, k, partition.take(after, j, k) + update.parts[j])
-                shard = member.shard.to(self.device)
+                shard = self._executor.moved(member.shard)
                 update.parts[PSI] = self._executor.feedback(round, view, shard, job, after)
 
     def _stacks(self, members: Sequence[_Member]) -> Iterator[list[ClientJob]]:

@@ -189,7 +189,7 @@ class RunSettings(Settings):
     chain: tuple[str, ...] | None = setting(
         None, "for scheme node: Linear and Conv layers in order; null: an nn.Sequential's own"
     )
-    device: str = setting("cpu", "where models are computed: cpu, cuda, cuda:0, ...", decides="course")
+    device: str = setting("cpu", "where models are computed: cpu, cuda, cuda:1, mps, ...", decides="course")
 
     def __post_init__(self) -> None:
         device: Any = self.device
@@ -206,6 +206,15 @@ class RunSettings(Settings):
             counts = f"{len(self.chunks)} chunk proportions but {len(parameters)} parameter proportions"
             alike = len(parameters) == len(self.chunks)
             require(alike, f"There are {counts}; give one of each per chunk.")
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch cannot use, with a ValueError of one sentence."""
+    try:
+        torch.zeros(1, device=device)
+    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError, ...
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ValueError(f"The device {device!r} cannot be used ({reason}); set device: cpu.") from None
 
 
 class RunOptions(TypedDict, total=False):

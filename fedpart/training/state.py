@@ -21,6 +21,7 @@ from fedpart.training.agreement import difference
 from fedpart.training.files import kept, previous_of, read_tensors, replace
 from fedpart.training.optimisers import OptimiserSettings, SlicedOptimiser, refuse_other_form
 from fedpart.training.plain import plain
+from fedpart.training.settings import check_device
 from fedpart.trees import Tree, first_leaf, map_leaves
 
 
@@ -49,6 +50,7 @@ class ModelState:
         scalars: float = 1.0,
         psi_slices: Sequence[slice] | None = None,
     ) -> None:
+        check_device(device)
         self.task, self.partition, self.seed = task, partition, seed
         self.completed = 0
         self.w = partition.initial().to(device)

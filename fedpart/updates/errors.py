@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import OutOfMemoryError
+
 from fedpart.checks import Misfit
 
 LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
@@ -64,11 +66,18 @@ class ClientError(RuntimeError):
 
 @contextmanager
 def blamed(client: int, round: int | None) -> Iterator[None]:
-    """What fails within it is the client's: a :class:`ClientError` that names it, and the round."""
+    """What fails within it is the client's: a :class:`ClientError` that names it, and the round.
+
+    A device without memory is not: then it is torch's error, in a sentence.
+    """
     try:
         yield
     except ClientError:
         raise
+    except OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0].partition("; ")[0].rstrip(".")
+        lower = "lower local.batch_size or samples, or set device: cpu."
+        raise OutOfMemoryError(f"{reason}; one client's work does not fit: {lower}") from error
     except Refusal as refusal:
         raise ClientError.refused(client, round or 0, refusal) from refusal
     except Exception as error:

@@ -200,15 +200,6 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
     return {**masks, **named}  # a mask's inputs are no images, so that there is no affine one before it
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that torch cannot use, with a ValueError of one sentence."""
-    try:
-        torch.zeros(1, device=device)
-    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError, ...
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ValueError(f"The device {device!r} cannot be used ({reason}); set device: cpu.") from None
-
-
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Within this context torch computes on that many threads."""

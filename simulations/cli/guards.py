@@ -54,7 +54,7 @@ def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None
     except (ConfigError, MissingExtra) as error:
         fail(str(error), BAD_INPUT)
     except OutOfMemoryError as error:
-        reason = str(error).partition(". ")[0]
+        reason = str(error).partition(". ")[0].partition("; ")[0]
         fail(
             f"The device has too little memory ({reason}); make batches, samples or evaluation_samples "
             f"smaller, or set device: cpu. What is finished is kept, and --resume goes on.",

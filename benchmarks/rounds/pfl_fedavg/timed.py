@@ -34,17 +34,22 @@ class Classifier(Model):
 class TimedPfl(TimedEngine):
     """Rounds of pfl's simulation."""
 
-    def __init__(self, workload: Workload, *, equal_kernels: bool) -> None:
+    def __init__(self, workload: Workload, *, equal_kernels: bool, device: str = "cpu") -> None:
         torch.manual_seed(workload.seed)
         np.random.seed(workload.seed)
         layout = torch.channels_last if equal_kernels else torch.contiguous_format
         network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
-        module = Classifier(network, workload.samples, workload.affine, layout)
+        module = Classifier(network, workload.samples, workload.affine, layout).to(device)
         for parameter in module.psi:
             parameter.requires_grad_(False)
-        adam = torch.optim.Adam(module.weights, workload.server_learning_rate, fused=equal_kernels or None)
-        self.model = PyTorchModel(module, torch.optim.SGD, adam)
-        self.shards = [workload.shard(client) for client in range(workload.clients)]
+        kind, fused = (
+            torch.optim.Adam if workload.server == "adam" else torch.optim.SGD,
+            equal_kernels or None,
+        )
+        server = kind(module.weights, workload.server_learning_rate, fused=fused)
+        self.model = PyTorchModel(module, torch.optim.SGD, server)
+        shards = map(workload.shard, range(workload.clients))
+        self.shards = [(x.to(device), y.to(device)) for x, y in shards]
         users = [PyTorchTensorDataset(shard, str(client)) for client, shard in enumerate(self.shards)]
         sampler = get_user_sampler("random", list(range(workload.clients)))
         data = FederatedDataset(lambda user: users[user], sampler)

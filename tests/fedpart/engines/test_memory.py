@@ -1,0 +1,81 @@
+"""A device without enough memory: groups are halved, and nobody is blamed."""
+
+import pytest
+import torch
+from problems import after, assert_near, chain_net, settings, shards
+from torch import OutOfMemoryError
+
+from fedpart import Dataset, Federation, Protocol, Task
+from fedpart.engines.executor import OnDevice
+from fedpart.engines.fused import PooledSum
+from fedpart.engines.stack import Stack
+
+SIZES = (7, 12, 3, 9)
+FULL = OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+
+
+def run(execution, **changes):
+    protocol = Protocol(Task(chain_net(), samples=1), settings(len(SIZES), cohort=4, **changes))
+    return after(2, Federation(protocol), shards(SIZES), execution=execution)[0]
+
+
+def test_grouped_clients_are_computed_in_smaller_groups(monkeypatch):
+    expected, seen, whole = run("loop"), [], Stack.run
+
+    def small(self, round, jobs, inputs, targets):
+        if len(inputs) > 12:
+            raise FULL
+        seen.append(len(inputs))
+        return whole(self, round, jobs, inputs, targets)
+
+    monkeypatch.setattr(Stack, "run", small)
+    assert_near(run("grouped"), expected, rtol=1e-4, atol=1e-6)
+    assert len(set(seen)) > 1
+
+
+def test_fused_passes_become_smaller(monkeypatch):
+    expected, seen, whole = run("loop"), [], PooledSum.flush
+
+    def small(self):
+        rows = sum(batch.examples for batch, *_ in self._waiting)
+        if rows > 12:
+            raise FULL
+        seen.append(rows)
+        return whole(self)
+
+    monkeypatch.setattr(PooledSum, "flush", small)
+    assert_near(run("fused"), expected, rtol=1e-4, atol=1e-6)
+    assert max(seen) > 1
+
+
+@pytest.mark.parametrize("execution", ["loop", "grouped", "fused"])
+@pytest.mark.parametrize("errors", ["fail", "skip"])
+def test_a_client_that_does_not_fit_is_not_to_blame(monkeypatch, execution, errors):
+    def full(*_, **__):
+        raise FULL
+
+    monkeypatch.setattr(Task, "loss", full)
+    said = (
+        r"^CUDA out of memory; one client's work does not fit: lower local\.batch_size or samples, or .*\.$"
+    )
+    with pytest.raises(OutOfMemoryError, match=said):
+        run(execution, on_client_error=errors)
+
+
+def test_a_device_that_is_not_here_is_refused_in_a_sentence():
+    refused = r"The device 'cuda:99' cannot be used \(.*\); set device: cpu\.$"
+    with pytest.raises(ValueError, match=refused):
+        run("loop", device="cuda:99")
+
+
+def test_data_are_brought_to_a_device_once_and_kept_as_far_as_there_is_room(monkeypatch):
+    data = shards(SIZES)
+    sizes = [one.inputs.nbytes + one.targets.nbytes for one in data]
+    assert OnDevice(torch.device("cpu"))(data[0]) is data[0]
+    monkeypatch.setattr(Dataset, "to", lambda self, device: self.subset(range(len(self))))
+    kept = OnDevice(torch.device("cpu"), room=sizes[0] + sizes[1])
+    first = [kept(shard) for shard in data]
+    assert [len(moved) for moved in first] == list(SIZES)
+    assert [kept(data[i]) is first[i] for i in range(4)] == [True, True, False, False]
+    del data[0]
+    assert kept(data[1]) is kept(data[1]), "what is gone makes room"
