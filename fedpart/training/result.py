@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import NetworkError
+from fedpart.checks import NetworkError, require
 from fedpart.data.dataset import Dataset, has_labels
-from fedpart.data.given import Examples, as_dataset
+from fedpart.data.given import Examples, as_dataset, as_inputs
 from fedpart.registry import trusting
 from fedpart.task.task import Task
 from fedpart.training.state import ModelState
@@ -108,9 +108,33 @@ class Trained:
         """The trained network alone; see :meth:`ModelState.module`."""
         return self.state.module()
 
-    def predict(self, x: Tree) -> Tensor:
-        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
-        return torch.cat(list(self.state.predict(x)))
+    def predict(self, x: Any) -> Tensor:
+        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off.
+
+        Args:
+            x: inputs as those of the training data: tensors, arrays, lists of numbers, or trees of them; of a
+                :class:`Dataset` its inputs. One example alone counts as n = 1.
+
+        Raises:
+            ValueError: these are no inputs, or do not fit the network.
+        """
+        inputs = as_inputs(x, like := self.state.like)
+        try:
+            outputs = list(self.state.predict(inputs))
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            given, wanted = _told(inputs), "" if like is None else _told(like)
+            if like is None or given == wanted:
+                raise
+            what = f"The {given} do not fit the network, which was trained on {wanted}"
+            raise ValueError(f"{what}; bring them to that form.") from error
+        require(outputs, "There are no examples to predict; give at least one.")
+        return torch.cat(outputs)
+
+
+def _told(inputs: Tree) -> str:
+    """``inputs [n, 1, 28, 28]``: parts and shapes."""
+    parts = leaves(inputs, "inputs")
+    return ", ".join(f"{name} [{', '.join(map(str, ('n', *leaf.shape[1:])))}]" for name, leaf in parts)
 
 
 class Result(Trained, Generic[Report]):

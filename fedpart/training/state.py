@@ -32,9 +32,11 @@ class ModelState:
         w: ``[size]`` in partition order; psi: ``[P]``.
         optimiser, optimiser_psi: see :class:`.SlicedOptimiser`; of w, one state per cell.
         agreement: what a checkpoint must agree on, as plain data by name.
+        like: inputs ``[0, ...]`` of the form and types of the data; None: none have been looked at.
     """
 
     agreement: dict[str, Any]
+    like: Tree | None
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ModelState:
         psi_slices: Sequence[slice] | None = None,
     ) -> None:
         self.task, self.partition, self.seed = task, partition, seed
-        self.completed = 0
+        self.completed, self.like = 0, None
         self.w = partition.initial().to(device)
         self.psi = task.psi_space.initial().to(device)
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
@@ -170,6 +172,8 @@ class ModelState:
         ``name`` is of the data, for the message; for ``classes`` see :meth:`.Likelihood.check`.
         """
         check_examples(dataset, self.task.dtype)
+        if self.like is None:
+            self.like = map_leaves(lambda leaf: leaf.new_empty(0, *leaf.shape[1:]), dataset.inputs)
         if classes is not None:
             check_labels(dataset, classes, name)
         with self.task.likelihood_at(None) as likelihood:
