@@ -17,10 +17,12 @@ from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
+from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
 from fedpart.task.task import Task
 from fedpart.training.result import Result, as_task, check_shards, held_out
 from fedpart.training.settings import check_names
+from fedpart.training.stopping import Stopped, stoppable
 
 
 def federate(
@@ -43,6 +45,8 @@ def federate(
 ) -> Result[RoundReport]:
     """Train ``task`` over clients, on this machine.
 
+    Ctrl-C ends it after the round in progress, which is saved; the result is that of the rounds done.
+
     Args:
         task: what is learned; a network alone stands for ``Task(network, samples=1)``.
         shards: the clients' data, client i's in ``shards[i]``: each a :class:`Dataset`, ``(inputs, targets)``
@@ -57,6 +61,7 @@ def federate(
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end. With
             ``error_feedback`` a folder beside it, ``.residuals``, belongs to it; with privacy whose noise is
             the system's a file, ``.releases``, counts what was released, also where a checkpoint is lost.
+            The reports are kept in the folder ``.logs``, ``metrics.jsonl``.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run (with privacy they are where its randomness is the seed).
         workers: processes that run the clients, see :class:`.LocalEngine`; 1: this one.
@@ -93,7 +98,6 @@ def federate(
     if checkpoint is not None:
         federation.keep_in(*(Path(checkpoint).with_suffix(kind) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)
-    metrics: list[RoundReport] = []
 
     def finish(report: RoundReport) -> None:
         last = report.round == rounds
@@ -102,11 +106,16 @@ def federate(
             for name, value in federation.validated(scored, chosen.evaluation_samples).items():
                 setattr(report, name, value)
         log(report)
-        if path is not None and (report.round % checkpoint_every == 0 or last):
+        kept = last or report.round % checkpoint_every == 0
+        if path is not None and kept:
             federation.save(path)
         metrics.append(report)
         if on_round is not None:
             on_round(report)
+        if stopped and not last:
+            if path is not None and not kept:
+                federation.save(path)
+            raise Stopped
 
     logs = None if path is None else path.with_suffix(".logs")
     printed = Printed(rounds, evaluate_every) if progress else None
@@ -116,10 +125,12 @@ def federate(
     ):
         if engine.remark:
             print(engine.remark)
-        engine.run(rounds, finish)
+        metrics = reports_of(RoundReport, log.kept)
+        with stoppable("round", path) as stopped:
+            engine.run(rounds, finish)
         looked_at = None if chosen.evaluation == "none" else tested
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
-        log.scores = result.scores
+        log.scores, log.complete = result.scores, federation.round >= rounds
     return result
 
 

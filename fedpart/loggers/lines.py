@@ -1,9 +1,11 @@
 """The lines of metrics.jsonl, and the numbers that are shown of them."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+Report = TypeVar("Report")
 
 _CLOCKS = ("round", "iteration")
 
@@ -43,6 +45,13 @@ def metrics_line(report: Any) -> dict[str, Any]:
     optional = _OPTIONAL if evaluated else (*_OPTIONAL, "client_", "evaluation_")
     shown = {key: value for key, value in line.items() if value is not None or not key.startswith(optional)}
     return {key: finite(value) for key, value in shown.items()}
+
+
+def reports_of(kind: type[Report], lines: Sequence[Mapping[str, Any]]) -> list[Report]:
+    """The reports whose :func:`metrics_line` these are; what a line leaves out is as in a new report."""
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    whole = ({**line, "psi": line["psi"]["raw"], "physical": line["psi"]["physical"]} for line in lines)
+    return [kind(**{name: value for name, value in line.items() if name in known}) for line in whole]
 
 
 def finite(value: Any) -> Any:

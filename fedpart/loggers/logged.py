@@ -75,24 +75,25 @@ def logged(
 
     Args:
         chosen: see :class:`.Loggers`, also for what is raised.
-        folder: for their files and a ``metrics.jsonl``, from which they get what they had when the run is
-            resumed; None: a new one in ``runs/``, named by the time.
+        folder: for their files and a ``metrics.jsonl``, of which the result has its reports, and they what
+            they had, when the run is resumed; None: where they want one, a new one in ``runs/``, named by the
+            time.
         settings: of the run, a dataclass, for tables of runs.
         completed: rounds or iterations that are done: later ones that the folder knows are computed again.
         printed: prints lines, too.
     """
     loggers = Loggers(chosen)
-    place = _place(folder) if loggers.keep else None
+    place = _place(folder) if loggers.keep or folder is not None else None
     lines = [] if place is None else _kept(place, completed)
     config = {} if settings is None else flat(asdict(settings))
-    log = Logged(loggers, place, printed, lines[-1] if lines else None)
+    log = Logged(loggers, place, printed, lines)
     try:
         if place is not None:
             if any(name.startswith("privacy.") for name in config):
                 place.chmod(0o700)
             loggers.start(RunInfo(place, place.name, config, lines))
         yield log
-        if log.last is not None:
+        if log.last is not None and log.complete:
             loggers.finish({**log.last, **log.scores})
     finally:
         loggers.close()
@@ -102,10 +103,16 @@ class Logged:
     """Takes the reports of a run."""
 
     def __init__(
-        self, loggers: Loggers, place: Path | None, printed: Printed | None, last: Mapping[str, Any] | None
+        self,
+        loggers: Loggers,
+        place: Path | None,
+        printed: Printed | None,
+        kept: Sequence[Mapping[str, Any]],
     ) -> None:
         self._loggers, self._place, self._printed = loggers, place, printed
-        self.last = last  # line of metrics.jsonl, of which loggers make the summary
+        self.kept = kept  # lines of what was done before
+        self.last = kept[-1] if kept else None  # line of metrics.jsonl, of which loggers make the summary
+        self.complete = True  # whether nothing is left to do
         self.scores: dict[str, float | None] = {}  # what it has besides, such as test_accuracy
 
     def __call__(self, report: Any) -> None:
@@ -140,7 +147,7 @@ def _kept(place: Path, completed: int) -> list[Mapping[str, Any]]:
         except (ValueError, LookupError, TypeError, StopIteration, RecursionError):
             raise ValueError(
                 f"Line {number} of {file} is damaged; delete that file and resume again: the weights are in "
-                f"the checkpoint, and only what loggers had of earlier rounds is lost."
+                f"the checkpoint, and only what was told of earlier rounds is lost."
             ) from None
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return lines

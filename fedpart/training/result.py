@@ -147,7 +147,8 @@ class Result(Trained, Generic[Report]):
         samples: S of that test; None: the task's.
 
     Attributes:
-        metrics: one report per round, or per evaluation of centralised training, of this call.
+        metrics: one report per round, or per evaluation of centralised training; of a run that was resumed
+            those before, too, which are beside its checkpoint.
         test_accuracy: on the test data, a fraction; None without them, or without classes.
         test_nll: nats per example; None without test data.
 

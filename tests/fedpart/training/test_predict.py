@@ -9,6 +9,7 @@ from fedpart import Dataset, Task, federate, fit
 
 X = torch.randn(24, 6, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
+ROUND = {"rounds": 1, "method": "fedavg", "chunks": (1.0,)}
 
 
 def network():
@@ -18,9 +19,7 @@ def network():
 
 @pytest.fixture(scope="module")
 def result():
-    return federate(
-        network(), [(X[i::3], Y[i::3]) for i in range(3)], rounds=1, method="fedavg", chunks=(1.0,)
-    )
+    return federate(network(), [(X[i::3], Y[i::3]) for i in range(3)], **ROUND)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +70,7 @@ def test_several_inputs_and_tokens():
 
     ids = torch.arange(24).remainder(9).view(12, 2)
     inputs, targets = {"ids": ids, "more": X[:12, :2]}, Y[:12]
-    found = federate(
-        Task(Both(), samples=1), [(inputs, targets)] * 2, rounds=1, method="fedavg", chunks=(1.0,)
-    )
+    found = federate(Task(Both(), samples=1), [(inputs, targets)] * 2, **ROUND)
     plain = {"ids": ids.numpy().astype(np.int32), "more": X[:12, :2].tolist()}
     torch.testing.assert_close(found.predict(plain), found.predict(inputs))
     alone = {"ids": ids[0].tolist(), "more": X[0, :2].tolist()}
