@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedpart.checks import check_options, check_whole, require
 from fedpart.data.dataset import Dataset
-from fedpart.data.given import Examples, as_dataset, is_examples
+from fedpart.data.given import Examples, Shards, as_dataset, is_examples
 from fedpart.engines.paced import local_engine
 from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
@@ -145,17 +145,4 @@ def _clients(shards: Any) -> Sequence[Dataset]:
     write = "write federate(task, [data_of_client_0, data_of_client_1, ...])."
     fits = numbered and not alone and not isinstance(shards, Mapping)
     require(fits, f"{wanted}, got a {kind}; {write}")
-    return [as_dataset(shard) for shard in shards] if several else _Lazy(shards)
-
-
-class _Lazy(Sequence[Dataset]):
-    """Shards that are read when they are asked for."""
-
-    def __init__(self, shards: Sequence[Examples]) -> None:
-        self._shards = shards
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    def __getitem__(self, client: Any) -> Any:
-        return as_dataset(self._shards[client])
+    return [as_dataset(shard) for shard in shards] if several else Shards(shards)

@@ -205,3 +205,21 @@ def _tensor(leaf: Any) -> Any:
 def _kind(given: Any) -> str:
     name = type(given).__name__
     return f"a {name} of {len(given)}" if isinstance(given, (tuple, list)) else f"a {name}"
+
+
+class Shards(Sequence[Dataset]):
+    """Clients' examples, see :func:`as_dataset`, that are read when they are asked for; of a list once."""
+
+    def __init__(self, shards: Any) -> None:
+        self._shards, self._kept = shards, dict[int, Dataset]()
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __getitem__(self, client: Any) -> Any:
+        if client in self._kept:
+            return self._kept[client]
+        shard = as_dataset(self._shards[client])
+        if isinstance(self._shards, (list, tuple)):
+            self._kept[client] = shard
+        return shard
