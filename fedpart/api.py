@@ -20,7 +20,7 @@ from fedpart.federated.settings import FederationSettings
 from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
 from fedpart.task.task import Task
-from fedpart.training.result import Result, as_task, check_shards, held_out
+from fedpart.training.result import Result, as_task, check_shards, held_out, remark_outputs
 from fedpart.training.settings import check_names
 from fedpart.training.stopping import Stopped, stoppable
 
@@ -79,7 +79,7 @@ def federate(
         ImportError: the library of a logger is not installed.
         ClientError: a client failed, for instance because its loss was not finite.
     """
-    check_whole("rounds", rounds, 0, "a number of rounds")
+    check_whole("rounds", rounds, 1, "a number of rounds")
     check_whole("evaluate_every", evaluate_every, 1, "a number of rounds")
     check_whole("checkpoint_every", checkpoint_every, 1, "a number of rounds")
     check_options(progress=progress, resume=resume, checkpoint=checkpoint, on_round=on_round)
@@ -95,6 +95,7 @@ def federate(
     tested = held_out(federation, test, "test")
     if isinstance(data, list) and chosen.on_client_error == "fail":
         check_shards(federation, data)
+        remark_outputs(federation, [*data, *(part for part in (scored, tested) if part is not None)])
     if checkpoint is not None:
         federation.keep_in(*(Path(checkpoint).with_suffix(kind) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)

@@ -16,7 +16,7 @@ from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.task import Task
-from fedpart.training.result import Result, as_task, held_out
+from fedpart.training.result import Result, as_task, held_out, remark_outputs
 from fedpart.training.settings import check_names
 from fedpart.training.stopping import Stopped, stoppable
 
@@ -78,6 +78,8 @@ def fit(
     check_psi(training)
     scored = held_out(training, validation, "validation")
     tested = held_out(training, test, "test")
+    data = training.examples(1, len(training.shares))
+    remark_outputs(training, [data, *(part for part in (scored, tested) if part is not None)])
     path = training.resume(checkpoint, resume)
 
     def report(found: TrainingReport) -> None:

@@ -211,15 +211,13 @@ class Shards(Sequence[Dataset]):
     """Clients' examples, see :func:`as_dataset`, that are read when they are asked for; of a list once."""
 
     def __init__(self, shards: Any) -> None:
-        self._shards, self._kept = shards, dict[int, Dataset]()
+        self._shards = list(shards) if isinstance(shards, (list, tuple)) else shards
 
     def __len__(self) -> int:
         return len(self._shards)
 
     def __getitem__(self, client: Any) -> Any:
-        if client in self._kept:
-            return self._kept[client]
         shard = as_dataset(self._shards[client])
-        if isinstance(self._shards, (list, tuple)):
-            self._kept[client] = shard
+        if type(self._shards) is list:
+            self._shards[client] = shard
         return shard

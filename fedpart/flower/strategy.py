@@ -286,11 +286,11 @@ class FedPart(Strategy):
 
 def _psi_of(report: RoundReport) -> dict[str, Any]:
     """``psi/affine.angle_max [deg]``, as loggers have it, and raw values, ``psi-raw/affine.range``: lists."""
-    found: dict[str, Any] = {f"psi/{name}": value for name, value in report.physical.items()}
+    record: dict[str, Any] = {f"psi/{name}": value for name, value in report.physical.items()}
     for name, raw in report.psi.items():
         parts = {f"/{key}": value for key, value in raw.items()} if isinstance(raw, dict) else {"": raw}
-        found |= {f"psi-raw/{name}{key}": value for key, value in parts.items()}
-    return found
+        record |= {f"psi-raw/{name}{key}": value for key, value in parts.items()}
+    return record
 
 
 def _metrics(report: RoundReport, *names: str, **more: Any) -> MetricRecord:

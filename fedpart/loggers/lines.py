@@ -100,3 +100,20 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | 
         else:
             values[f"{prefix}{name}"] = value if isinstance(value, bool | int | float) else str(value)
     return values
+
+
+def in_words(line: Mapping[str, Any]) -> str:
+    """The scores, the losses and the first hyperparameters of a line, for people."""
+    parts = []
+    for whose, words in (("val", "val."), ("client", "clients'")):
+        if line.get(f"{whose}_accuracy") is not None:
+            parts.append(f"{words} accuracy {line[f'{whose}_accuracy']:.1%}")
+        elif line.get(f"{whose}_nll") is not None:
+            parts.append(f"{words} loss {line[f'{whose}_nll']:.3f}")
+    if line["train_loss"] is not None:
+        parts.append(f"loss {line['train_loss']:.3f}")
+    if line["lml"] is not None:
+        lml = line["lml"]
+        parts.append(f"L_ML {lml:.3f} per example" if "round" in line else f"L_ML {lml:,.1f}")
+    parts += [f"{name} {value:.3g}" for name, value in list(line["psi"]["physical"].items())[:3]]
+    return ", ".join(parts)

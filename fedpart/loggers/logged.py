@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpart.loggers.base import Loggers, RunInfo
-from fedpart.loggers.lines import flat, metrics_line, step_of
+from fedpart.loggers.lines import flat, in_words, metrics_line, step_of
 
 EACH = 10  # rounds that have a line of their own, before only those of evaluations have
 
@@ -39,28 +39,13 @@ class Printed:
     def __call__(self, line: Mapping[str, Any]) -> None:
         """Print a line, on the standard output."""
         clock = "round" if "round" in line else "iteration"
-        text, terminal = f"{clock} {step_of(line)}/{self._total}: {self._text(line)}", sys.stdout.isatty()
+        text, terminal = f"{clock} {step_of(line)}/{self._total}: {in_words(line)}", sys.stdout.isatty()
         if terminal:
             text = f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}"
         if worth_a_line(clock, step_of(line), self._total, self._every):
             print(text, flush=True)
         elif terminal:
             print(text, end="", flush=True)
-
-    def _text(self, line: Mapping[str, Any]) -> str:
-        parts = []
-        for whose, words in (("val", "val."), ("client", "clients'")):
-            if line.get(f"{whose}_accuracy") is not None:
-                parts.append(f"{words} accuracy {line[f'{whose}_accuracy']:.1%}")
-            elif line.get(f"{whose}_nll") is not None:
-                parts.append(f"{words} loss {line[f'{whose}_nll']:.3f}")
-        if line["train_loss"] is not None:
-            parts.append(f"loss {line['train_loss']:.3f}")
-        if line["lml"] is not None:
-            lml = line["lml"]
-            parts.append(f"L_ML {lml:.3f} per example" if "round" in line else f"L_ML {lml:,.1f}")
-        parts += [f"{name} {value:.3g}" for name, value in list(line["psi"]["physical"].items())[:3]]
-        return ", ".join(parts)
 
 
 @contextmanager
@@ -103,11 +88,7 @@ class Logged:
     """Takes the reports of a run."""
 
     def __init__(
-        self,
-        loggers: Loggers,
-        place: Path | None,
-        printed: Printed | None,
-        kept: Sequence[Mapping[str, Any]],
+        self, loggers: Loggers, place: Path | None, printed: Printed | None, kept: list[Mapping[str, Any]]
     ) -> None:
         self._loggers, self._place, self._printed = loggers, place, printed
         self.kept = kept  # lines of what was done before

@@ -79,8 +79,22 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
         except Exception as error:
             if isinstance(error, ValueError) or kinds:  # of the first kind, the round says what does not fit
                 reason = " ".join(str(error).split()).rstrip(".")
+                least = min((int(part.targets.min()) for part in shards if has_labels(part)), default=0)
+                if least and "labels" in reason:
+                    reason = f"classes begin at 0, but labels at {least}: write targets - {least} ({reason})"
                 raise ValueError(f"The data of client {client} do not fit: {reason}.") from error
         kinds.add(kind)
+
+
+def remark_outputs(state: ModelState, parts: Sequence[Dataset]) -> None:
+    """Say of a classification which outputs no label names; they may be of classes that are still to come."""
+    labels = [int(part.targets.max()) for part in parts if len(part) and has_labels(part)]
+    if state.task.likelihood_name != "classification" or not labels:
+        return
+    outputs = next(state.predict(parts[0].subset([0]).inputs)).shape[-1]
+    if outputs > (classes := max(labels) + 1):
+        more = f"The network has {outputs} outputs, and the labels name {classes} classes, 0..{max(labels)}"
+        warnings.warn(f"{more}; is its last layer right?", RuntimeWarning, stacklevel=3)
 
 
 def _largest(data: Dataset) -> Dataset:
@@ -122,10 +136,10 @@ class Trained:
         try:
             outputs = list(self.state.predict(inputs))
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
-            given, wanted = _told(inputs), "" if like is None else _told(like)
-            if like is None or given == wanted:
+            shape, wanted = _told(inputs), "" if like is None else _told(like)
+            if like is None or shape == wanted:
                 raise
-            what = f"The {given} do not fit the network, which was trained on {wanted}"
+            what = f"The {shape} do not fit the network, which was trained on {wanted}"
             raise ValueError(f"{what}; bring them to that form.") from error
         require(outputs, "There are no examples to predict; give at least one.")
         return torch.cat(outputs)

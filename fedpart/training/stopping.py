@@ -1,9 +1,9 @@
-"""Ctrl-C in a call that trains: the step in progress is finished and saved."""
+"""Signals in a call that trains: the step in progress is finished and saved."""
 
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,31 +13,44 @@ class Stopped(Exception):
 
 
 @contextmanager
+def caught_signals(
+    came: list[int],
+    then: Callable[[], None] = lambda: None,
+    numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+) -> Iterator[None]:
+    """Note signals instead of ending by them; in other threads than the main one do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: object) -> None:
+        came.append(number)
+        with suppress(RuntimeError):  # in the middle of a write to what it writes to
+            then()
+
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def stoppable(clock: str, checkpoint: Path | None) -> Iterator[list[int]]:
     """Within this context the first SIGINT is noted in what it gives, and told in a line; a second one is a
-    KeyboardInterrupt. :class:`Stopped` ends the context, and no more.
-
-    Other threads than the main one, and programs that handle SIGINT themselves, see nothing of it.
-    """
+    KeyboardInterrupt. :class:`Stopped` ends the context, and no more. Programs that handle SIGINT themselves
+    see nothing of it."""
     came, kept = list[int](), "the result has what was learned until then"
     if checkpoint is not None:
         kept = f"it is saved in {checkpoint}, and resume=True goes on"
-    text = f"Stopping after this {clock}; {kept}."
+    text = f"\nStopping after this {clock}; {kept}. Once more stops at once."
 
-    def note(number: int, frame: object) -> None:
-        if came:
+    def told() -> None:
+        if len(came) > 1:
             raise KeyboardInterrupt
-        came.append(number)
-        with suppress(RuntimeError):  # in the middle of a line
-            print(f"\n{text} Once more stops at once.", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
-    before = signal.getsignal(signal.SIGINT)
-    ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, note)
-    try:
-        with suppress(Stopped):
-            yield came
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, before)
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with suppress(Stopped), caught_signals(came, told, [signal.SIGINT] if ours else []):
+        yield came

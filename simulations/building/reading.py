@@ -21,10 +21,9 @@ def read_run(folder: Path) -> Loaded:
     config, summary = _finished(folder)
     built = config.model_copy(update={"device": "cpu", "psi_from": None})  # the psi found is in the folder
     with as_written(folder), one_sentence():
-        classes, inputs = _seen(config, summary, 0)
-        task = build_task(built, classes, _shape(inputs))
+        task = build_task(built, *seen_shape(config, summary))
         state = _whole(task, built)
-        state.like = inputs
+        state.like = _seen(config, summary, 0)[1]
         load_saved(state, folder)
         stages = summary.get("stages")  # of centralised training
         # The noise of predictions is a function of it.
@@ -41,12 +40,7 @@ def example_inputs(folder: Path, rows: int) -> Tree:
 def seen_shape(config: Config, summary: dict[str, Any]) -> tuple[int, Any]:
     """How many classes a finished run's data have, and the shape of an example, a tree as its inputs are."""
     classes, inputs = _seen(config, summary)
-    return classes, _shape(inputs)
-
-
-def _shape(inputs: Tree) -> Any:
-    """Of an example, a tree as its inputs are."""
-    return map_leaves(lambda leaf: tuple(leaf.shape[1:]), inputs)
+    return classes, map_leaves(lambda leaf: tuple(leaf.shape[1:]), inputs)
 
 
 def described(inputs: Tree) -> dict[str, Any]:
