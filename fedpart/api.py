@@ -10,17 +10,19 @@ from torch import Tensor, nn
 
 from fedpart.checks import check_options, check_whole, require
 from fedpart.data.dataset import Dataset
-from fedpart.data.given import Examples, as_dataset, is_examples
+from fedpart.data.given import Examples, Shards, as_dataset, is_examples
 from fedpart.engines.paced import local_engine
 from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.federated.settings import FederationSettings
+from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
 from fedpart.task.task import Task
-from fedpart.training.result import Result, as_task, check_shards, held_out
+from fedpart.training.result import Result, as_task, check_shards, held_out, remark_outputs
 from fedpart.training.settings import check_names
+from fedpart.training.stopping import Stopped, stoppable
 
 
 def federate(
@@ -43,6 +45,8 @@ def federate(
 ) -> Result[RoundReport]:
     """Train ``task`` over clients, on this machine.
 
+    Ctrl-C ends it after the round in progress, which is saved; the result is that of the rounds done.
+
     Args:
         task: what is learned; a network alone stands for ``Task(network, samples=1)``.
         shards: the clients' data, client i's in ``shards[i]``: each a :class:`Dataset`, ``(inputs, targets)``
@@ -57,6 +61,7 @@ def federate(
         checkpoint: a file that is replaced atomically every ``checkpoint_every`` rounds and at the end. With
             ``error_feedback`` a folder beside it, ``.residuals``, belongs to it; with privacy whose noise is
             the system's a file, ``.releases``, counts what was released, also where a checkpoint is lost.
+            The reports are kept in the folder ``.logs``, ``metrics.jsonl``.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run (with privacy they are where its randomness is the seed).
         workers: processes that run the clients, see :class:`.LocalEngine`; 1: this one.
@@ -74,7 +79,7 @@ def federate(
         ImportError: the library of a logger is not installed.
         ClientError: a client failed, for instance because its loss was not finite.
     """
-    check_whole("rounds", rounds, 0, "a number of rounds")
+    check_whole("rounds", rounds, 1, "a number of rounds")
     check_whole("evaluate_every", evaluate_every, 1, "a number of rounds")
     check_whole("checkpoint_every", checkpoint_every, 1, "a number of rounds")
     check_options(progress=progress, resume=resume, checkpoint=checkpoint, on_round=on_round)
@@ -90,10 +95,10 @@ def federate(
     tested = held_out(federation, test, "test")
     if isinstance(data, list) and chosen.on_client_error == "fail":
         check_shards(federation, data)
+        remark_outputs(federation, [*data, *(part for part in (scored, tested) if part is not None)])
     if checkpoint is not None:
         federation.keep_in(*(Path(checkpoint).with_suffix(kind) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)
-    metrics: list[RoundReport] = []
 
     def finish(report: RoundReport) -> None:
         last = report.round == rounds
@@ -102,11 +107,16 @@ def federate(
             for name, value in federation.validated(scored, chosen.evaluation_samples).items():
                 setattr(report, name, value)
         log(report)
-        if path is not None and (report.round % checkpoint_every == 0 or last):
+        kept = last or report.round % checkpoint_every == 0
+        if path is not None and kept:
             federation.save(path)
         metrics.append(report)
         if on_round is not None:
             on_round(report)
+        if stopped and not last:
+            if path is not None and not kept:
+                federation.save(path)
+            raise Stopped
 
     logs = None if path is None else path.with_suffix(".logs")
     printed = Printed(rounds, evaluate_every) if progress else None
@@ -116,10 +126,12 @@ def federate(
     ):
         if engine.remark:
             print(engine.remark)
-        engine.run(rounds, finish)
+        metrics = reports_of(RoundReport, log.kept)
+        with stoppable("round", path) as stopped:
+            engine.run(rounds, finish)
         looked_at = None if chosen.evaluation == "none" else tested
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
-        log.scores = result.scores
+        log.scores, log.complete = result.scores, federation.round >= rounds
     return result
 
 
@@ -134,17 +146,4 @@ def _clients(shards: Any) -> Sequence[Dataset]:
     write = "write federate(task, [data_of_client_0, data_of_client_1, ...])."
     fits = numbered and not alone and not isinstance(shards, Mapping)
     require(fits, f"{wanted}, got a {kind}; {write}")
-    return [as_dataset(shard) for shard in shards] if several else _Lazy(shards)
-
-
-class _Lazy(Sequence[Dataset]):
-    """Shards that are read when they are asked for."""
-
-    def __init__(self, shards: Sequence[Examples]) -> None:
-        self._shards = shards
-
-    def __len__(self) -> int:
-        return len(self._shards)
-
-    def __getitem__(self, client: Any) -> Any:
-        return as_dataset(self._shards[client])
+    return [as_dataset(shard) for shard in shards] if several else Shards(shards)

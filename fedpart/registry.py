@@ -109,15 +109,22 @@ def foreign(data: Any) -> Iterator[str]:
 def nearest(name: str, known: Iterable[str]) -> str:
     """``did you mean 'x'? Known: x, y.``: all known names are listed if they are few, or none is near.
 
-    Near is what is spelled alike, or has ``name`` for its initials (``lr`` of ``learning_rate``).
+    Near is what ``name`` ends in (``rounds`` of ``num_rounds``), what is spelled alike, or has ``name`` for
+    its initials (``lr`` of ``learning_rate``).
     """
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    near = near or [other for other in known if name == "".join(word[:1] for word in other.split("_"))]
+    near = [other for other in known if name.endswith(f"_{other}")]
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = near or [other for other in known if name == initials(other)]
     if near and len(known) > _FEW:
         return f"did you mean {near[0]!r}?"
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}Known: {', '.join(known) or 'none'}."
+
+
+def initials(name: str) -> str:
+    """``lr`` of ``learning_rate``."""
+    return "".join(word[:1] for word in name.split("_"))
 
 
 class Registry(dict[str, T]):

@@ -71,6 +71,8 @@ def joined(trees: Sequence[Tree]) -> Tree:
 def first_leaf(tree: Tree) -> Tensor:
     """The first tensor, which tells how many examples there are, and where."""
     while not isinstance(tree, Tensor):
+        if not (isinstance(tree, (Mapping, tuple, list)) and tree):
+            raise ValueError(f"There is no tensor where examples are taken from, but {tree!r:.99}; give one.")
         tree = next(iter(tree.values() if isinstance(tree, Mapping) else tree))
     return tree
 

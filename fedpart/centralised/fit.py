@@ -12,11 +12,13 @@ from fedpart.centralised.training import Training
 from fedpart.checks import check_options, check_whole, require
 from fedpart.data.given import Examples
 from fedpart.data.splitting.parts import given_chunks
+from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.task import Task
-from fedpart.training.result import Result, as_task, held_out
+from fedpart.training.result import Result, as_task, held_out, remark_outputs
 from fedpart.training.settings import check_names
+from fedpart.training.stopping import Stopped, stoppable
 
 __all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "fit"]
 
@@ -37,6 +39,8 @@ def fit(
 ) -> Result[TrainingReport]:
     """Train ``task`` on data in one place, with its hyperparameters, in one run.
 
+    Ctrl-C ends it after the iteration in progress, which is saved; the result is as far as it has come.
+
     Args:
         task: what is learned; a network alone stands for ``Task(network, samples=1)``.
         dataset: a :class:`Dataset` or ``(inputs, targets)``, divided at random into chunks; or a list of C of
@@ -45,7 +49,8 @@ def fit(
         test: data for the result's ``test_accuracy`` and ``test_nll``, scored once, when all is trained.
         evaluate_every: iterations between reports.
         on_report: called with each report.
-        checkpoint: a file that is replaced atomically at every report.
+        checkpoint: a file that is replaced atomically at every report. The reports are kept in a folder
+            beside it, ``.logs``.
         resume: continue from ``checkpoint`` if it exists; the final weights are bit-identical to those of an
             undisturbed run.
         progress, loggers: see :func:`.federate`; they get every report.
@@ -72,7 +77,9 @@ def fit(
     check_psi(training)
     scored = held_out(training, validation, "validation")
     tested = held_out(training, test, "test")
-    path, metrics = training.resume(checkpoint, resume), []
+    data = training.examples(1, len(training.shares))
+    remark_outputs(training, [data, *(part for part in (scored, tested) if part is not None)])
+    path = training.resume(checkpoint, resume)
 
     def report(found: TrainingReport) -> None:
         if scored is not None:
@@ -85,12 +92,20 @@ def fit(
         if on_report is not None:
             on_report(found)
 
+    def step(iteration: int) -> None:
+        if stopped and iteration < training.total:
+            if path is not None:
+                training.save(path)
+            raise Stopped
+
     logs = None if path is None else path.with_suffix(".logs")
     printed = Printed(training.total, evaluate_every) if progress else None
     with logged(loggers, logs, training.settings, training.completed, printed) as log:
-        training.run(evaluate_every, report)
+        metrics = reports_of(TrainingReport, log.kept)
+        with stoppable("iteration", path) as stopped:
+            training.run(evaluate_every, report, step)
         result = Result(training, metrics, tested)
-        log.scores = result.scores
+        log.scores, log.complete = result.scores, training.completed >= training.total
     return result
 
 

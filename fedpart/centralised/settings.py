@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from fedpart.checks import Misfit
+from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.training.optimisers import (
     AdamSettings,
     AdamWSettings,
@@ -153,3 +154,6 @@ class TrainingReport:
     stage: str | None = None
     val_accuracy: float | None = None
     val_nll: float | None = None
+
+    def __str__(self) -> str:
+        return f"iteration {self.iteration}: {in_words(metrics_line(self))}"

@@ -1,6 +1,7 @@
 """What people have their examples in, as a ``Dataset``: tensors, arrays, torch's data sets and loaders."""
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -10,8 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate, defau
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.sampler import RandomSampler, SequentialSampler, SubsetRandomSampler
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
-from fedpart.trees import Tree, map_leaves
+from fedpart.trees import Tree, first_leaf, leaves, map_leaves
 
 LABELS = ("labels", "label", "targets", "target")  # keys of a dict of examples that hold the targets
 
@@ -56,6 +58,54 @@ def as_dataset(given: Examples) -> Dataset:
         f"Data are a Dataset, a torch.utils.data.Dataset or the two tensors (inputs, targets), got "
         f"{_kind(given)}; {_way_out(given)}."
     )
+
+
+def as_inputs(given: Any, like: Tree | None = None) -> Tree:
+    """Inputs ``[n, ...]`` without targets, as tensors.
+
+    Args:
+        given: tensors, arrays, lists of numbers, or trees of them; of a :class:`Dataset` its inputs.
+        like: inputs ``[0, ...]`` of the form that is wanted, and of its types. One example alone becomes
+            ``[1, ...]``. None: not known.
+
+    Raises:
+        ValueError: there is something else in it.
+    """
+    tree = map_leaves(_tensor, _with_arrays(given.inputs if isinstance(given, Dataset) else given))
+    for name, leaf in leaves(tree, "inputs"):
+        if not isinstance(leaf, Tensor):
+            text = "read files first, as the training data were" if isinstance(leaf, str) else _way_out(leaf)
+            raise ValueError(f"The {name} are tensors or arrays of numbers, got {leaf!r:.99}; {text}.")
+        small = leaf.dtype == torch.uint8
+        require(
+            not small, f"The {name} are {leaf.dtype}; give real numbers, for images x / 255, as in training."
+        )
+    first_leaf(tree)  # refuses a tree without any
+    same = like is not None and [n for n, _ in leaves(tree)] == [n for n, _ in leaves(like)]
+    return map_leaves(_as_one_of, tree, like) if same else tree
+
+
+def _with_arrays(given: Any) -> Any:
+    """A tree whose lists of numbers are arrays."""
+    if isinstance(given, Mapping):
+        return {key: _with_arrays(part) for key, part in given.items()}
+    first = given
+    while isinstance(first, (tuple, list)) and first:
+        first = first[0]
+    if first is given or not isinstance(first, (Real, np.generic)):
+        return given
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise ValueError(
+            f"The rows of the list differ in length ({error}); pad them to one length."
+        ) from error
+
+
+def _as_one_of(leaf: Tensor, like: Tensor) -> Tensor:
+    if not leaf.is_floating_point() and like.dtype != torch.bool:
+        leaf = leaf.to(like.dtype)
+    return leaf[None] if leaf.ndim == like.ndim - 1 else leaf
 
 
 def is_examples(given: Any) -> bool:
@@ -155,3 +205,19 @@ def _tensor(leaf: Any) -> Any:
 def _kind(given: Any) -> str:
     name = type(given).__name__
     return f"a {name} of {len(given)}" if isinstance(given, (tuple, list)) else f"a {name}"
+
+
+class Shards(Sequence[Dataset]):
+    """Clients' examples, see :func:`as_dataset`, that are read when they are asked for; of a list once."""
+
+    def __init__(self, shards: Any) -> None:
+        self._shards = list(shards) if isinstance(shards, (list, tuple)) else shards
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __getitem__(self, client: Any) -> Any:
+        shard = as_dataset(self._shards[client])
+        if type(self._shards) is list:
+            self._shards[client] = shard
+        return shard

@@ -138,9 +138,10 @@ class Executor:
         if self.doubts is None:
             losses = read(losses)
             for job in (job for job, loss in zip(jobs, losses, strict=True) if not math.isfinite(loss)):
+                rate = f"local.learning_rate {self.protocol.settings.local.learning_rate:g}"
                 raise ClientError(
                     f"The loss of client {client} in round {round.number} is {losses[jobs.index(job)]} "
-                    f"(subnetwork {job.subnetwork}); {self.protocol.method.remedy}."
+                    f"(subnetwork {job.subnetwork}, {rate}); {self.protocol.method.remedy}."
                 )
         self.note(update, client, dict(zip(jobs, losses, strict=True)))
         update.seconds = time.perf_counter() - start

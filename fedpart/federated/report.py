@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.protocol import Protocol
+from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import told
 from fedpart.updates.update import Update
 
@@ -95,6 +96,9 @@ class RoundReport:
     staleness: float | None = None
     clipped: list[int] | None = None
     psi_alarms: list[dict[str, Any]] | None = None
+
+    def __str__(self) -> str:
+        return f"round {self.round}: {in_words(metrics_line(self))}"
 
     @classmethod
     def of(

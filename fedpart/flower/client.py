@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 
 from fedpart.checks import require
-from fedpart.data.dataset import Dataset
+from fedpart.data.given import Examples, Shards
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
 from fedpart.federated.protocol import Protocol
@@ -37,8 +37,8 @@ class ClientSide(typing.Protocol):
         """The policies, equal to the server's."""
 
     @property
-    def shards(self) -> Sequence[Dataset]:
-        """``shards[client]`` is the client's data; anything with ``__getitem__``."""
+    def shards(self) -> Sequence[Examples]:
+        """``shards[client]`` is the client's data, a DataLoader, say; anything with ``__getitem__``."""
 
 
 Build = Callable[[Mapping[str, Any]], ClientSide]
@@ -51,7 +51,7 @@ class _Clients:
     """The clients of an experiment in this process: built once, with the values of the last round."""
 
     def __init__(self, experiment: ClientSide, folder: Path | None) -> None:
-        self.protocol, self.shards = experiment.protocol, experiment.shards
+        self.protocol, self.shards = experiment.protocol, Shards(experiment.shards)
         self.executor, self.residuals = Executor(self.protocol), None
         if self.protocol.settings.error_feedback:
             if folder is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedpart.data.dataset import Dataset
+from fedpart.data.given import Examples, Shards
 from fedpart.engines.paced import Turns
 from fedpart.federated.cohorts import CohortSum, download_bytes
 from fedpart.federated.federation import Federation
@@ -13,7 +13,7 @@ from fedpart.flower.workarounds.objects import message_bytes
 from fedpart.updates.update import Round
 
 
-def strategy_of(federation: Federation, shards: Sequence[Dataset] | None, **options: Any) -> FedPart:
+def strategy_of(federation: Federation, shards: Sequence[Examples] | None, **options: Any) -> FedPart:
     """The strategy for a federation: paced where its time is simulated, and the shards are known."""
     if federation.pace is None or shards is None:
         return FedPart(federation, **options)
@@ -26,9 +26,9 @@ class PacedFedPart(FedPart):
     ``shards[client]`` has as many examples as the client's data.
     """
 
-    def __init__(self, federation: Federation, shards: Sequence[Dataset], **options: Any) -> None:
+    def __init__(self, federation: Federation, shards: Sequence[Examples], **options: Any) -> None:
         super().__init__(federation, **{**options, "late": False})
-        self._turns, self._turn = Turns(federation, shards), Turn([], [], 0.0, [])
+        self._turns, self._turn = Turns(federation, Shards(shards)), Turn([], [], 0.0, [])
 
     def _check_pace(self) -> None:
         """Time may be simulated here."""

@@ -101,7 +101,7 @@ class FedPart(Strategy):
         """Bytes that the round's clients were sent."""
         return sum(map(message_bytes, self._sent.values()))
 
-    def run(self, grid: Grid, rounds: int) -> None:
+    def run(self, grid: Grid, rounds: int) -> Result:
         """Run until ``rounds`` rounds are complete; :meth:`start` with what it needs.
 
         A client that has not answered after the settings' ``round_timeout`` is missing in that round; it is
@@ -111,12 +111,16 @@ class FedPart(Strategy):
         Args:
             grid: Flower's, or any other.
             rounds: counted from the first of the federation.
+
+        Returns:
+            Flower's, of the rounds that were run; its arrays are ``w`` and ``psi``.
         """
         self._states.clear()  # the federation's values may be others by now
         missing = rounds - self.federation.round
-        if missing > 0:
-            timeout = self.federation.protocol.settings.round_timeout
-            self.start(grid, self.initial_arrays(), num_rounds=missing, timeout=timeout)
+        if missing <= 0:
+            return Result(arrays=self.initial_arrays())
+        timeout = self.federation.protocol.settings.round_timeout
+        return self.start(grid, self.initial_arrays(), num_rounds=missing, timeout=timeout)
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Flower's loop over the rounds; over its grid to a SuperLink, no reply can end it or hold it up."""
@@ -200,7 +204,7 @@ class FedPart(Strategy):
             self.on_round(report)
         names = ("train_loss", "lml", "upload_bytes", "download_bytes", "replies", "epsilon")
         counts = {"skipped": len(report.skipped), "refused": sum(report.refused.values())}
-        return self.initial_arrays(), _metrics(report, *names, **counts)
+        return self.initial_arrays(), _metrics(report, *names, **counts, **_psi_of(report))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -280,7 +284,16 @@ class FedPart(Strategy):
             raise ClientError.refused(client, round, error) from error
 
 
-def _metrics(report: RoundReport, *names: str, **more: float) -> MetricRecord:
+def _psi_of(report: RoundReport) -> dict[str, Any]:
+    """``psi/affine.angle_max [deg]``, as loggers have it, and raw values, ``psi-raw/affine.range``: lists."""
+    record: dict[str, Any] = {f"psi/{name}": value for name, value in report.physical.items()}
+    for name, raw in report.psi.items():
+        parts = {f"/{key}": value for key, value in raw.items()} if isinstance(raw, dict) else {"": raw}
+        record |= {f"psi-raw/{name}{key}": value for key, value in parts.items()}
+    return record
+
+
+def _metrics(report: RoundReport, *names: str, **more: Any) -> MetricRecord:
     """What a report says of these, as far as it does, and more."""
     said = {name.replace("_", "-"): getattr(report, name) for name in names}
     return MetricRecord({**{name: value for name, value in said.items() if value is not None}, **more})

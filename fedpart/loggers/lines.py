@@ -1,9 +1,11 @@
 """The lines of metrics.jsonl, and the numbers that are shown of them."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+Report = TypeVar("Report")
 
 _CLOCKS = ("round", "iteration")
 
@@ -43,6 +45,13 @@ def metrics_line(report: Any) -> dict[str, Any]:
     optional = _OPTIONAL if evaluated else (*_OPTIONAL, "client_", "evaluation_")
     shown = {key: value for key, value in line.items() if value is not None or not key.startswith(optional)}
     return {key: finite(value) for key, value in shown.items()}
+
+
+def reports_of(kind: type[Report], lines: Sequence[Mapping[str, Any]]) -> list[Report]:
+    """The reports whose :func:`metrics_line` these are; what a line leaves out is as in a new report."""
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    whole = ({**line, "psi": line["psi"]["raw"], "physical": line["psi"]["physical"]} for line in lines)
+    return [kind(**{name: value for name, value in line.items() if name in known}) for line in whole]
 
 
 def finite(value: Any) -> Any:
@@ -91,3 +100,20 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | 
         else:
             values[f"{prefix}{name}"] = value if isinstance(value, bool | int | float) else str(value)
     return values
+
+
+def in_words(line: Mapping[str, Any]) -> str:
+    """The scores, the losses and the first hyperparameters of a line, for people."""
+    parts = []
+    for whose, words in (("val", "val."), ("client", "clients'")):
+        if line.get(f"{whose}_accuracy") is not None:
+            parts.append(f"{words} accuracy {line[f'{whose}_accuracy']:.1%}")
+        elif line.get(f"{whose}_nll") is not None:
+            parts.append(f"{words} loss {line[f'{whose}_nll']:.3f}")
+    if line["train_loss"] is not None:
+        parts.append(f"loss {line['train_loss']:.3f}")
+    if line["lml"] is not None:
+        lml = line["lml"]
+        parts.append(f"L_ML {lml:.3f} per example" if "round" in line else f"L_ML {lml:,.1f}")
+    parts += [f"{name} {value:.3g}" for name, value in list(line["psi"]["physical"].items())[:3]]
+    return ", ".join(parts)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpart.loggers.base import Loggers, RunInfo
-from fedpart.loggers.lines import flat, metrics_line, step_of
+from fedpart.loggers.lines import flat, in_words, metrics_line, step_of
 
 EACH = 10  # rounds that have a line of their own, before only those of evaluations have
 
@@ -39,28 +39,13 @@ class Printed:
     def __call__(self, line: Mapping[str, Any]) -> None:
         """Print a line, on the standard output."""
         clock = "round" if "round" in line else "iteration"
-        text, terminal = f"{clock} {step_of(line)}/{self._total}: {self._text(line)}", sys.stdout.isatty()
+        text, terminal = f"{clock} {step_of(line)}/{self._total}: {in_words(line)}", sys.stdout.isatty()
         if terminal:
             text = f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}"
         if worth_a_line(clock, step_of(line), self._total, self._every):
             print(text, flush=True)
         elif terminal:
             print(text, end="", flush=True)
-
-    def _text(self, line: Mapping[str, Any]) -> str:
-        parts = []
-        for whose, words in (("val", "val."), ("client", "clients'")):
-            if line.get(f"{whose}_accuracy") is not None:
-                parts.append(f"{words} accuracy {line[f'{whose}_accuracy']:.1%}")
-            elif line.get(f"{whose}_nll") is not None:
-                parts.append(f"{words} loss {line[f'{whose}_nll']:.3f}")
-        if line["train_loss"] is not None:
-            parts.append(f"loss {line['train_loss']:.3f}")
-        if line["lml"] is not None:
-            lml = line["lml"]
-            parts.append(f"L_ML {lml:.3f} per example" if "round" in line else f"L_ML {lml:,.1f}")
-        parts += [f"{name} {value:.3g}" for name, value in list(line["psi"]["physical"].items())[:3]]
-        return ", ".join(parts)
 
 
 @contextmanager
@@ -75,24 +60,25 @@ def logged(
 
     Args:
         chosen: see :class:`.Loggers`, also for what is raised.
-        folder: for their files and a ``metrics.jsonl``, from which they get what they had when the run is
-            resumed; None: a new one in ``runs/``, named by the time.
+        folder: for their files and a ``metrics.jsonl``, of which the result has its reports, and they what
+            they had, when the run is resumed; None: where they want one, a new one in ``runs/``, named by the
+            time.
         settings: of the run, a dataclass, for tables of runs.
         completed: rounds or iterations that are done: later ones that the folder knows are computed again.
         printed: prints lines, too.
     """
     loggers = Loggers(chosen)
-    place = _place(folder) if loggers.keep else None
+    place = _place(folder) if loggers.keep or folder is not None else None
     lines = [] if place is None else _kept(place, completed)
     config = {} if settings is None else flat(asdict(settings))
-    log = Logged(loggers, place, printed, lines[-1] if lines else None)
+    log = Logged(loggers, place, printed, lines)
     try:
         if place is not None:
             if any(name.startswith("privacy.") for name in config):
                 place.chmod(0o700)
             loggers.start(RunInfo(place, place.name, config, lines))
         yield log
-        if log.last is not None:
+        if log.last is not None and log.complete:
             loggers.finish({**log.last, **log.scores})
     finally:
         loggers.close()
@@ -102,10 +88,12 @@ class Logged:
     """Takes the reports of a run."""
 
     def __init__(
-        self, loggers: Loggers, place: Path | None, printed: Printed | None, last: Mapping[str, Any] | None
+        self, loggers: Loggers, place: Path | None, printed: Printed | None, kept: list[Mapping[str, Any]]
     ) -> None:
         self._loggers, self._place, self._printed = loggers, place, printed
-        self.last = last  # line of metrics.jsonl, of which loggers make the summary
+        self.kept = kept  # lines of what was done before
+        self.last = kept[-1] if kept else None  # line of metrics.jsonl, of which loggers make the summary
+        self.complete = True  # whether nothing is left to do
         self.scores: dict[str, float | None] = {}  # what it has besides, such as test_accuracy
 
     def __call__(self, report: Any) -> None:
@@ -140,7 +128,7 @@ def _kept(place: Path, completed: int) -> list[Mapping[str, Any]]:
         except (ValueError, LookupError, TypeError, StopIteration, RecursionError):
             raise ValueError(
                 f"Line {number} of {file} is damaged; delete that file and resume again: the weights are in "
-                f"the checkpoint, and only what loggers had of earlier rounds is lost."
+                f"the checkpoint, and only what was told of earlier rounds is lost."
             ) from None
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return lines

@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import NetworkError
+from fedpart.checks import NetworkError, require
 from fedpart.data.dataset import Dataset, has_labels
-from fedpart.data.given import Examples, as_dataset
+from fedpart.data.given import Examples, as_dataset, as_inputs
 from fedpart.registry import trusting
 from fedpart.task.task import Task
 from fedpart.training.state import ModelState
@@ -79,8 +79,22 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
         except Exception as error:
             if isinstance(error, ValueError) or kinds:  # of the first kind, the round says what does not fit
                 reason = " ".join(str(error).split()).rstrip(".")
+                least = min((int(part.targets.min()) for part in shards if has_labels(part)), default=0)
+                if least and "labels" in reason:
+                    reason = f"classes begin at 0, but labels at {least}: write targets - {least} ({reason})"
                 raise ValueError(f"The data of client {client} do not fit: {reason}.") from error
         kinds.add(kind)
+
+
+def remark_outputs(state: ModelState, parts: Sequence[Dataset]) -> None:
+    """Say of a classification which outputs no label names; they may be of classes that are still to come."""
+    labels = [int(part.targets.max()) for part in parts if len(part) and has_labels(part)]
+    if state.task.likelihood_name != "classification" or not labels:
+        return
+    outputs = next(state.predict(parts[0].subset([0]).inputs)).shape[-1]
+    if outputs > (classes := max(labels) + 1):
+        more = f"The network has {outputs} outputs, and the labels name {classes} classes, 0..{max(labels)}"
+        warnings.warn(f"{more}; is its last layer right?", RuntimeWarning, stacklevel=3)
 
 
 def _largest(data: Dataset) -> Dataset:
@@ -108,9 +122,33 @@ class Trained:
         """The trained network alone; see :meth:`ModelState.module`."""
         return self.state.module()
 
-    def predict(self, x: Tree) -> Tensor:
-        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off."""
-        return torch.cat(list(self.state.predict(x)))
+    def predict(self, x: Any) -> Tensor:
+        """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off.
+
+        Args:
+            x: inputs as those of the training data: tensors, arrays, lists of numbers, or trees of them; of a
+                :class:`Dataset` its inputs. One example alone counts as n = 1.
+
+        Raises:
+            ValueError: these are no inputs, or do not fit the network.
+        """
+        inputs = as_inputs(x, like := self.state.like)
+        try:
+            outputs = list(self.state.predict(inputs))
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            shape, wanted = _told(inputs), "" if like is None else _told(like)
+            if like is None or shape == wanted:
+                raise
+            what = f"The {shape} do not fit the network, which was trained on {wanted}"
+            raise ValueError(f"{what}; bring them to that form.") from error
+        require(outputs, "There are no examples to predict; give at least one.")
+        return torch.cat(outputs)
+
+
+def _told(inputs: Tree) -> str:
+    """``inputs [n, 1, 28, 28]``: parts and shapes."""
+    parts = leaves(inputs, "inputs")
+    return ", ".join(f"{name} [{', '.join(map(str, ('n', *leaf.shape[1:])))}]" for name, leaf in parts)
 
 
 class Result(Trained, Generic[Report]):
@@ -123,7 +161,8 @@ class Result(Trained, Generic[Report]):
         samples: S of that test; None: the task's.
 
     Attributes:
-        metrics: one report per round, or per evaluation of centralised training, of this call.
+        metrics: one report per round, or per evaluation of centralised training; of a run that was resumed
+            those before, too, which are beside its checkpoint.
         test_accuracy: on the test data, a fraction; None without them, or without classes.
         test_nll: nats per example; None without test data.
 

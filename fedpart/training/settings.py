@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -19,7 +19,7 @@ from fedpart.checks import require as require
 from fedpart.partition.nodes import SCHEMES
 from fedpart.partition.partition import Defaults
 from fedpart.partition.proportions import check_proportions
-from fedpart.registry import nearest
+from fedpart.registry import initials, nearest
 
 Kind = TypeVar("Kind", bound=type)
 Decides = Literal["numbers", "course", "nothing"]
@@ -71,7 +71,18 @@ def check_names(
     for name in given:
         if name not in known:
             place = f" in {of}" if of else ""
-            raise ValueError(f"There is no setting {name!r}{place}: {nearest(name, known | {*beside})}")
+            inner = [f"{group}={{{setting!r}: ...}}" for group, setting in _in_groups(kind, name)]
+            hint = f"did you mean {' or '.join(inner)}?" if inner else nearest(name, known | {*beside})
+            raise ValueError(f"There is no setting {name!r}{place}: {hint}")
+
+
+def _in_groups(kind: type[Settings], name: str) -> Iterator[tuple[str, str]]:
+    """The groups in which a setting has that name, or its initials, and the setting."""
+    for group, hint in _hints(kind).items():
+        kinds = get_args(hint) or (hint,)
+        groups = [part for part in kinds if isinstance(part, type) and issubclass(part, Settings)]
+        names = {field.name: None for part in groups for field in dataclasses.fields(part)}
+        yield from ((group, known) for known in names if name in (known, initials(known)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,9 +33,11 @@ class ModelState:
         w: ``[size]`` in partition order; psi: ``[P]``.
         optimiser, optimiser_psi: see :class:`.SlicedOptimiser`; of w, one state per cell.
         agreement: what a checkpoint must agree on, as plain data by name.
+        like: inputs ``[0, ...]`` of the form and types of the data; None: none have been looked at.
     """
 
     agreement: dict[str, Any]
+    like: Tree | None
 
     def __init__(
         self,
@@ -52,8 +54,14 @@ class ModelState:
     ) -> None:
         check_device(device)
         self.task, self.partition, self.seed = task, partition, seed
-        self.completed = 0
-        self.w = partition.initial().to(device)
+        self.completed, self.like = 0, None
+        try:
+            self.w = partition.initial().to(device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            why = str(error).partition("\n")[0].rstrip(".")
+            raise ValueError(f"There is no device {device!r} here ({why}); use 'cpu', say.") from error
         self.psi = task.psi_space.initial().to(device)
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
         slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]
@@ -172,6 +180,8 @@ class ModelState:
         ``name`` is of the data, for the message; for ``classes`` see :meth:`.Likelihood.check`.
         """
         check_examples(dataset, self.task.dtype)
+        if self.like is None:
+            self.like = map_leaves(lambda leaf: leaf.new_empty(0, *leaf.shape[1:]), dataset.inputs)
         if classes is not None:
             check_labels(dataset, classes, name)
         with self.task.likelihood_at(None) as likelihood:

@@ -23,6 +23,7 @@ def read_run(folder: Path) -> Loaded:
     with as_written(folder), one_sentence():
         task = build_task(built, *seen_shape(config, summary))
         state = _whole(task, built)
+        state.like = _seen(config, summary, 0)[1]
         load_saved(state, folder)
         stages = summary.get("stages")  # of centralised training
         # The noise of predictions is a function of it.

@@ -25,6 +25,14 @@ def _there(config: list[str] | None) -> list[str] | None:
     return config
 
 
+def _pairs(settings: list[str] | None) -> list[str] | None:
+    """Refuse ``--set rounds 3``, of which 3 would be a configuration."""
+    for text in settings or []:
+        if "=" not in text:
+            fail(f"--set {text}: write key=value, for instance --set {text}=20, without a space.", BAD_INPUT)
+    return settings
+
+
 Configs = Annotated[
     list[str] | None,
     typer.Argument(
@@ -35,7 +43,7 @@ Configs = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of it, e.g. server.learning_rate=0.01."),
+    typer.Option("--set", metavar="KEY=VALUE", callback=_pairs, help="Change a key of it, e.g. rounds=20."),
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for the results; a new one in runs/ if not given.")

@@ -244,14 +244,14 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
 
     @classmethod
     def _other_command(cls, data: dict[str, Any]) -> str | None:
-        for name in data:
-            for kind in Config.__subclasses__():
-                if name in kind.model_fields and not places(str(name), cls):
-                    mine, other = cls.clock, kind.clock
-                    return (
-                        f"{name!r} is a key of {other.kind}, and fedpart {mine.command} does {mine.kind}; "
-                        f"use fedpart {other.command}, or leave it out."
-                    )
+        for kind in Config.__subclasses__():
+            names = [repr(name) for name in data if name in kind.model_fields and not places(str(name), cls)]
+            if names:
+                are, them = ("are keys", "them") if len(names) > 1 else ("is a key", "it")
+                return (
+                    f"{', '.join(names)} {are} of {kind.clock.kind}, and this command does {cls.clock.kind}; "
+                    f"use fedpart {kind.clock.command}, or leave {them} out."
+                )
         return None
 
     def deciding(self, *what: Decides) -> dict[str, Any]:

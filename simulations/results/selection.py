@@ -227,7 +227,7 @@ def _plain(column: Column) -> dict[str, Any]:
 
 def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:
     pairs = [(row.lml.mean, getattr(row, key).mean) for row in rows if getattr(row, key) is not None]
-    if len({lml for lml, _ in pairs}) < 2 or len({score for _, score in pairs}) < 2:
+    if len(pairs) < 3 or len({lml for lml, _ in pairs}) < 2 or len({score for _, score in pairs}) < 2:
         return None
     return float(np.corrcoef([_ranks(values) for values in zip(*pairs, strict=True)])[0, 1])
 

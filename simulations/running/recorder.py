@@ -1,16 +1,15 @@
 """What happens between the steps of a run: signals, checkpoints, lines of the metrics, loggers."""
 
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from types import FrameType
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from fedpart import Dataset
 from fedpart.loggers import Loggers
 from fedpart.training.state import ModelState
+from fedpart.training.stopping import caught_signals
 from simulations.errors import RunError, one_sentence
 from simulations.folders.run_directory import Report, RunDirectory
 from simulations.results.terminal.progress import Progress
@@ -22,26 +21,6 @@ class Interrupted(Exception):
     def __init__(self, signal_number: int, after: str) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name} after {after}")
         self.signal_number, self.after = signal_number, after
-
-
-@contextmanager
-def caught_signals(came: list[int], then: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Note SIGINT and SIGTERM instead of ending by them; in other threads than the main one do nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        with suppress(RuntimeError):  # in the middle of a write to what it writes to
-            then()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Recorder:

@@ -128,19 +128,24 @@ def resolve_likelihood(
         raise ValueError(f"Unknown average over samples {average!r}: {nearest(average, AVERAGES)}")
     if isinstance(chosen, str):
         if chosen not in LIKELIHOODS:
-            raise ValueError(f"Unknown likelihood {chosen!r}: {nearest(chosen, LIKELIHOODS)}")
+            hint = nearest(_MEANT.get(_plain(chosen), chosen), LIKELIHOODS)
+            raise ValueError(f"Unknown likelihood {chosen!r}: {hint}")
         check_needs(chosen, LIKELIHOODS[chosen], options)
         chosen = LIKELIHOODS[chosen](**options)
     if isinstance(chosen, type) or not callable(chosen):
         kind = chosen.__name__ if isinstance(chosen, type) else "Gaussian"
+        if (meant := _MEANT.get(_plain(kind))) is not None and meant in LIKELIHOODS and kind != "Gaussian":
+            raise ValueError(f"The likelihood is {chosen!r}; write likelihood={meant!r}, its likelihood.")
         raise ValueError(
             f"The likelihood is {chosen!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
             f"{kind}(...), or a function (outputs, targets) -> nll [B]."
         )
     if isinstance(chosen, _Loss) and chosen.reduction != "none":
         kind = type(chosen).__name__
+        meant = _MEANT.get(_plain(kind))
+        known = "" if meant is None else f"likelihood={meant!r}, its likelihood, or "
         raise NetworkError(
-            f"nn.{kind}(reduction={chosen.reduction!r}) returns one number for all examples; write "
+            f"nn.{kind}(reduction={chosen.reduction!r}) returns one number for all examples; write {known}"
             f'likelihood=nn.{kind}(reduction="none"), which returns one for each.'
         )
     if not isinstance(chosen, Likelihood):
@@ -153,6 +158,21 @@ def resolve_likelihood(
         raise ValueError(f"A {name} likelihood has no {average}; use average='logits', the mean output.")
     chosen.average = average
     return name, chosen
+
+
+_MEANT = {  # by what other libraries call the loss
+    **dict.fromkeys(
+        ("crossentropy", "ce", "nll", "softmax", "sparsecategoricalcrossentropy"), "classification"
+    ),
+    **dict.fromkeys(("mse", "l2", "meansquarederror", "squarederror", "gaussiannll", "normal"), "gaussian"),
+    **dict.fromkeys(("bce", "bcewithlogits", "binarycrossentropy", "multilabelsoftmargin"), "multilabel"),
+    "poissonnll": "poisson",
+}
+
+
+def _plain(name: str) -> str:
+    """``crossentropy`` of ``CrossEntropyLoss`` and of ``cross_entropy``."""
+    return name.lower().replace("_", "").replace("-", "").removesuffix("loss")
 
 
 def check_needs(name: str, kind: Callable[..., Any], options: Mapping[str, Any]) -> None:

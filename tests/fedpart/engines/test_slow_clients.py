@@ -200,7 +200,7 @@ def test_stopped_after_any_step_and_resumed(tmp_path, changes):
         federated(stop, checkpoint=path)
         resumed = federated(ROUNDS, checkpoint=path, resume=True)
         assert_same(resumed, whole)
-        assert untimed(resumed.metrics) == untimed(whole.metrics[stop:])
+        assert untimed(resumed.metrics) == untimed(whole.metrics)
 
 
 def test_a_round_that_has_failed_has_not_begun(tmp_path):

@@ -17,7 +17,7 @@ import torch
 from places import importing
 from problems import augmentation, chain_net, shards
 
-from fedpart import Federation, LocalSettings, Protocol, Task, federate
+from fedpart import Federation, LocalSettings, Protocol, Task, federate, fit
 from fedpart.federated.cohorts import CohortSum
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
@@ -56,9 +56,9 @@ def test_stopped_anywhere_and_resumed(tmp_path, undisturbed, stop):
     run(stop, checkpoint=path)
     resumed = run(ROUNDS, checkpoint=path, checkpoint_every=2, resume=True)
     assert_same_state(resumed, undisturbed)
-    assert_same_reports(resumed.metrics, undisturbed.metrics[stop:])
+    assert_same_reports(resumed.metrics, undisturbed.metrics)
     left = {p.name for p in path.parent.iterdir()}
-    assert left == {"run.pt", "run.previous.pt"}, "no temporary file is left"
+    assert left == {"run.pt", "run.previous.pt", "run.logs"}, "no temporary file is left"
 
 
 def test_an_exception_loses_nothing_that_was_saved(tmp_path, undisturbed):
@@ -70,8 +70,44 @@ def test_an_exception_loses_nothing_that_was_saved(tmp_path, undisturbed):
     with pytest.raises(KeyboardInterrupt):
         run(ROUNDS, checkpoint=path, checkpoint_every=2, on_round=stop)
     resumed = run(ROUNDS, checkpoint=path, resume=True)
-    assert [report.round for report in resumed.metrics] == [3, 4, 5]
+    assert [report.round for report in resumed.metrics] == [1, 2, 3, 4, 5]
     assert_same_state(resumed, undisturbed)
+
+
+def interrupt(report):
+    if 2 in vars(report).values():
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_ends_the_round_saves_and_says_so_in_a_line(tmp_path, undisturbed, capsys):
+    path = tmp_path / "run.pt"
+    stopped = run(ROUNDS, checkpoint=path, checkpoint_every=5, on_round=interrupt)
+    assert stopped.state.round == 2 and len(stopped.metrics) == 2
+    (line,) = capsys.readouterr().err.split("\n")[1:-1]
+    assert line.startswith(f"Stopping after this round; it is saved in {path}, and resume=True goes on.")
+    resumed = run(ROUNDS, checkpoint=path, resume=True)
+    assert_same_state(resumed, undisturbed)
+    assert_same_reports(resumed.metrics, undisturbed.metrics)
+    assert run(ROUNDS, on_round=interrupt).state.round == 2, "without a checkpoint, too"
+    with pytest.raises(KeyboardInterrupt):  # once more
+        run(ROUNDS, on_round=lambda report: interrupt(report) or interrupt(report))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_in_fit_and_its_history(tmp_path):
+    def trained(**changes):
+        task = Task(chain_net(), transforms=[augmentation()], samples=2)
+        options = {"iterations": 6, "chunks": (0.5, 0.5), "batch_size": 4, "evaluate_every": 2}
+        return fit(task, shards([30])[0], **options, **changes)
+
+    path, whole = tmp_path / "run.pt", trained()
+    stopped = trained(checkpoint=path, on_report=interrupt)
+    assert stopped.state.completed == 2
+    again = trained(checkpoint=path, resume=True)
+    assert torch.equal(again.state.w, whole.state.w)
+    assert [report.iteration for report in again.metrics] == [2, 4, 6]
+    done = trained(checkpoint=path, resume=True)  # nothing is left to do
+    assert [report.psi for report in done.metrics] == [report.psi for report in whole.metrics]
 
 
 def test_resuming_begins_anew_goes_on_with_less_care_and_computes_nothing_of_a_finished_run(
@@ -79,9 +115,11 @@ def test_resuming_begins_anew_goes_on_with_less_care_and_computes_nothing_of_a_f
 ):
     path = tmp_path / "run.pt"
     run(2, checkpoint=path, resume=True)
-    for rounds in ([3, 4, 5], []):
-        resumed = run(ROUNDS, checkpoint=path, resume=True, on_client_error="skip")
-        assert [report.round for report in resumed.metrics] == rounds
+    for computed in ([3, 4, 5], []):
+        seen = []
+        resumed = run(ROUNDS, checkpoint=path, resume=True, on_client_error="skip", on_round=seen.append)
+        assert [report.round for report in resumed.metrics] == [1, 2, 3, 4, 5]
+        assert [report.round for report in seen] == computed
         assert_same_state(resumed, undisturbed)
 
 
@@ -121,7 +159,7 @@ def test_killed_at_a_random_moment(tmp_path):
 
     reached = torch.load(path)["completed"]
     resumed = run(reached + 3, checkpoint=path, resume=True)
-    assert [report.round for report in resumed.metrics] == [reached + 1, reached + 2, reached + 3]
+    assert [report.round for report in resumed.metrics] == list(range(1, reached + 4))
     assert_same_state(resumed, run(reached + 3))
 
 
@@ -135,7 +173,7 @@ def test_the_checkpoint_before_the_last_stands_in_for_it(tmp_path, undisturbed, 
         run(ROUNDS, checkpoint=path)
     with nullcontext() if content is None else pytest.warns(RuntimeWarning, match="from run.previous.pt"):
         resumed = run(ROUNDS, checkpoint=path, resume=True)
-    assert [report.round for report in resumed.metrics] == [3, 4, 5]
+    assert [report.round for report in resumed.metrics] == [1, 2, 3, 4, 5]
     assert_same_state(resumed, undisturbed)
 
 
@@ -148,16 +186,16 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, undisturbed, monkeypat
 
     def fill_the_disk(report):
         if report.round == 3:
-            monkeypatch.setattr(Path, "open", lambda self, mode: Full(self, mode))
+            monkeypatch.setattr(Path, "open", lambda self, mode, **more: Full(self, mode))
 
     path = tmp_path / "run.pt"
     with pytest.raises(OSError, match="No space left") as raised:
         run(ROUNDS, checkpoint=path, checkpoint_every=1, on_round=fill_the_disk)
     monkeypatch.undo()
     assert raised.value.errno == errno.ENOSPC
-    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", "run.previous.pt"}
+    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", "run.previous.pt", "run.logs"}
     resumed = run(ROUNDS, checkpoint=path, resume=True)
-    assert [report.round for report in resumed.metrics] == [4, 5]
+    assert [report.round for report in resumed.metrics] == [1, 2, 3, 4, 5]
     assert_same_state(resumed, undisturbed)
 
 

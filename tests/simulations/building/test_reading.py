@@ -51,6 +51,7 @@ def test_it_scores_as_the_run_has(config, monkeypatch):
     assert (found["nll"], found.get("accuracy")) == (summary["test_nll"], summary["test_accuracy"])
     assert run.psi == summary["psi"] and run.config == config.resolved()
     assert run.predict(test.inputs[:3]).shape == run.module()(test.inputs[:3]).shape
+    assert run.predict(test.inputs[0].tolist()).shape == run.predict(test.inputs[:1].numpy()).shape
 
 
 def test_of_retraining_the_run_that_had_found_psi_may_be_gone():

@@ -172,6 +172,10 @@ def test_a_run_by_name_and_shown_again(tmp_path):
     refused(fedpart("show", tiny_file(tmp_path)), "holds no finished run")
 
 
+def test_a_setting_in_two_words_is_told_so():
+    refused(fedpart("run", "quickstart", "--set", "rounds", "3"), "--set rounds: write key=value, for")
+
+
 def test_a_file_that_is_not_there_is_missed_before_torch_is_loaded():
     code = "import sys; from simulations.cli.main import app\ntry: app(['run', 'nowhere.yaml'])\n"
     code += "except SystemExit as end: print(end.code, 'torch' in sys.modules)"

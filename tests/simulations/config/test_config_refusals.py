@@ -95,6 +95,10 @@ TRAINING_FILES = [
     ("rounds: 3", ["'rounds' is a key of federated experiments", "use fedpart run"]),
 ]
 FILES_OF_TRAINING = [  # that fedpart run is given
+    (
+        "iterations: 3\nkeep_best: true",
+        ["'iterations', 'keep_best' are keys of centralised training", "or leave them out"],
+    ),
     ("iterations: 3", ["'iterations' is a key of centralised training", "use fedpart train"]),
     ("optimiser: {}", ["use fedpart train"]),
     ("batch_size: 3", ["did you mean 'local.batch_size'?"]),  # no key of its own, but here it means this

@@ -198,6 +198,10 @@ def test_equal_scores_share_their_mean_rank():
     # Ranks 2 1 3 4 and 3 1.5 1.5 4, mean 2.5: covariance 3 of sqrt(5 * 4.5).
     assert found["test_accuracy"] == pytest.approx(3 / math.sqrt(22.5))
     assert found["test_log_likelihood"] is None  # all equal
+    two = {i: runs[i] for i in (1, 2)}
+    assert (
+        columns_of(two, two, key="iterations")[1].rank_correlation["test_accuracy"] is None
+    )  # 1 or -1 anyway
 
 
 @pytest.mark.parametrize(
