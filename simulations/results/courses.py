@@ -2,7 +2,8 @@
 
 The last fifth of the values is cut into five blocks. A line is fitted to the blocks' means by least squares.
 There is a drift where its slope is more than 3.18 of its standard errors away from 0, a t-test with three
-degrees of freedom at the level of 5%, and where it amounts to a twentieth of the way from the start or more.
+degrees of freedom at the level of 5%, and where it amounts to a twentieth or more of the way from the start,
+and of the last values' reach.
 """
 
 import math
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from simulations.results.psi_parts import PsiParts
 
 BLOCKS, CRITICAL = 5, 3.18  # of Student's t: two-sided, 5%, BLOCKS - 2 degrees of freedom
-SMALL = 0.05  # a change that is none, of where it began; a drift that is none, of the way from there
+SMALL = 0.05  # a change that is none, of where it began; a drift that is none, of way and reach
 LAST = 5  # the last one of so many equal parts is looked at, where it has BLOCKS values
 # Of a range, the first of its ends':
 STATES = ("moving", "swinging", "moved", "settled", "not moved", "fixed")
@@ -60,7 +61,7 @@ def _course(values: NDArray[np.float64], unit: float) -> dict[str, Any]:
         state = "not moved" if most else "fixed"
     elif len(last) < BLOCKS:
         state = "moved"
-    elif drifts(last, SMALL * way):
+    elif drifts(last, SMALL * max(way, spread)):
         state = "moving"
     else:
         state = "swinging" if spread > way else "settled"
