@@ -9,7 +9,7 @@ from simulations.folders.run_directory import read_summary
 from simulations.results.terminal.panel import rows
 
 (CARD,) = [block.text for block in blocks(ROOT / "README.md") if block.text.startswith("settled ")]
-TOLD = ("settled", "moving", "swinging", "not moved", "accuracy", "upload", "beside it")
+TOLD = ("settled", "moving", "swinging", "not moved", "accuracy", "beside it")
 
 
 def words(text):
