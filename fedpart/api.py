@@ -1,6 +1,7 @@
 """federate(): a whole run in one call, on this machine."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 from fedpart.checks import check_options, check_whole, require
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, Shards, as_dataset, is_examples
+from fedpart.data.trained_on import trained_on
 from fedpart.engines.paced import local_engine
+from fedpart.federated.best import fallen
 from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.report import RoundReport
+from fedpart.federated.report import RoundReport, untaught
 from fedpart.federated.settings import FederationSettings
 from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
@@ -88,9 +91,9 @@ def federate(
     check_names(settings, FederationSettings, without="clients", beside=beside)  # these are the shards
     given: dict[str, Any] = {"cohort": min(10, len(data)), **settings}
     chosen = FederationSettings(clients=len(data), **given)
-    for note in task.notes:
-        print(note)
     federation = Federation(Protocol(task, chosen))
+    for note in filter(None, (*task.notes, untaught(federation.protocol))):
+        print(note)
     scored = held_out(federation, validation, "validation")
     tested = held_out(federation, test, "test")
     if isinstance(data, list) and chosen.on_client_error == "fail":
@@ -99,6 +102,8 @@ def federate(
     if checkpoint is not None:
         federation.keep_in(*(Path(checkpoint).with_suffix(kind) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)
+    if progress and isinstance(data, list):
+        print(trained_on(data, {"validation": scored, "test": tested}))
 
     def finish(report: RoundReport) -> None:
         last = report.round == rounds
@@ -129,9 +134,12 @@ def federate(
         metrics = reports_of(RoundReport, log.kept)
         with stoppable("round", path) as stopped:
             engine.run(rounds, finish)
+        federation.finish()
         looked_at = None if chosen.evaluation == "none" else tested
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
         log.scores, log.complete = result.scores, federation.round >= rounds
+    if sentence := fallen([report.lml for report in metrics], chosen.keep_best is not None):
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
     return result
 
 

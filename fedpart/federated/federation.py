@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Dataset
+from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.pace.turns import pace_of
 from fedpart.federated.protocol import Protocol
@@ -28,6 +29,7 @@ class Federation(ModelState):
         stages: safeguards and savings, with what they remember.
         pace: whose answers a step waits for in simulated time; None: nobody takes any.
         stepped: whether the last round had enough answers for a step.
+        best: what ``keep_best`` keeps; None: nothing.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -43,7 +45,9 @@ class Federation(ModelState):
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
         self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
-        self.remembering = [*self.stages, *([] if self.pace is None else [self.pace])]
+        self.best = Best(self) if settings.keep_best else None
+        self._accept += [] if self.best is None else [self.best.accept]
+        self.remembering = [*self.stages, *(part for part in (self.pace, self.best) if part is not None)]
         self.agreement = {**protocol.agreement, **settings.of_server()}
         self.stepped, both = True, (settings.server, settings.server_psi)
         self.learns_rates = any(getattr(each, "hypergradient", 0.0) for each in both)
@@ -124,6 +128,11 @@ class Federation(ModelState):
             protocol.method.combine(self, total)
         self._hold()
         self.completed = number
+
+    def finish(self) -> None:
+        """After the last round: take what ``keep_best`` has kept, see :meth:`.Best.finish`."""
+        if self.best is not None:
+            self.best.finish()
 
     def held(self) -> list[str]:
         """Names of hyperparameters that are at the bound of what they can mean, at least in part."""

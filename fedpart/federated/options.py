@@ -84,3 +84,4 @@ class FederationOptions(RunOptions, total=False):
     evaluation_share: float | None
     evaluation_clients: int
     evaluation_samples: int | None
+    keep_best: Literal["lml"] | None

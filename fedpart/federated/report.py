@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.protocol import Protocol
 from fedpart.loggers.lines import in_words, metrics_line
@@ -146,6 +148,24 @@ def contributors(protocol: Protocol) -> dict[str, float]:
             more = protocol.settings.cohort * count / protocol.settings.clients
             counts[name] = counts.get(name, 0.0) + more
     return dict(sorted(counts.items()))
+
+
+def untaught(protocol: Protocol) -> str:
+    """A sentence on why a run of partitioned networks learns no hyperparameter; empty: it learns some."""
+    task, settings = protocol.task, protocol.settings
+    if settings.method != "partitioned":
+        return ""
+    if not task.psi_space.size:
+        dropout = any(type(layer) is nn.Dropout for layer in task.module.modules())
+        way = "Task(network, learn_dropout=True) learns the rate of each nn.Dropout"
+        way = way if dropout else "put in a ConcreteDropout layer, or transforms=[AffineAugmentation()]"
+        return f"Only the network is learned, for it has no hyperparameters: {way}."
+    if "psi" not in contributors(protocol):
+        return (
+            "Only the network is learned, for hyperparameters learn from chunks that a subnetwork has not "
+            "seen, and no client has one: give chunks two shares or more."
+        )
+    return ""
 
 
 def exposed(protocol: Protocol) -> str:

@@ -131,6 +131,11 @@ class FederationSettings(PaceSettings):
         100, "with evaluation: clients, how many score the network at most, drawn anew each time", ge=1
     )
     evaluation_samples: int | None = setting(None, "S in evaluations; null: as `samples`", ge=1)
+    keep_best: Literal["lml"] | None = setting(
+        None,
+        "lml: end with the weights and psi of the round whose L_ML was best, a mean of ten rounds; where "
+        "there are fewer, or the method has no L_ML, and with null: with those of the last round",
+    )
     _others = (SGDSettings(1.0),)  # of a server: the plain mean
 
     def __post_init__(self) -> None:
@@ -170,6 +175,11 @@ class FederationSettings(PaceSettings):
             )
         check_stages(self)
         self.check_pace(self.clients, self.cohort, self.min_replies, self.privacy is not None)
+        private = self.privacy is not None
+        if self.keep_best is not None and (private or self.buffer is not None):
+            why = "stays with the clients of a private run" if private else "is of many rounds with a buffer"
+            why_not = f"keep_best goes by L_ML, which {why}"
+            raise ValueError(f"{why_not}; leave keep_best or {'privacy' if private else 'buffer'} out.")
         if self.buffer is not None:
             require(
                 self.defence is None,
@@ -204,6 +214,8 @@ class FederationSettings(PaceSettings):
         decide["clip"] = None if self.clip is None else self.clip.of_clients()
         if self.caps is None:
             del decide["caps_by"]
+        if self.keep_best is None:
+            del decide["keep_best"]
         if self.sharing is None:
             del decide["sharing"]
         decide["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it

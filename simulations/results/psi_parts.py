@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
@@ -164,8 +164,10 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
     return ", ".join(entries(physical)[:limit])
 
 
-def entries(physical: Mapping[str, float]) -> list[str]:
-    """psi in few words: ``rotation -12.4..+14.1 deg``, ``dropout 9.8%``, then others; many norms are one."""
+def entries(physical: Mapping[str, float], around: Callable[[str], str] = lambda name: "") -> list[str]:
+    """psi in few words: ``rotation -12.4..+14.1 deg``, ``dropout 9.8%``, then others; many norms are one.
+    ``around``: what follows each of the others.
+    """
     names = PsiParts.of(physical)
     parts = [f"rotation {between(physical, ends)}" for ends in names.angles]
     if names.rates:
@@ -178,7 +180,7 @@ def entries(physical: Mapping[str, float]) -> list[str]:
         total = math.hypot(*(physical[name] for name in norms))
         parts.append(f"{len(norms)} tensors of weights, norm {total:.3g}")
         hidden = [*hidden, *norms]
-    return parts + [f"{name} {physical[name]:.3g}" for name in names.rest if name not in hidden]
+    return parts + [f"{name} {physical[name]:.3g}{around(name)}" for name in names.rest if name not in hidden]
 
 
 def in_words(
@@ -186,19 +188,32 @@ def in_words(
     before: Mapping[str, float] | None = None,
     chosen: Mapping[str, Sequence[float]] | None = None,
     limit: int = 8,
+    reach: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[str]:
-    """All that has moved, a line of each kind, and where it began; ``chosen``: drop rates from a grid."""
-    parts, before, lines = PsiParts.of(psi), before or {}, []
+    """All that has moved, a line of each kind, and where it began; ``chosen``: drop rates from a grid;
+    ``reach``: between which values each number was, of a range how wide it was at most.
+    """
+    parts, before, reach, lines = PsiParts.of(psi), before or {}, reach or {}, []
+
+    def around(low: str, high: str = "") -> str:
+        if low not in reach or (not high and reach[low][0] == reach[low][1]):
+            return ""
+        (start, end), q = (reach[low][0], reach[high or low][1]), Quantity.parse(low)
+        text = span(start, end, q.unit) if high else f"{start:.3g}..{end:.3g}{'%' if q.unit == '%' else ''}"
+        return (
+            f" (at most {text})" if high and text != between(psi, (low, high)) else f" ({text})" * (not high)
+        )
+
     for names in parts.angles:
         began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""
-        lines.append(f"rotation {between(psi, names)}{began}")
+        lines.append(f"rotation {between(psi, names)}{around(*names)}{began}")
     ranges = {names: names[0].partition(" [")[0].removeprefix("affine.") for names in parts.ranges}
     words = {names: key.removesuffix("_min").replace("_", " ") for names, key in ranges.items()}
-    lines.append(", ".join(f"{name} {between(psi, names)}" for names, name in words.items()))
+    lines.append(", ".join(f"{name} {between(psi, names)}{around(*names)}" for names, name in words.items()))
     if parts.rates:
         first = dict.fromkeys(f"{before[name]:.1f}%" for name in parts.rates if name in before)
         began = f" ({', '.join(first)} at the start)" if first else ""
-        lines.append(f"dropout {', '.join(f'{psi[name]:.1f}%' for name in parts.rates)}{began}")
+        lines.append(f"dropout {', '.join(f'{psi[name]:.1f}%{around(name)}' for name in parts.rates)}{began}")
     grid = {f"dropout of {Quantity.parse(name).module}": single(own) for name, own in (chosen or {}).items()}
     if len({tuple(values) for values in grid.values()}) == 1:
         grid = {"dropout": next(iter(grid.values()))}
@@ -207,7 +222,7 @@ def in_words(
     if parts.keeps:
         lines.append(f"mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_runs(kept(psi))}")
     hidden = parts.probabilities if parts.rates or grid else []  # what rates are chosen by
-    rest = entries({name: psi[name] for name in parts.rest if name not in hidden})
+    rest = entries({name: psi[name] for name in parts.rest if name not in hidden}, around)
     more = [f"and {len(rest) - limit} more in summary.json"] if len(rest) > limit else []
     return [line for line in (*lines, ", ".join([*rest[:limit], *more])) if line]
 

@@ -108,11 +108,13 @@ def run_experiment(
             recorder = Recorder(run, lines, progress, state, loggers, watch, at_a_time, safe=flower)
             workers = None
             total = state.total if isinstance(state, Training) else config.length
+            progress.say(f"Trained on: {experiment.trained_on()}")
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
                     _iterations(experiment, state, recorder)
                 else:
                     workers = _rounds(experiment, state, recorder, made)
+                    state.finish()
             kept = {HASH: run.keep(state)}  # first: whatever becomes of the statistics
             with one_sentence(RunError, (ValueError,)):
                 summary = summarise(experiment, state, lines, workers) | kept

@@ -24,7 +24,10 @@ from simulations.building.experiment import Experiment, TrainingExperiment
 from simulations.building.reading import described
 from simulations.config.load import Config
 from simulations.folders.data_files import git_commit, versions
+from simulations.results.courses import courses
 from simulations.results.curves import recent, seconds_to_accuracy
+from simulations.results.verdicts import guesses
+from simulations.running.ends import ends
 
 Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
@@ -43,6 +46,8 @@ def summarise(
     else:
         own, data = _centralised(experiment, state, lines), experiment.train
         validation = experiment.validation
+    shards = experiment.shards if isinstance(experiment, Experiment) else [experiment.train]
+    guess = guesses(shards, experiment.test)
     psi, before = (state.task.physical(values) for values in (state.psi, state.task.psi_space.initial()))
     return {
         "method": config.method,
@@ -52,7 +57,9 @@ def summarise(
         "psi": psi,
         "psi_initial": before,
         "psi_learned": [name for name, value in psi.items() if value != before.get(name)],
+        "psi_course": courses(lines, before),
         **({"psi_remarks": remarks} if (remarks := remarks_on(state)) else {}),
+        **({"guess": guess} if guess else {}),
         "num_classes": experiment.num_classes,
         **({"classes": experiment.classes} if experiment.classes else {}),
         "inputs": described(data.inputs),
@@ -117,7 +124,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     if parameters["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
         found["upload_ratio_whole"] = upload / (whole * replies)
-    found |= more_of_test(test)
+    found |= more_of_test(test) | ends(experiment, federation, lines)
     if by_clients:
         found |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
         found["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)

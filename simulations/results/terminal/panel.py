@@ -14,7 +14,6 @@ from rich.text import Text
 
 from simulations.config.yaml_files import key_of, shipped
 from simulations.folders.run_directory import BESIDE, read_summary
-from simulations.results.psi_parts import in_words, whole
 from simulations.results.scores import (
     BYTES,
     EVIDENCES,
@@ -23,28 +22,31 @@ from simulations.results.scores import (
     SCORES,
     SHARE,
     TIME,
+    counted,
     first_of,
     privacy_text,
     score_of,
     size_name,
     told,
 )
+from simulations.results.terminal.psi_rows import Rows, learned, psi_rows, several
+from simulations.results.verdicts import beside, guessed
 
 _CENTRALISED = {
-    "partitioned": "One training run learned the network and its hyperparameters, without validation data.",
-    "none": "Plain training: the hyperparameters stayed fixed.",
-    "augerino": "Training with Augerino: augmentation widths were pushed up by a regulariser.",
-    "validation": "Validation-set optimisation: hyperparameters were trained on data set aside.",
-    "laplace": "One network on all data: psi followed an estimate of the marginal likelihood.",
-    "separate": "Separate networks, one per chunk, learned the hyperparameters: the upper bound.",
+    "partitioned": "One training run learned the network {psi}; this took no validation data.",
+    "none": "Plain training: hyperparameters stay fixed.",
+    "augerino": "Training with Augerino: a regulariser pushes augmentation widths up.",
+    "validation": "Validation-set optimisation: hyperparameters are trained on data set aside.",
+    "laplace": "One network on all data: psi follows an estimate of the marginal likelihood.",
+    "separate": "Separate networks, one per chunk, learned {psi}: the upper bound.",
 }
 _FEDERATED = {
-    "partitioned": "One federated run learned the network and its hyperparameters, without validation data.",
-    "fedavg": "Federated averaging: augmentation is off, and the hyperparameters stayed fixed.",
+    "partitioned": "One federated run learned the network {psi}; this took no validation data.",
+    "fedavg": "Federated averaging: augmentation is off, and hyperparameters stay fixed.",
     "fjord": "FjORD: clients trained parts of their networks, of sizes drawn anew for every local step.",
     "heterofl": "HeteroFL: small networks were the first units of the large one's, averaged unit by unit.",
     "fedrolex": "FedRolex: small networks were a window of the large one's units, which moved every round.",
-    "augerino": "Federated averaging with Augerino: augmentation widths were pushed up by a regulariser.",
+    "augerino": "Federated averaging with Augerino: a regulariser pushes augmentation widths up.",
     "fedex": "FedEx: clients tried settings, and scored them on examples that they held out of training.",
 }
 
@@ -78,8 +80,9 @@ def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     table.add_row(
         "files", Text(f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
     )
-    said = Group(Text(what.get(method, f"Method {method}.")), Text(""), table)
-    return Panel(said, title=Text(f"{method}, {summary[clock]:,} {clock}"), border_style="green")
+    headline = what.get(method, f"Method {method}.").format(psi=learned(summary))
+    said = Group(Text(headline), Text(""), table)
+    return Panel(said, title=Text(f"{method}, {counted(summary[clock], clock[:-1])}"), border_style="green")
 
 
 def _called() -> str:
@@ -123,26 +126,20 @@ def _tips(
     yield "the network in a file", ["export", str(out)]
 
 
-Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
-
-
 def rows(summary: Mapping[str, Any], out: Path) -> Rows:
     """Of the run in a folder: psi, then what its kind has, then time and what else there is."""
-    learned = whole(summary.get("psi_learned", ()), summary["psi"])
-    yield from _several("learned", *in_words(learned, summary.get("psi_initial", {})))
-    yield from _several("note", *(summary.get("psi_remarks", []) if learned else []))
+    yield from psi_rows(summary)
+    notes = (summary.get("psi_remarks", []) if summary.get("psi_learned") else [], [summary.get("untaught")])
+    yield from several("note", *notes[0], *notes[1])
     yield from _training_rows(summary) if "iterations" in summary else _federated_rows(summary)
     other = read_summary(out / BESIDE)
     if other is not None and other["rounds"] == summary["rounds"]:  # else it has not been extended yet
-        score = f" {score} on the same test data;" if (score := told(other, "test_")) else ""
-        ratio = other["upload_bytes"] / summary["upload_bytes"]
-        sent = f"{BYTES.text(other['upload_bytes'])} sent, {ratio:.2f} times as much"
-        yield "beside it", f"{other['method']}, the same clients and cohorts:{score} {sent}"
+        yield "beside it", beside(summary, other)
     tested = {key[5:]: value for key, value in summary.items() if key.startswith("test_")}
     others = {key: value for key, value in tested.items() if key not in FIRST}
     if texts := [f"{key} {value:.4g}" for key, value in others.items() if isinstance(value, float)]:
         yield "error" if "rmse" in others else "measures", f"{', '.join(texts)} on test data"
-    yield from _several("measures", summary.get("test_measures_missing"))
+    yield from several("measures", summary.get("test_measures_missing"))
     where = f" on the {summary['engine']} engine" if "engine" in summary else ""
     where += f", {summary['workers']} workers" if (summary.get("workers") or 1) > 1 else ""
     for key, usual, before in (("execution", ("auto", "loop"), "clients "), ("precision", ("fp32",), "")):
@@ -178,29 +175,26 @@ def limit_rows(summary: Mapping[str, Any]) -> Rows:
         yield "held", f"at the bound of what it can mean: {', '.join(held)}"
 
 
-def _several(name: str, *texts: str | None) -> Rows:
-    known = [text for text in texts if text]
-    yield from zip([name, *[""] * len(known)], known, strict=False)
-
-
 def _federated_rows(summary: Mapping[str, Any]) -> Rows:
     """Scores, sizes, L_ML and bytes."""
     test, average = told(summary, "test_"), ""
-    if (many := summary.get("val_evaluations_averaged", 0)) > 1:
+    if (many := summary.get("val_evaluations_averaged", 0)) > 1 and "kept_round" not in summary:
         score = SCORES["accuracy"].text(summary["val_accuracy_last10"])
         average = f" (mean of the last {many} evaluations {score})"
-    looked = f", only looked at{average}" if summary["val_accuracy"] is not None else ""
+    looked = f", which taught it nothing{average}" if summary["val_accuracy"] is not None else ""
     scores = [
         test and f"{test} on test data that no client has seen",
         (validation := told(summary, "val_")) and f"{validation} on validation data{looked}",
         _by_clients(summary),
     ]
     classes = any(summary.get(f"{part}_accuracy") is not None for part in PARTS)
-    yield from _several("accuracy" if classes else "loss", *scores)
-    yield from _several("sizes", *_by_architecture(summary))
+    yield from several("accuracy" if classes else "loss", *scores)
+    yield from several("by guess", guessed(summary))
+    yield from several("sizes", *_by_architecture(summary))
     if (lml := summary.get("lml_last10")) is not None:
         told_lml = f"{SCORES['lml'].text(lml)} per example of clients"
-        yield "L_ML", f"{told_lml}, by subnetworks that have never seen them"
+        unseen = f"{told_lml}, by subnetworks that have never seen them"
+        yield from several("L_ML", unseen, summary.get("lml_fallen"))
     if share := summary.get("held_out_share"):
         yield "held out", f"{SHARE.text(share)} of the clients' examples, never trained on"
     ratio, expected = (SHARE.text(summary[key]) for key in ("upload_ratio", "upload_ratio_expected"))
@@ -239,6 +233,7 @@ def _training_rows(summary: Mapping[str, Any]) -> Rows:
         f"{score.text(value)} on {PARTS[part]} data" for part, value in found.items() if value is not None
     ]
     yield score.word, ", ".join(texts)
+    yield from several("by guess", guessed(summary))
     if summary["lml"] is not None:
         evidence = EVIDENCES[summary.get("evidence", "lml")]
         at = f"at iteration {summary['lml_iteration']:,} (larger is better)"

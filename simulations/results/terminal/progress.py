@@ -41,10 +41,10 @@ class Progress:
                 what += f", updates clipped to {config.clip.multiple:g} times what is usual"
         else:
             what = f"{total:,} iterations"
-        self._print(f"{label}: {what}{resumed}; files in {out}")
+        self.say(f"{label}: {what}{resumed}; files in {out}")
         if self.quiet or not self.console.is_terminal:
             if getattr(config, "engine", "") == "ray":
-                self._print("Ray starts first, up to a minute on a busy machine.")
+                self.say("Ray starts first, up to a minute on a busy machine.")
             yield
             return
         self._bar = bars.Progress(
@@ -101,11 +101,11 @@ class Progress:
             line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
             self._live.update(Group(self._bar, line))
         elif worth_a_line(self._clock, count, self._total, self._every):
-            self._print(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")
+            self.say(f"{self._clock} {count}/{self._total}: {', '.join(parts)}")
 
     def note(self, text: str) -> None:
-        self._print(text, style="yellow")
+        self.say(text, style="yellow")
 
-    def _print(self, text: str, style: str | None = None) -> None:
+    def say(self, text: str, style: str | None = None) -> None:
         if not self.quiet:
             self.console.print(Text(text, style=style or ""), soft_wrap=True)

@@ -30,6 +30,8 @@ def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path):
     result = fedpart("run", tiny_file(tmp_path), "--set", "rounds=2", "seed=3")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
+    assert lines[0].startswith("Trained on: inputs of 1x28x28; 60 examples of 6 clients (")
+    assert lines.pop(0).endswith("held out: 30 for validation, 40 for test")
     assert "6 clients, 3 per round, local engine" in lines[0]
     assert lines[1].startswith("round 1/2: ") and "val." not in lines[1]  # no terminal: plain lines
     assert lines[2].startswith("round 2/2: val. accuracy ")

@@ -85,7 +85,7 @@ def found(tmp_path_factory):
 def test_a_fedavg_learns_nothing_and_sends_what_fedavg_sends(found, method):
     summary, out = found[method]
     text = shown(panel(summary, out))
-    assert summary["psi_learned"] == [] and summary["psi"] and "learned  " not in text
+    assert summary["psi_learned"] == [] and summary["psi"] and "moved  " not in text
     assert "100.0% of what FedAvg's clients send" in text
 
 
@@ -98,7 +98,9 @@ def test_all_that_has_moved_is_learned_and_nothing_else(found):
 def test_more_than_fit_are_counted(found):
     summary, out = found["partitioned"]
     many = {f"own.number[{i}]": float(i) for i in range(11)}
-    text = shown(panel({**summary, "psi": many, "psi_learned": [*many]}, out))
+    course = {"state": "moved", "mean": 0.0, "low": 0.0, "high": 0.0}
+    told = {name: {**course, "last": value} for name, value in many.items()}
+    text = shown(panel({**summary, "psi": many, "psi_course": told}, out))
     assert "own.number[7] 7, and 3 more in summary.json" in text and "number[8]" not in text
 
 

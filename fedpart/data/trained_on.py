@@ -1,0 +1,71 @@
+"""What is trained on, in a sentence, before anything is trained."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fedpart.data.dataset import Dataset, has_labels
+from fedpart.trees import leaves
+
+NAMED = 4  # classes at most whose shares are told one by one
+
+
+def trained_on(
+    shards: Sequence[Dataset],
+    held_out: Mapping[str, Dataset | None],
+    *,
+    inputs: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    clients: bool = True,
+) -> str:
+    """``11 inputs: Age, ...; 3,620 examples of 30 clients (1 to 648 each); classes 95% no, 5% yes; held out:
+    403 for validation, 1,004 for test``.
+
+    Args:
+        shards: what is trained on, by client.
+        held_out: what is only scored, by what it is for; None or empty: nothing.
+        inputs: names of the inputs, where these are columns; classes: of the classes; without them numbers.
+        clients: whether the shards are those of clients.
+    """
+    sizes = [len(shard) for shard in shards]
+    each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+    whose = f" of {_some(len(sizes), 'client')} ({each} each)" if clients else ""
+    parts = [_inputs(shards[0], inputs), f"{_some(sum(sizes), 'example')}{whose}", _targets(shards, classes)]
+    kept = [f"{len(data):,} for {name}" for name, data in held_out.items() if data is not None and len(data)]
+    return "; ".join([*filter(None, parts), f"held out: {', '.join(kept) or 'nothing'}"])
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _inputs(shard: Dataset, names: Sequence[str]) -> str:
+    if names:
+        more = ", ..." if len(names) > 6 else ""
+        return f"{_some(len(names), 'input')}: {', '.join(names[:6])}{more}"
+    shapes = {name: leaf.shape[1:] for name, leaf in leaves(shard.inputs, "inputs")}
+    if len(shapes) == 1 and len(shape := next(iter(shapes.values()))) < 2:
+        return _some(shape.numel(), "input")
+    return ", ".join(f"{name} of {'x'.join(map(str, shape)) or '1'}" for name, shape in shapes.items())
+
+
+def _targets(shards: Sequence[Dataset], names: Sequence[str]) -> str:
+    """Shares of the classes, or the range of numbers to predict; nothing for other targets."""
+    if all(map(has_labels, shards)):
+        counts = class_counts(shards, len(names))
+        shares = [f"{count / sum(counts):.0%}" for count in counts]
+        if len(counts) > NAMED:
+            least, most = shares[counts.index(min(counts))], shares[counts.index(max(counts))]
+            return f"{len(counts)} classes ({least if least == most else f'{least} to {most}'} each)"
+        called = names or [*map(str, range(len(counts)))]
+        return f"classes {', '.join(map(' '.join, zip(shares, called, strict=True)))}"
+    targets = [shard.targets for shard in shards]
+    if not all(isinstance(each, Tensor) and each.is_floating_point() and len(each) for each in targets):
+        return ""
+    return f"targets {min(t.min().item() for t in targets):.4g} to {max(t.max().item() for t in targets):.4g}"
+
+
+def class_counts(shards: Sequence[Dataset], classes: int = 0) -> list[int]:
+    """How many examples each class has, of ``classes`` or as many as there are."""
+    return torch.bincount(torch.cat([shard.targets for shard in shards]), minlength=classes).tolist()

@@ -1,0 +1,79 @@
+"""Courses: whether each hyperparameter has settled, still moves, or has not moved, by its values over a run.
+
+The last fifth of the values is cut into five blocks. A line is fitted to the blocks' means by least squares.
+There is a drift where its slope is more than 3.18 of its standard errors away from 0, a t-test with three
+degrees of freedom at the level of 5%, and where it amounts to a twentieth or more of the way from the start,
+and of the last values' reach.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulations.results.psi_parts import PsiParts
+
+BLOCKS, CRITICAL = 5, 3.18  # of Student's t: two-sided, 5%, BLOCKS - 2 degrees of freedom
+SMALL = 0.05  # a change that is none, of where it began; a drift that is none, of way and reach
+LAST = 5  # the last one of so many equal parts is looked at, where it has BLOCKS values
+# Of a range, the first of its ends':
+STATES = ("moving", "swinging", "moved", "settled", "not moved", "fixed")
+
+
+def courses(
+    lines: Sequence[Mapping[str, Any]], start: Mapping[str, float | None]
+) -> dict[str, dict[str, Any]]:
+    """Of each of psi's numbers in physical units: its ``state``; ``mean``, ``low``, ``high`` and ``last`` of
+    its last values: the last fifth, or the last one where a fifth has fewer than five.
+
+    ``state`` is ``fixed``: all values are the start; ``not moved``: within 5% of it (of a range, of its
+    half-width); ``moving``: there is a drift; ``swinging``: there is none, and the last values are further
+    apart than their mean is from the start; ``settled``; or ``moved``, where the run is too short to say.
+
+    Args:
+        lines: of a run's metrics.
+        start: where psi began.
+    """
+    physical: list[Mapping[str, float | None]] = [line["psi"]["physical"] for line in lines]
+    if not physical or any(value is None for row in (start, *physical) for value in row.values()):
+        return {}
+    names = [name for name in start if name in physical[-1]]
+    values = {name: np.array([start[name], *(row[name] for row in physical)], dtype=float) for name in names}
+    parts, units = PsiParts.of(names), {name: abs(curve[0]) for name, curve in values.items()}
+    for low, high in (*parts.angles, *parts.ranges):
+        units |= dict.fromkeys((low, high), abs(values[high][0] - values[low][0]) / 2)
+    told = {name: _course(curve, units[name]) for name, curve in values.items()}
+    for together in (*parts.angles, *parts.ranges, parts.keeps):
+        state = min((told[name]["state"] for name in together), key=STATES.index, default="")
+        for name in together:
+            told[name]["state"] = state
+    return told
+
+
+def _course(values: NDArray[np.float64], unit: float) -> dict[str, Any]:
+    """Of the values ``[1 + n]`` of one number, the start first; ``unit``: what a change is measured by."""
+    start, after = values[0], values[1:]
+    last = after[-(len(after) // LAST) :] if len(after) >= LAST * BLOCKS else after[-1:]
+    way, spread, most = abs(last.mean() - start), np.ptp(last), np.abs(after - start).max()
+    if most <= SMALL * unit:
+        state = "not moved" if most else "fixed"
+    elif len(last) < BLOCKS:
+        state = "moved"
+    elif drifts(last, SMALL * max(way, spread)):
+        state = "moving"
+    else:
+        state = "swinging" if spread > way else "settled"
+    numbers = {"mean": last.mean(), "low": last.min(), "high": last.max(), "last": last[-1]}
+    return {"state": state, **{name: float(number) for name, number in numbers.items()}}
+
+
+def drifts(values: NDArray[np.float64], least: float) -> bool:
+    """Whether values ``[n >= 5]`` drift, by the test above, and by ``least`` or more in all."""
+    means = np.array([block.mean() for block in np.array_split(values, BLOCKS)])
+    places = np.arange(BLOCKS) - (BLOCKS - 1) / 2
+    slope = places @ means / (places @ places)
+    rest = means - means.mean() - slope * places
+    error = math.sqrt(rest @ rest / (BLOCKS - 2) / (places @ places))
+    return bool(abs(slope) > CRITICAL * error and abs(slope) * BLOCKS >= least)

@@ -1,0 +1,56 @@
+"""Rows of hyperparameters: what of them has settled, still moves, or has not moved, in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simulations.results.psi_parts import in_words, whole
+from simulations.results.scores import SCORES
+
+Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
+_OF_STATES = {  # see :func:`.courses`: what follows the numbers; {key}: what moves them
+    "settled": "",
+    "moving": "still drifting over the last fifth of the {clock}: more of them may change it",
+    "swinging": "to and fro, the mean of the last fifth of the {clock}: a smaller {key} calms it",
+    "moved": "too few {clock} with a line to say whether it has settled, which takes 25",
+    "not moved": "by more than 5%: a larger {key}, or more {clock}, may move it",
+}
+
+
+def several(name: str, *texts: str | None) -> Rows:
+    """A row of each text that there is, the first with the name."""
+    known = [text for text in texts if text]
+    yield from zip([name, *[""] * len(known)], known, strict=False)
+
+
+def learned(summary: Mapping[str, Any]) -> str:
+    """What a method that learns psi has learned of it, for the first sentence."""
+    states = {course["state"] for course in summary.get("psi_course", {}).values()}
+    if not summary["psi"] or "untaught" in summary:
+        return "alone"
+    if states and states <= {"fixed", "not moved"}:
+        return "alone, for its hyperparameters have not moved"
+    settled = "" if not states or "settled" in states else ", none of which is known to have settled"
+    return f"and its hyperparameters{settled}"
+
+
+def psi_rows(summary: Mapping[str, Any]) -> Rows:
+    """Hyperparameters by their courses: means of the last values and their reach, or the last value alone."""
+    psi, before, told_of = summary["psi"], summary.get("psi_initial", {}), summary.get("psi_course")
+    if told_of is None:  # of a run from before there were courses
+        yield from several("learned", *in_words(whole(summary.get("psi_learned", ()), psi), before))
+        return
+    federated = "iterations" not in summary
+    words = {
+        "clock": "rounds" if federated else "iterations",
+        "key": f"{'server' if federated else 'optimiser'}_psi.learning_rate",
+    }
+    for state, text in _OF_STATES.items():
+        those = {name: course for name, course in told_of.items() if course["state"] == state}
+        steady = state in ("settled", "swinging")
+        reach = {name: (course["low"], course["high"]) for name, course in those.items() if steady}
+        values = {name: course["mean" if steady else "last"] for name, course in those.items()}
+        lines = in_words(values, before, reach=reach)
+        yield from several(state, *lines, text.format(**words) if lines else None)
+    if (best := summary.get("kept_round")) is not None:
+        score = SCORES["lml"].text(summary["kept_lml"])
+        yield from several("kept", f"weights and psi of round {best:,}, L_ML {score}", *in_words(psi))

@@ -1,0 +1,64 @@
+"""Verdicts: a run beside another one, and beside a guess that looks at no inputs, with their noise."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from fedpart import Dataset
+from fedpart.data import has_labels
+from fedpart.data.trained_on import class_counts
+from simulations.results.scores import BYTES, SCORES, first_of, told
+
+
+def guesses(shards: Sequence[Dataset], test: Dataset) -> dict[str, float]:
+    """Scores on test data of a guess: the commonest class of the training data, or their mean target."""
+    whole = [test, *shards] if len(test) else []
+    if whole and all(map(has_labels, whole)):
+        counts = class_counts(shards)
+        return {"accuracy": (test.targets == counts.index(max(counts))).double().mean().item()}
+    targets = [data.targets for data in whole]
+    if not targets or not all(isinstance(each, Tensor) and each.is_floating_point() for each in targets):
+        return {}
+    mean = sum(shard.targets.double().sum(0) for shard in shards) / sum(map(len, shards))
+    return {"rmse": (test.targets.double() - mean).square().mean().sqrt().item()}
+
+
+def noise(mine: float, other: float, examples: int) -> float:
+    """Two standard errors of the difference of two accuracies, by the number of test examples alone.
+
+    Taken as independent, which errs on the wide side where both are of the same examples.
+    """
+    return 2 * math.sqrt((mine * (1 - mine) + other * (1 - other)) / examples)
+
+
+def verdict(mine: float, other: float, examples: int) -> str:
+    """``ahead of``, ``level with`` or ``behind``, of accuracies, with the noise."""
+    off = noise(mine, other, examples)
+    word = "level with" if abs(mine - other) <= off else "ahead of" if mine > other else "behind"
+    return f"this run is {word} it (noise of {examples:,} examples: +-{SCORES['accuracy'].text(off)})"
+
+
+def beside(summary: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What a run beside did on the same clients and cohorts: its score, the verdict, and what it sent."""
+    texts, examples = [f"{score} on the same test data"] if (score := told(other, "test_")) else [], 0
+    if first_of(other, "test_") == "test_accuracy" and first_of(summary, "test_") == "test_accuracy":
+        examples = summary.get("test_examples", 0)
+    if examples:
+        texts.append(verdict(summary["test_accuracy"], other["test_accuracy"], examples))
+    ratio = other["upload_bytes"] / summary["upload_bytes"]
+    texts.append(f"{BYTES.text(other['upload_bytes'])} sent, {ratio:.2f} times as much")
+    return f"{other['method']}, the same clients and cohorts: {'; '.join(texts)}"
+
+
+def guessed(summary: Mapping[str, Any]) -> str:
+    """What a guess scores on the test data, and the verdict; empty where there is none."""
+    guess, accuracy, rmse = (summary.get(key) for key in ("guess", "test_accuracy", "test_rmse"))
+    if guess and "accuracy" in guess and accuracy is not None:
+        score = SCORES["accuracy"].text(guess["accuracy"])
+        said = verdict(accuracy, guess["accuracy"], summary["test_examples"])
+        return f"{score} by the commonest class; {said}"
+    if guess and "rmse" in guess and rmse is not None:
+        return f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g}"
+    return ""

@@ -1,0 +1,112 @@
+"""keep_best: the weights of the round with the best smoothed L_ML, on every engine and after a stop."""
+
+import itertools
+
+import pytest
+import torch
+from tiny import same_run, tiny
+from torch import nn
+
+from fedpart import ConcreteDropout, Task, federate, load
+from fedpart.data import random_subset
+from fedpart.federated.best import WINDOW, fallen
+from simulations.building.data import load_data
+from simulations.running.recorder import Interrupted
+from simulations.running.run import run_experiment
+
+KEPT = {"keep_best": "lml", "rounds": 20, "clients": 6, "cohort": 6, "samples": 1}
+
+
+def shards():
+    x = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
+    return [(x[i::6], (x[i::6, 0] > 0).long()) for i in range(6)]
+
+
+def task():
+    torch.manual_seed(0)
+    return Task(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), ConcreteDropout(0.1), nn.Linear(8, 2)), samples=1)
+
+
+def learned(rounds, **settings):
+    fast = {"server": {"learning_rate": 0.3}, "cohort": 6, "chunks": (0.5, 0.5)}  # so that L_ML falls, too
+    return federate(task(), shards(), rounds=rounds, **fast, **settings)
+
+
+def test_it_ends_with_what_the_best_round_has_started_from():
+    """The mean of ten L_ML by hand; that round's values are those of a run that ends before it."""
+    result = learned(30, keep_best="lml")
+    lmls = [report.lml for report in result.metrics]
+    means = {end: sum(lmls[end - WINDOW : end]) / WINDOW for end in range(WINDOW, 31)}
+    best = max(means, key=means.get)
+    assert result.state.best.round == best < 30 and result.state.best.lml == pytest.approx(means[best])
+    before = learned(best - 1).state
+    assert torch.equal(result.state.w, before.w) and torch.equal(result.state.psi, before.psi)
+
+
+def test_fewer_rounds_than_a_window_end_with_the_last():
+    assert torch.equal(learned(5, keep_best="lml").state.w, learned(5).state.w)
+
+
+def test_a_method_without_l_ml_ends_with_the_last(tmp_path):
+    kept, plain = (learned(12, method="fedavg", **more) for more in ({"keep_best": "lml"}, {}))
+    assert torch.equal(kept.state.w, plain.state.w)
+
+
+PRIVATE = {"privacy": {"noise_multiplier": 1.0}, "clip": {"weights": 1.0, "psi": 1.0}}
+
+
+@pytest.mark.parametrize(("more", "word"), [({"buffer": 2}, "buffer"), (PRIVATE, "privacy")])
+def test_where_l_ml_is_not_of_a_round_it_is_refused(more, word):
+    with pytest.raises(ValueError, match=f"keep_best goes by L_ML.* or {word} out"):
+        learned(1, keep_best="lml", **more)
+
+
+def test_a_checkpoint_holds_the_last_values_and_the_best_so_that_more_rounds_follow(tmp_path):
+    whole = learned(30, keep_best="lml")
+    options = {"keep_best": "lml", "checkpoint": tmp_path / "c.pt"}
+    learned(17, **options)
+    again = learned(30, resume=True, **options)
+    assert torch.equal(again.state.w, whole.state.w) and again.state.best.round == whole.state.best.round
+    with pytest.raises(ValueError, match="keep_best was None, is 'lml'"):
+        learned(1, checkpoint=tmp_path / "plain.pt")
+        learned(2, keep_best="lml", checkpoint=tmp_path / "plain.pt", resume=True)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_keeps_the_same_and_its_scores_are_those_of_what_it_keeps(tmp_path):
+    summary = run_experiment(tiny(**KEPT), tmp_path / "whole")
+    assert summary["kept_round"] <= 20 and summary["kept_lml"] < 0
+    validation = random_subset(load_data(tiny(**KEPT)).validation, 30, 0)
+    scores = load(tmp_path / "whole").state.evaluate(validation)
+    assert summary["val_accuracy"] == scores["accuracy"]
+
+    counts = itertools.count(1)
+
+    def stop(line):
+        if next(counts) == 13:
+            raise Interrupted(2, "round")
+
+    with pytest.raises(Interrupted):
+        run_experiment(tiny(**KEPT), tmp_path / "stopped", watch=stop)
+    run_experiment(tiny(**KEPT), tmp_path / "stopped", resume=True)
+    same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", [{"workers": 2}, {"engine": "ray", "workers": 2}])
+def test_every_engine_keeps_the_same_bits(tmp_path, other):
+    run_experiment(tiny(**KEPT), tmp_path / "one")
+    run_experiment(tiny(**KEPT, **other), tmp_path / "other")
+    states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("one", "other")]
+    assert states[0] == states[1]
+
+
+def test_l_ml_that_falls_for_long_is_told_with_its_round():
+    wave = [0.01 * (-1) ** i for i in range(100)]
+    course = [-1 + 0.02 * min(i, 40) - 0.02 * max(0, i - 40) for i in range(100)]
+    lmls = [x + y for x, y in zip(course, wave, strict=True)]
+    assert "L_ML has fallen since round 4" in fallen(lmls) and "set keep_best" in fallen(lmls)
+    assert "keep_best" not in fallen(lmls, kept=True)
+    assert fallen(lmls[:50]) == fallen(wave) == fallen([]) == fallen([None] * 50) == fallen(course[:41]) == ""
+    holes = [lml for value in lmls for lml in (value, None)]
+    assert "since round" in fallen(holes)

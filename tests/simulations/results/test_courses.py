@@ -1,0 +1,80 @@
+"""Courses: what a hyperparameter's values over the rounds are called, and the test of drift behind it."""
+
+import numpy as np
+import pytest
+
+from simulations.results.courses import courses, drifts
+from simulations.results.terminal.psi_rows import learned, psi_rows
+
+NOISE = np.random.default_rng(0).standard_normal(300)
+ROUNDS = np.arange(1, 301)
+
+
+def state(values, start, name="gain"):
+    return courses([{"psi": {"physical": {name: float(v)}}} for v in values], {name: start})[name]["state"]
+
+
+@pytest.mark.parametrize(
+    ("values", "start", "word"),
+    [
+        (10 * np.exp(-ROUNDS / 20) + 0.3 + 0.05 * NOISE, 10.0, "settled"),
+        (10 - 0.001 * ROUNDS, 10.0, "not moved"),  # a drop rate from 10.0 to 9.7%, however steadily
+        (10 - 0.02 * ROUNDS + 0.1 * NOISE, 10.0, "moving"),
+        (NOISE, 0.0, "swinging"),  # through zero
+        (0 * ROUNDS + 10, 10.0, "fixed"),
+        (0 * ROUNDS, 0.0, "fixed"),
+        (5 + NOISE[:24], 10.0, "moved"),  # a last fifth of four
+        ([7.0], 10.0, "moved"),
+        (10 * np.exp(-ROUNDS / 20) + 1e-6 * ROUNDS, 10.0, "settled"),  # a drift that is none, of the way
+    ],
+)
+def test_a_course_has_the_word_that_its_values_earn(values, start, word):
+    assert state(values, start) == word
+
+
+def test_drift_is_students_t_of_the_slope_through_five_block_means():
+    """Against the closed form, on both sides of the critical value: t = slope / error with 3 degrees."""
+    rest = np.array([1.0, -2.0, 0.0, 2.0, -1.0])  # no mean and no slope
+    error = np.sqrt(rest @ rest / 3 / 10)
+    for t, drift in ((3.1, False), (3.3, True), (-3.3, True)):
+        means = t * error * np.arange(5) + rest
+        assert drifts(means.repeat(12), 0.0) is drift
+    assert not drifts(np.arange(60.0), 1000.0)
+
+
+def test_white_noise_rarely_drifts():
+    rng = np.random.default_rng(1)
+    assert 0.02 < np.mean([drifts(rng.standard_normal(60), 0.0) for _ in range(1000)]) < 0.08
+
+
+def test_both_ends_of_a_range_have_one_word_and_a_change_is_measured_by_its_half_width():
+    low, high = "affine.scale_x_min", "affine.scale_x_max"
+    rows = [{"psi": {"physical": {low: 0.98 - 0.0002 * i, high: 1.02}}} for i in range(300)]
+    found = courses(rows, {low: 0.98, high: 1.02})
+    assert [found[end]["state"] for end in (low, high)] == ["moving", "moving"]  # 6% of 0.98, 3 half-widths
+
+
+def test_what_is_not_finite_or_not_there_has_no_course():
+    assert courses([], {"gain": 1.0}) == {}
+    assert courses([{"psi": {"physical": {"gain": None}}}], {"gain": 1.0}) == {}
+
+
+def summary(states, **more):
+    course = {"mean": 2.0, "low": 1.0, "high": 3.0, "last": 2.5}
+    told = {name: course | {"state": state} for name, state in states.items()}
+    return {"psi": dict.fromkeys(states, 2.5), "psi_course": told, "rounds": 300, **more}
+
+
+def test_rows_tell_the_mean_and_reach_of_what_has_settled_and_the_last_value_of_what_moves():
+    rows = [*psi_rows(summary({"a": "settled", "b": "moving", "c": "not moved", "d": "fixed"}))]
+    assert rows[0] == ("settled", "a 2 (1..3)")
+    assert rows[1] == ("moving", "b 2.5") and rows[2][1].startswith("still drifting")
+    assert rows[3] == ("not moved", "c 2.5") and "server_psi.learning_rate" in rows[4][1]
+    assert len(rows) == 5
+
+
+def test_the_first_sentence_claims_no_more_than_the_courses():
+    assert learned(summary({"a": "settled", "b": "moving"})) == "and its hyperparameters"
+    assert "none of which is known to have settled" in learned(summary({"a": "moving", "b": "moved"}))
+    assert learned(summary({"a": "fixed", "b": "not moved"})).startswith("alone")
+    assert learned(summary({})) == learned(summary({"a": "fixed"}, untaught="Why.")) == "alone"

@@ -1,0 +1,36 @@
+"""Verdicts: of two runs, and of a run and a guess."""
+
+import pytest
+import torch
+
+from fedpart import Dataset
+from simulations.results.verdicts import beside, guessed, guesses, verdict
+
+
+def data(targets):
+    return Dataset(torch.zeros(len(targets), 2), torch.tensor(targets))
+
+
+def test_a_guess_is_the_commonest_class_or_the_mean_of_the_training_data():
+    assert guesses([data([0, 1]), data([1, 1])], data([1, 0, 0, 0])) == {"accuracy": 0.25}
+    found = guesses([data([0.0, 2.0]), data([4.0])], data([1.0, 5.0]))  # around 2
+    assert found == {"rmse": pytest.approx(5**0.5)}
+    assert guesses([data([0])], data([0]).subset([])) == {}
+    assert guesses([data([[0, 1]])], data([[0, 1]])) == {}  # of labels
+
+
+def test_a_lead_within_two_standard_errors_is_none():
+    """Of 100 examples at a half each, sqrt(2 * 0.25 / 100) = 7.1% is one."""
+    assert verdict(0.57, 0.43, 100) == "this run is level with it (noise of 100 examples: +-14.0%)"
+    assert verdict(0.58, 0.43, 100).startswith("this run is ahead of it")
+    assert verdict(0.43, 0.58, 100).startswith("this run is behind it")
+
+
+def test_a_loss_alone_has_no_verdict_and_bytes_are_told_in_any_case():
+    mine = {"test_accuracy": None, "test_nll": 0.4, "test_examples": 9, "upload_bytes": 50}
+    other = {"method": "fedavg", "test_nll": 0.5, "upload_bytes": 100}
+    assert beside(mine, other) == (
+        "fedavg, the same clients and cohorts: 0.500 nats on the same test data; 100 B sent, 2.00 times as much"
+    )
+    assert guessed({"guess": {"rmse": 2.0}, "test_rmse": 1.5}) == "rmse 2 by the mean; this run has 1.5"
+    assert guessed({"test_accuracy": 0.5}) == ""
