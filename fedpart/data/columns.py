@@ -95,7 +95,8 @@ def splits_of(
         named = {part.name: part.clients for part in parts.values() if part.clients is not None}
         owners, _ = numbered(named, roles.client)
     sets = {name: part.dataset(targets[part.name], owners.get(part.name)) for name, part in parts.items()}
-    return Splits(**with_held_out(sets, shares, hold_out, data_seed), num_classes=outputs, classes=classes)
+    made: Any = with_held_out(sets, shares, hold_out, data_seed)
+    return Splits(**made, num_classes=outputs, classes=classes)
 
 
 def targets_of(
@@ -149,8 +150,8 @@ def floats_of(column: Sequence[Any]) -> Floats:
         return np.array([_number(value) for value in column], dtype=np.float64)
 
 
-def numbers_of(column: Sequence[Any], name: str, file: str) -> Floats:
-    """Cells as finite numbers, ``[n]``; refused by their row where one is none."""
+def numbers_of(column: Sequence[Any], name: str, file: str, remedy: str = "") -> Floats:
+    """Cells as finite numbers, ``[n]``; refused by their row where one is none, with the ``remedy``."""
     numbers = floats_of(column)
     bad, quoted = np.flatnonzero(~np.isfinite(numbers)), in_yaml(name)
     if not len(bad):
@@ -160,13 +161,13 @@ def numbers_of(column: Sequence[Any], name: str, file: str) -> Floats:
     if len(bad) == len(numbers) and not is_empty(value):
         raise ValueError(
             f"The column {name!r} of {file} holds no numbers, but such as {text}: data_options: {{client: "
-            f"{quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave it out, or make numbers "
-            f"of it."
+            f"{quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave it out, or "
+            f"categorical: auto if it names categories."
         )
     what = "is empty" if is_empty(value) else f"is {text}, which is no finite number"
     raise ValueError(
-        f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, or leave the column out "
-        f"(data_options: {{ignore: [{quoted}]}})."
+        f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, {remedy}or leave the "
+        f"column out (data_options: {{ignore: [{quoted}]}})."
     )
 
 

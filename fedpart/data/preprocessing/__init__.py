@@ -1,4 +1,4 @@
-"""Preprocessing: from raw rows and pixels to what a network takes, made once from training examples, as plain data."""
+"""Preprocessing: from raw rows and pixels to inputs of a network, made once from training examples."""
 
 from fedpart.data.preprocessing.base import Behind as Behind
 from fedpart.data.preprocessing.base import Preprocessing as Preprocessing

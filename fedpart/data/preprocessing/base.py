@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedpart.registry import nearest
-
 
 class Preprocessing(nn.Module):
     """Raw examples become inputs of a network: ``forward`` takes them as a tensor, and :meth:`inputs` as
@@ -37,10 +35,7 @@ class Preprocessing(nn.Module):
 
 
 def preprocessing_of(state: Mapping[str, Any]) -> Preprocessing:
-    """The preprocessing that a ``state`` describes, as a run's ``summary.json`` and exported files have it."""
-    if state["kind"] not in Preprocessing.kinds:
-        kinds = nearest(str(state["kind"]), Preprocessing.kinds)
-        raise ValueError(f"There is no preprocessing of the kind {state['kind']!r}: {kinds}")
+    """What a ``state`` describes, which a run's ``summary.json`` and exported files have."""
     return Preprocessing.kinds[state["kind"]](state)
 
 

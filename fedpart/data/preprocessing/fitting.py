@@ -13,7 +13,7 @@ from torch import Tensor
 from fedpart.data.cells import Floats, in_yaml, merged
 from fedpart.data.columns import Columns, floats_of
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.preprocessing.rows import DATE, Rows, dates_of, levels_of, missing_in
+from fedpart.data.preprocessing.rows import DATE, Rows, days_of, levels_of, missing_in
 from fedpart.registry import nearest
 
 Categorical = Literal["auto"] | Sequence[Any] | None
@@ -94,8 +94,10 @@ def fitted(
     matrix = torch.from_numpy(np.stack(values, 1)) if values else torch.empty(len(rows), 0)
     absent = torch.isnan(matrix)
     fill = matrix.nanmean(0)
-    if missing != "refuse" and len(never := torch.nonzero(torch.isnan(fill))):
-        name = numeric[int(never[0])]
+    for place in torch.nonzero(torch.isnan(fill))[:, 0].tolist() if missing != "refuse" else ():
+        name = numeric[place]
+        if not missing_in([columns[name][row] for row in rows]).all():
+            continue  # it holds text, which is refused by its row
         raise ValueError(
             f"The column {name!r} of {file} has no number in any training row; leave it out (data_options: "
             f"{{ignore: [{in_yaml(name)}]}})."
@@ -160,12 +162,10 @@ def _kind(cells: Sequence[Any]) -> str:
 
 def _numbers(cells: Sequence[Any], rows: Any, kind: str) -> Floats:
     """NaN where a cell is missing, or not what it should be, which :meth:`.Rows.encode` then refuses."""
-    if kind == "number":
-        return floats_of(cells)[rows]
-    dated = np.array([DATE.fullmatch(str(cells[row]).strip()) is not None for row in rows])
-    numbers = np.full(len(dated), np.nan)
-    numbers[dated] = dates_of([cells[row] for row in np.asarray(rows)[dated]], "", "")
-    return numbers
+    if kind == "date":
+        dates = [str(cells[row]).strip() for row in rows]
+        return days_of([date if DATE.fullmatch(date) else "NaT" for date in dates])
+    return np.asarray(floats_of(cells)[rows])
 
 
 def _as_they_are(matrix: Tensor) -> dict[str, Tensor]:

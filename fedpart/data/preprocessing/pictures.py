@@ -57,8 +57,8 @@ class Pictures(Preprocessing, kind="images"):
         shape = self.state.get("shape") or list(images.shape[1:])
         if list(images.shape[1:]) != shape:
             raise ValueError(
-                f"The images in {given} are {list(images.shape[1:])}, but the network was trained on {shape}; "
-                f"bring them to that size, or train with data_options: {{size: {shape[-1]}}}."
+                f"The images in {given} are {list(images.shape[1:])}, but the network was trained on "
+                f"{shape}; bring them to that size, or train with data_options: {{size: {shape[-1]}}}."
             )
         result: Tensor = self(images)
         return result
@@ -75,7 +75,5 @@ def files_of(given: Any) -> list[Path]:
     files = [root] if root.is_file() else [Path(name) for name in regular_files(root)]
     files = sorted(file for file in files if file.name.lower().endswith(EXTENSIONS))
     if not files:
-        raise FileNotFoundError(
-            f"There are no images at {root} ({', '.join(EXTENSIONS)}); name a folder of some."
-        )
+        raise FileNotFoundError(f"There are no images at {root} ({', '.join(EXTENSIONS)}); name others.")
     return files

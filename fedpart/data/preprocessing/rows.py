@@ -35,62 +35,50 @@ class Rows(Preprocessing, kind="table"):
         state: ``columns`` in the order of rows, each with ``name`` and ``kind``: of a ``number`` and a
             ``date`` ``shift``, ``scale``, ``mean``, ``deviation``, ``fill`` (in place of NaN) and
             ``indicator``; of a ``category`` ``levels`` (names; an empty one is what is missing) and ``rare``,
-            whether there is a feature for others. ``standardise``, ``missing``: what :func:`.fitted` was told. ``read``: see
-            :func:`.columns_of`.
+            whether there is a feature for others. ``standardise``, ``missing``: of :func:`.fitted`;
+            ``read``: see :func:`.columns_of`.
     """
 
     places: Tensor
-    shift: Tensor
-    scale: Tensor
-    mean: Tensor
-    deviation: Tensor
-    fill: Tensor
+    moments: Tensor
     indicated: Tensor
-    owners: Tensor
-    wanted: Tensor
-    counts: Tensor
+    levels: Tensor
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         super().__init__(state)
         self.columns: list[dict[str, Any]] = state["columns"]
         numbers = [place for place, column in enumerate(self.columns) if column["kind"] != "category"]
-        self._numbers, self._levels = len(numbers), 0
-        self._keep("places", numbers, torch.int64)
-        for name in ("shift", "scale", "mean", "deviation", "fill"):
-            values = [self.columns[place][name] for place in numbers]
-            self._keep(name, [np.nan if value is None else value for value in values])
         indicated = [i for i, place in enumerate(numbers) if self.columns[place]["indicator"]]
-        self._keep("indicated", indicated, torch.int64)
-        owners, wanted, counts = [], [], []
-        for place, column in enumerate(self.columns):
-            if column["kind"] == "category":
-                known = len(column["levels"])
-                features = range(known + column["rare"])
-                owners += [place] * len(features)
-                wanted += features
-                counts += [known] * len(features)
-        self._indicated, self._levels = len(indicated), len(owners)
-        self._keep("owners", owners, torch.int64)
-        self._keep("wanted", wanted)
-        self._keep("counts", counts)
-
-    def _keep(self, name: str, values: Sequence[Any], dtype: torch.dtype = torch.float64) -> None:
-        self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
+        moments = [
+            [np.nan if (value := self.columns[place][name]) is None else value for place in numbers]
+            for name in ("shift", "scale", "mean", "deviation", "fill")
+        ]
+        levels = [  # of each feature the column, the level, and how many levels there are
+            [place, level, len(column["levels"])]
+            for place, column in enumerate(self.columns)
+            if column["kind"] == "category"
+            for level in range(len(column["levels"]) + column["rare"])
+        ]
+        for name, values in (("places", numbers), ("indicated", indicated)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.int64), persistent=False)
+        for name, rows in (("moments", moments), ("levels", list(zip(*levels, strict=True)))):
+            self.register_buffer(name, torch.tensor(rows, dtype=torch.float64), persistent=False)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Inputs ``[n, features]`` float32 of rows ``[n, columns]``."""
         rows, parts = rows.double(), []
-        if self._numbers:
+        if len(self.places):
+            shift, scale, mean, deviation, fill = self.moments
             numbers = rows[:, self.places]
             missing = torch.isnan(numbers)
-            filled = torch.where(missing, self.fill, numbers)
-            parts.append(((filled - self.shift) / self.scale - self.mean) / self.deviation)
-            if self._indicated:
+            parts.append(((torch.where(missing, fill, numbers) - shift) / scale - mean) / deviation)
+            if len(self.indicated):
                 parts.append(missing[:, self.indicated].double())
-        if self._levels:
-            codes = rows[:, self.owners]
-            known = (codes >= 0) & (codes < self.counts)
-            parts.append((torch.where(known, codes, self.counts) == self.wanted).double())
+        if len(self.levels):
+            owner, level, count = self.levels
+            codes = rows[:, owner.long()]
+            known = (codes >= 0) & (codes < count)
+            parts.append((torch.where(known, codes, count) == level).double())
         return torch.cat(parts, 1).float()
 
     def encode(self, columns: Columns, file: str, exact: bool = False) -> Tensor:
@@ -106,11 +94,13 @@ class Rows(Preprocessing, kind="table"):
                 may not be; the message names the row.
         """
         allowed, values = self.state["missing"] != "refuse", []
+        hint = "" if allowed else "set missing: mean, "
         for column in self.columns:
             name, kind = column["name"], column["kind"]
             if name not in columns:
                 raise ValueError(
-                    f"{file} has no column {name!r}, which the training data have; add it, or ignore it there."
+                    f"{file} has no column {name!r}, which the training data have; add it, or ignore it "
+                    f"there."
                 )
             cells = columns[name]
             if kind == "category":
@@ -120,12 +110,10 @@ class Rows(Preprocessing, kind="table"):
                 continue
             gone = missing_in(cells) if allowed else np.zeros(len(cells), dtype=bool)
             if gone.any():
-                held = [_NONE[kind] if empty else cell for cell, empty in zip(cells, gone, strict=True)]
-            else:
-                held = cells
-            numbers = numbers_of(held, name, file) if kind == "number" else dates_of(held, name, file)
+                cells = [_NONE[kind] if empty else cell for cell, empty in zip(cells, gone, strict=True)]
+            numbers = numbers_of(cells, name, file, hint) if kind == "number" else dates_of(cells, name, file)
             if exact:
-                self._check_exact(held, numbers, name, file)
+                self._check_exact(cells, numbers, name, file)
             numbers[gone] = np.nan
             values.append(numbers)
         return torch.from_numpy(np.stack(values, 1))
@@ -172,13 +160,17 @@ def dates_of(cells: Sequence[Any], name: str, file: str) -> Floats:
                 f"Row {row} of {file}: the column {name!r} is {text[:40]!r}, which is no date such as "
                 f"2024-12-31; repair the row."
             )
-    return np.array([text[:26] for text in texts], dtype="datetime64[us]").astype(np.float64) / 86_400e6
+    return days_of(texts)
+
+
+def days_of(dates: Sequence[str]) -> Floats:
+    """Days since 1970-01-01, ``[n]``, of texts such as 2024-12-31; NaN for NaT."""
+    microseconds = np.array([date[:26] for date in dates], dtype="datetime64[us]")
+    return np.where(np.isnat(microseconds), np.nan, microseconds.astype(np.float64)) / 86_400e6
 
 
 def missing_in(cells: Sequence[Any]) -> Any:
     """Which cells are missing, ``[n]`` bool."""
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
-        return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(len(cells), dtype=bool)
     return np.array([is_missing(cell) for cell in cells], dtype=bool)
 
 

@@ -56,7 +56,7 @@ def load_hugging_face(
     Args:
         name: of the data set on the hub, with a slash, or of the format.
         data_dir: where the hub's files are kept, None: the package's own place; or the files in the format.
-        target, client, ignore, standardise, categorical, missing, real_targets: columns, see :func:`.load_table`.
+        target, client, ignore, standardise, categorical, missing, real_targets: see :func:`.load_table`.
         image: the column of images, where there are several.
         subset, revision: of a data set on the hub, ``name`` and ``revision`` of ``load_dataset``.
         examples: how many there must be in all; None: any number.

@@ -69,9 +69,8 @@ def load_image_folder(
         known: Any = {"targets": targets, "clients": owners, "size": size, "colour": colour}
         loaded[part] = _images(source, images, most, **known)
     loaded = with_held_out(loaded, {"test": test, "validation": validation}, hold_out, data_seed)
-    return Splits(
-        **loaded, num_classes=len(classes), classes=tuple(classes), preprocessing=Pictures.of(size, colour)
-    )
+    made: Any = {**loaded, "preprocessing": Pictures.of(size, colour)}
+    return Splits(**made, num_classes=len(classes), classes=tuple(classes))
 
 
 def _images(source: ImageSource, names: Sequence[str], limits: Limits, **known: Any) -> Dataset:

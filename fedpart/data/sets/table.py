@@ -34,8 +34,9 @@ def load_table(
 ) -> Splits:
     """A CSV or Parquet file, or ``train.csv`` and ``test.csv`` in a folder; in Python also a data frame.
 
-    All columns but the target, the client's and those to ignore are inputs, [n, features] float32. Classes and clients are numbered in ascending order, whole numbers by value and others as text.
-    What has no file is held out from the training rows: the test set first, then the validation set.
+    All columns but the target, the client's and those to ignore are inputs, [n, features] float32. Classes
+    and clients are numbered in ascending order, whole numbers by value and others as text. What has no file
+    is held out from the training rows: the test set first, then the validation set.
 
     Args:
         data_dir: the file or the folder, see :func:`.table_files`; or see :func:`.columns_of`.
