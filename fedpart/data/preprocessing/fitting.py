@@ -37,15 +37,9 @@ def prepared(
     read: Mapping[str, Any],
     **options: Any,
 ) -> Splits:
-    """Splits with inputs in place of :func:`numbers_of_rows`, and the preprocessing that made them.
-
-    Args:
-        splits: parts that have no table of their own are rows of the training table.
-        tables: columns and the name for messages, by part.
-        names: the columns that are inputs.
-        read: how tables are read, see :func:`.columns_of`.
-        options: of :func:`fitted`.
-    """
+    """Splits with the inputs ``names`` in place of :func:`numbers_of_rows`, and the preprocessing that made
+    them. ``tables`` are columns, and the name for messages, by part; a part that has none is of rows of the
+    training table. See :func:`fitted`, whose are ``read`` and ``options``."""
     columns, file = tables["train"]
     for name in names:
         if _UNNAMED.fullmatch(name):
@@ -80,7 +74,7 @@ def fitted(
         columns: the inputs.
         rows: numbers of the training rows; nothing else is looked at.
         file: the table's name, for messages.
-        read: how it is read.
+        read: how it is read, see :func:`.columns_of`.
         standardise: whether numbers and dates are brought to mean 0 and deviation 1. A column that never
             changes becomes 0.
         categorical: columns that hold names of categories; ``auto``: those of text, and dates are read; None:
@@ -125,9 +119,8 @@ def fitted(
             )
         rare = len(levels) < len(counts)
         described[name] = {"name": name, "kind": "category", "levels": levels, "rare": rare}
-    columns_in_order = [described[name] for name in columns]
-    state = {"kind": "table", "columns": columns_in_order, "standardise": standardise, "missing": missing}
-    return Rows({**state, "read": dict(read)})
+    told = {"standardise": standardise, "missing": missing, "read": dict(read)}
+    return Rows({"kind": "table", "columns": [described[name] for name in columns], **told})
 
 
 def _kinds(
@@ -193,8 +186,7 @@ def _check_apart(made: Rows, rows: Tensor) -> None:
         numbers = rows[:, made.places[place]].numpy()
         here = ~np.isnan(numbers)
         numbers, rounded, name = numbers[here], features[:, place].double().numpy()[here], column["name"]
-        varies = column["deviation"] != 1  # in training rows
-        if varies and (pair := merged(numbers, rounded)) is not None:
+        if column["deviation"] != 1 and (pair := merged(numbers, rounded)) is not None:
             furthest = numbers[np.abs(rounded).argmax()]
             raise ValueError(
                 f"The column {name!r}, standardised, has values that are one in float32, such as {pair}, for "
