@@ -10,13 +10,14 @@ from fedpart.data.loading import DATASETS as DATASETS
 from fedpart.data.loading import OWN_FILES as OWN_FILES
 from fedpart.data.loading import knows_clients as knows_clients
 from fedpart.data.loading import load_splits as load_splits
+from fedpart.data.preprocessing import preprocessing_of as preprocessing_of
 from fedpart.data.reading import Limits as Limits
 from fedpart.data.sets.digits import load_digits as load_digits
 from fedpart.data.sets.image_folder import load_image_folder as load_image_folder
 from fedpart.data.sets.leaf import leaf_files as leaf_files
 from fedpart.data.sets.mnist import load_mnist as load_mnist
 from fedpart.data.sets.synthetic import input_selection as input_selection
-from fedpart.data.sets.table import table_files as table_files
+from fedpart.data.sets.table import load_table as load_table
 from fedpart.data.sets.torchvision_sets import load_torchvision as load_torchvision
 from fedpart.data.splitting.hold_out import divide as divide
 from fedpart.data.splitting.hold_out import divide_clients as divide_clients
@@ -28,6 +29,7 @@ from fedpart.data.splitting.parts import random_subset as random_subset
 from fedpart.data.splitting.recipes import SPLITS as SPLITS
 from fedpart.data.splitting.recipes import angle_bins as angle_bins
 from fedpart.data.splitting.recipes import dirichlet_per_label as dirichlet_per_label
+from fedpart.data.table_files import table_files as table_files
 from fedpart.data.transformed import normalised as normalised
 from fedpart.data.transformed import rotate as rotate
 from fedpart.data.transformed import rotated as rotated

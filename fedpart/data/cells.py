@@ -68,7 +68,7 @@ def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
             raise ValueError(
                 f"Row {row} of {file}: the column {name!r} is empty; fill it in, or remove the row."
             )
-        text = _text(value)
+        text = text_of(value)
         if text.casefold() in _MISSING:
             raise ValueError(
                 f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell; fill "
@@ -87,7 +87,13 @@ def is_empty(value: Any) -> bool:
     )
 
 
-def _text(value: Any) -> str:
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing, or what stands for nothing in tables."""
+    return is_empty(value) or plain(str(value)).casefold() in _MISSING
+
+
+def text_of(value: Any) -> str:
+    """A cell as a name, a whole number without its decimals."""
     if isinstance(value, (float, np.floating)) and value.is_integer():
         return str(int(value))
     text = plain(value.decode(errors="replace") if isinstance(value, bytes) else str(value))

@@ -1,9 +1,8 @@
 """What the columns of a table mean: inputs, targets, and whose an example is."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
@@ -18,9 +17,7 @@ from fedpart.data.cells import (
     check_float32,
     in_yaml,
     is_empty,
-    merged,
     numbered,
-    one_in_float64,
     plain,
     texts_of,
 )
@@ -30,10 +27,6 @@ from fedpart.registry import nearest
 
 Columns = Mapping[str, Sequence[Any]]
 """Values by the name of their column, all of one length; text in CSV files, numbers or text in others."""
-
-_UNNAMED = re.compile(  # by pandas, R (make.names, readr), polars and pyarrow
-    r"\s*|unnamed[ :._]*\d+(\.\d+)*(_level_\d+)?|\.\.\.\d+|_duplicated_\d+|__index_level_\d+__", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -102,34 +95,8 @@ def splits_of(
         named = {part.name: part.clients for part in parts.values() if part.clients is not None}
         owners, _ = numbered(named, roles.client)
     sets = {name: part.dataset(targets[part.name], owners.get(part.name)) for name, part in parts.items()}
-    return Splits(**with_held_out(sets, shares, hold_out, data_seed), num_classes=outputs, classes=classes)
-
-
-def matrix(columns: Columns, names: Sequence[str], file: str, standardise: bool = False) -> Tensor:
-    """Columns of numbers as inputs, [n, columns]: float32, or float64 for :func:`standardised`."""
-    values = []
-    for name in names:
-        if name not in columns:
-            raise ValueError(
-                f"{file} has no column {name!r}, which the training data have; add it, or ignore it there."
-            )
-        if _UNNAMED.fullmatch(name):
-            raise ValueError(
-                f"{file} has a column without a name ({name!r}), as an index that was written with it has; "
-                f"name it in the file, or leave it out (data_options: {{ignore: [{in_yaml(name)}]}})."
-            )
-        numbers = _numbers(columns[name], name, file)
-        leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
-        if (pair := one_in_float64(columns[name], numbers)) is not None:
-            raise ValueError(
-                f"The column {name!r} of {file} has values that are one in float64, such as {pair}; "
-                f"subtract a constant in the file, {leave}."
-            )
-        if not standardise:
-            check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
-        values.append(numbers)
-    inputs = torch.from_numpy(np.stack(values, 1))
-    return inputs if standardise else inputs.float()
+    made: Any = with_held_out(sets, shares, hold_out, data_seed)
+    return Splits(**made, num_classes=outputs, classes=classes)
 
 
 def targets_of(
@@ -138,7 +105,7 @@ def targets_of(
     """Of each file numbers to predict, ``[n]`` float32, or classes, ``[n]`` int64; how many outputs a network
     needs; and the classes' names, none where these are 0..K-1. The training file comes first."""
     if real:
-        numbers = {file: _numbers(column, name, file) for file, column in values.items()}
+        numbers = {file: numbers_of(column, name, file) for file, column in values.items()}
         for file, reals in numbers.items():
             check_float32(reals, f"The target {name!r} of {file}", OTHER_UNIT)
         _check_varied(*next(iter(numbers.items())), name)
@@ -165,42 +132,6 @@ def targets_of(
     return labels, len(names), () if places else names
 
 
-def standardised(splits: Splits, names: Sequence[str]) -> Splits:
-    """Every input ``[n, features]`` brought to mean 0 and deviation 1, by numbers from training examples
-    alone. One that never changes becomes 0; one of which float32 then merges values is refused by its
-    name."""
-    train = splits.train.inputs
-    if not isinstance(train, Tensor) or train.ndim != 2 or not train.is_floating_point():
-        raise ValueError("Only inputs [n, features] of real numbers can be standardised; leave it out.")
-    first = train[0].double()
-
-    def moved(inputs: Any) -> Tensor:  # 0 where a column never changes, with no rounding
-        return torch.as_tensor(inputs).double() - first
-
-    scale = moved(train).abs().amax(0)  # so that squares are neither too large nor too small
-    scale[scale <= 8 * torch.finfo(torch.float64).eps * first.abs()] = torch.inf
-    scaled = moved(train) / scale
-    mean, deviation = scaled.mean(0), scaled.std(0, correction=0)
-    constant = deviation == 0
-    scale[constant], deviation[constant] = 1.0, 1.0
-
-    def part(dataset: Dataset) -> Dataset:
-        return replace(dataset, inputs=((moved(dataset.inputs) / scale - mean) / deviation).float())
-
-    done = splits.mapped(part)
-    parts = [(part.inputs, done.parts()[name].inputs) for name, part in splits.parts().items() if len(part)]
-    before, after = (torch.cat(each).double().numpy().T for each in zip(*parts, strict=True))
-    for name, numbers, rounded, never in zip(names, before, after, constant.tolist(), strict=True):
-        if not never and (pair := merged(numbers, rounded)) is not None:
-            furthest = numbers[np.abs(rounded).argmax()]
-            raise ValueError(
-                f"The column {name!r}, standardised, has values that are one in float32, such as {pair}, for "
-                f"an outlier, {furthest!s}, is far from them; correct or remove its row, or leave the column "
-                f"out (data_options: {{ignore: [{in_yaml(name)}]}})."
-            )
-    return done
-
-
 def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:
     """Refuse a target that is the same everywhere, which a network knows after one step."""
     if len(set(values)) < 2:
@@ -210,12 +141,18 @@ def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:
         )
 
 
-def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
+def floats_of(column: Sequence[Any]) -> Floats:
+    """Cells as numbers, ``[n]``, NaN where one is none."""
     try:
         cells = np.asarray(column)
-        numbers = np.full(len(cells), np.nan) if cells.dtype.kind in "mM" else cells.astype(np.float64)
+        return np.full(len(cells), np.nan) if cells.dtype.kind in "mM" else cells.astype(np.float64)
     except (ValueError, TypeError):
-        numbers = np.array([_number(value) for value in column])
+        return np.array([_number(value) for value in column], dtype=np.float64)
+
+
+def numbers_of(column: Sequence[Any], name: str, file: str, remedy: str = "") -> Floats:
+    """Cells as finite numbers, ``[n]``; refused by their row where one is none, with the ``remedy``."""
+    numbers = floats_of(column)
     bad, quoted = np.flatnonzero(~np.isfinite(numbers)), in_yaml(name)
     if not len(bad):
         return numbers
@@ -224,13 +161,13 @@ def _numbers(column: Sequence[Any], name: str, file: str) -> Floats:
     if len(bad) == len(numbers) and not is_empty(value):
         raise ValueError(
             f"The column {name!r} of {file} holds no numbers, but such as {text}: data_options: {{client: "
-            f"{quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave it out, or make numbers "
-            f"of it."
+            f"{quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave it out, or "
+            f"categorical: auto if it names categories."
         )
     what = "is empty" if is_empty(value) else f"is {text}, which is no finite number"
     raise ValueError(
-        f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, or leave the column out "
-        f"(data_options: {{ignore: [{quoted}]}})."
+        f"Row {bad[0] + 1} of {file}: the column {name!r} {what}; repair the row, {remedy}or leave the "
+        f"column out (data_options: {{ignore: [{quoted}]}})."
     )
 
 

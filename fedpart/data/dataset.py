@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.trees import Tree, first_leaf, leaves, map_leaves
+
+if TYPE_CHECKING:
+    from fedpart.data.preprocessing.base import Preprocessing
 
 Indices = Tensor | NDArray[np.int64] | Sequence[int]
 
@@ -152,6 +155,7 @@ class Splits:
         train, validation, test: three ``Dataset`` objects.
         num_classes: classes that labels may name, 0..num_classes-1; for regression the number of outputs.
         classes: their names, for people; empty where the numbers say it all.
+        preprocessing: what has made inputs of raw examples, where that is known.
 
     Raises:
         TypeError: a part is not a ``Dataset``.
@@ -164,6 +168,7 @@ class Splits:
     test: Dataset
     num_classes: int
     classes: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         if self.num_classes < 1:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedpart.checks import NetworkError, require
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.data.given import Examples, as_dataset, as_inputs
+from fedpart.data.preprocessing import Behind, Preprocessing
 from fedpart.registry import trusting
 from fedpart.task.task import Task
 from fedpart.training.state import ModelState
@@ -202,11 +203,36 @@ class Loaded(Trained):
     Attributes:
         config: the run's configuration, as plain data by key.
         classes: names of the classes, in the order of the outputs; empty where they have none.
+        preprocessing: what makes inputs of raw examples; None where the run does not know it.
     """
 
-    def __init__(self, state: ModelState, config: Mapping[str, Any], classes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        state: ModelState,
+        config: Mapping[str, Any],
+        classes: Sequence[str] = (),
+        preprocessing: Preprocessing | None = None,
+    ) -> None:
         super().__init__(state)
-        self.config, self.classes = dict(config), tuple(classes)
+        self.config, self.classes, self.preprocessing = dict(config), tuple(classes), preprocessing
+
+    def predict(self, x: Any) -> Tensor:
+        """Outputs as :meth:`.Trained.predict`, of inputs; or of raw examples as people have them: a file or a
+        folder by its path, a data frame, or a dict of columns, see :meth:`.Preprocessing.inputs`."""
+        if self.preprocessing is not None and (isinstance(x, (str, Path, Mapping)) or hasattr(x, "columns")):
+            return super().predict(self.preprocessing.inputs(x))
+        require(
+            not isinstance(x, (str, Path)),
+            "This run does not know how its inputs are made of files; give predict the inputs, as tensors.",
+        )
+        return super().predict(x)
+
+    def with_preprocessing(self) -> nn.Module:
+        """The trained network as :meth:`module` gives it, behind its preprocessing: it takes rows, or pixels,
+        ``[n, ...]``; the network alone where the run does not know any."""
+        if self.preprocessing is None:
+            return self.module()
+        return Behind(self.preprocessing, self.module(), self.state.task.dtype).eval()
 
 
 def load(run: str | Path, trust_code: bool = False) -> Loaded:

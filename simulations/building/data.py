@@ -21,6 +21,7 @@ from fedpart.data import (
     random_places,
     rotated,
 )
+from fedpart.data.preprocessing import Pictures
 from fedpart.nn.likelihoods import LIKELIHOODS
 from simulations.config.load import Config, ExperimentConfig
 from simulations.config.messages import check_types
@@ -56,7 +57,12 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
         _part(config, number, dataset, None if name == whole else wanted)
         for number, (name, (dataset, wanted)) in enumerate(points.items())
     )
-    return Splits(train, validation, test, splits.num_classes, splits.classes)
+    made = splits.preprocessing
+    if config.normalise is not None and made is None:
+        made = Pictures.of(None, "rgb" if len(config.normalise.mean) == 3 else "grey")
+    if isinstance(made, Pictures):  # rotated stands for how images are found, and is no part of it
+        made = made.completed(train.input_shape, config.normalise)
+    return Splits(train, validation, test, splits.num_classes, splits.classes, made)
 
 
 def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:

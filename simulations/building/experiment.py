@@ -10,6 +10,7 @@ from fedpart.centralised.fit import Training, check_psi
 from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
+from fedpart.data.preprocessing import Preprocessing
 from fedpart.data.trained_on import trained_on
 from fedpart.data.transformed import corrupted
 from fedpart.federated.report import exposed, untaught
@@ -33,6 +34,7 @@ class Experiment:
     test: Dataset
     num_classes: int
     classes: tuple[str, ...] = ()  # their names, where there are any
+    preprocessing: Preprocessing | None = None  # of raw examples
 
     @property
     def notes(self) -> list[str]:
@@ -68,6 +70,7 @@ class TrainingExperiment:
     test: Dataset
     num_classes: int
     classes: tuple[str, ...] = ()  # their names, where there are any
+    preprocessing: Preprocessing | None = None  # of raw examples
 
     @property
     def notes(self) -> list[str]:
@@ -120,11 +123,12 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     check_device(config.device)
     splits = load_data(config)
     task = build_task(config, splits.num_classes, splits.train.input_shape)
+    described = (splits.num_classes, splits.classes, splits.preprocessing)
     if isinstance(config, TrainingConfig):
-        return TrainingExperiment(config, task, *splits.parts().values(), splits.num_classes, splits.classes)
+        return TrainingExperiment(config, task, *splits.parts().values(), *described)
     shards = client_shards(config, splits)
     most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
     settings = replace(config.settings(), max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
     scored = (splits.validation, splits.test)
-    return Experiment(config, task, protocol, shards, *scored, splits.num_classes, splits.classes)
+    return Experiment(config, task, protocol, shards, *scored, *described)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
+from fedpart.data import preprocessing_of
 from fedpart.training.result import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
@@ -28,7 +29,9 @@ def read_run(folder: Path) -> Loaded:
         stages = summary.get("stages")  # of centralised training
         # The noise of predictions is a function of it.
         state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
-    return Loaded(state, config.resolved(), summary.get("classes", ()))
+        known = summary.get("preprocessing")
+        made = None if known is None else preprocessing_of(known)
+    return Loaded(state, config.resolved(), summary.get("classes", ()), made)
 
 
 def example_inputs(folder: Path, rows: int) -> Tree:

@@ -34,6 +34,7 @@ from simulations.results.terminal.panel import show_end
 from simulations.results.terminal.progress import Progress
 from simulations.running.export import export_run
 from simulations.running.personalise import Tuning, personalise_run
+from simulations.running.predict import predict_run
 from simulations.running.resume import missing_beside, resumed_config, retraining_config, run_beside
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
@@ -84,6 +85,11 @@ def export(run: Path, kind: str, out: Path | None) -> None:
     left = f"; without its input transforms ({', '.join(transforms)})" if transforms else ""
     text = f"{path}: the network, checked against the run's module{left}"
     Console().print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def predict(run: Path, source: Path, out: Path) -> None:
+    count = predict_run(run, source, out)
+    Console().print(f"{out}: {count:,} predictions", soft_wrap=True, markup=False, highlight=False)
 
 
 def configs() -> None:

@@ -54,6 +54,18 @@ def export(
 
 
 @command
+def predict(
+    run: Result,
+    source: Annotated[
+        Path, typer.Argument(metavar="NEW", help="A CSV or Parquet file, an image, or a folder of images.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The CSV file.")] = Path("predictions.csv"),
+    trust_code: Trust = False,
+) -> None:
+    """Write what a finished run predicts for new rows or images, as they are: labels and probabilities."""
+
+
+@command
 def configs() -> None:
     """List the configurations that come with fedpart; their names stand for their files."""
 

@@ -143,7 +143,7 @@ _TYPES: dict[Any, str] = {  # of keys, where they are there
     dict[str, int]: "refused psi_alarms",
     dict[str, _Number]: "psi psi_initial",
     dict[str, str | None]: "versions",
-    dict[str, Any] | None: "clip",
+    dict[str, Any] | None: "clip preprocessing",
 }
 
 

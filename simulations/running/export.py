@@ -3,8 +3,9 @@
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import safetensors.torch
@@ -20,6 +21,7 @@ from simulations.config.load import ConfigError
 from simulations.errors import RunError
 
 SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+Metadata = Mapping[str, str]
 TRACED, CHECKED = 4, 7  # rows: a file that takes these numbers takes any
 
 
@@ -28,14 +30,23 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     if kind not in SUFFIXES:
         raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")
     loaded = read_run(run)
-    task, module = loaded.state.task, loaded.module()
-    traced, checked = (with_floats(example_inputs(run, rows), task.dtype) for rows in (TRACED, CHECKED))
+    task, made = loaded.state.task, loaded.preprocessing
+    whole = made is not None and kind != "safetensors"  # weights alone hold no graph
+    module = loaded.with_preprocessing() if whole else loaded.module()
+    traced, checked = (
+        made.example(rows)
+        if made is not None and whole
+        else with_floats(example_inputs(run, rows), task.dtype)
+        for rows in (TRACED, CHECKED)
+    )
+    known = {"classes": loaded.classes, "preprocessing": made and made.state}
+    metadata = {name: json.dumps(value) for name, value in known.items() if value}
     path = out or run / f"model{SUFFIXES[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")  # until it is checked
     try:
         with torch.no_grad():
-            found = _WAYS[kind](module, traced, checked, draft, loaded.classes)
+            found = _WAYS[kind](module, traced, checked, draft, metadata)
             args, kwargs = _arguments(checked)
             wanted = outputs_of(module(*args, **kwargs))
         if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=1e-4, atol=1e-5):
@@ -58,9 +69,9 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
 
 
 def _safetensors(
-    module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()
+    module: nn.Module, traced: Tree, checked: Tree, file: Path, metadata: Metadata = MappingProxyType({})
 ) -> Tensor:
-    safetensors.torch.save_model(module, str(file), {"classes": json.dumps(classes)} if classes else None)
+    safetensors.torch.save_model(module, str(file), dict(metadata) or None)
     other = file.with_name(f"{file.name}.rights")  # those that any new file has; safetensors keeps its own
     other.touch()
     file.chmod(other.stat().st_mode)
@@ -74,26 +85,30 @@ def _safetensors(
 
 
 def _torch_export(
-    module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()
+    module: nn.Module, traced: Tree, checked: Tree, file: Path, metadata: Metadata = MappingProxyType({})
 ) -> Tensor:
     args, kwargs = _arguments(traced)
     program = torch.export.export(module, args, kwargs, dynamic_shapes=_any_number(args, kwargs))
     with file.open("wb") as opened:
-        torch.export.save(program, opened)
+        torch.export.save(program, opened, extra_files=dict(metadata))
     args, kwargs = _arguments(checked)
     with file.open("rb") as opened:
         return outputs_of(torch.export.load(opened).module()(*args, **kwargs))
 
 
-def _onnx(module: nn.Module, traced: Tree, checked: Tree, file: Path, classes: Sequence[str] = ()) -> Tensor:
+def _onnx(
+    module: nn.Module, traced: Tree, checked: Tree, file: Path, metadata: Metadata = MappingProxyType({})
+) -> Tensor:
     need("onnxscript", "The format onnx", "onnx")
     onnx = need("onnx.reference", "The format onnx", "onnx")
     args, kwargs = _arguments(traced)
-    options = {"output_names": ["outputs"], "dynamo": True, "external_data": False, "verbose": False}
+    options = {"output_names": ["outputs"], "dynamo": True, "verbose": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         shapes = _any_number(args, kwargs)
-        torch.onnx.export(module, args, file, kwargs=kwargs, dynamic_shapes=shapes, **options)
+        program = torch.onnx.export(module, args, kwargs=kwargs, dynamic_shapes=shapes, **options)
+    program.model.metadata_props.update(metadata)
+    program.save(file, external_data=False)
     reader = onnx.ReferenceEvaluator(str(file))
     args, kwargs = _arguments(checked)
     flat = {name: leaf.numpy() for name, leaf in zip(reader.input_names, _flat(args), strict=False)}

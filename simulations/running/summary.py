@@ -63,6 +63,7 @@ def summarise(
         "num_classes": experiment.num_classes,
         **({"classes": experiment.classes} if experiment.classes else {}),
         "inputs": described(data.inputs),
+        **({"preprocessing": made.state} if (made := experiment.preprocessing) is not None else {}),
         "validation_examples": len(validation),
         "test_examples": len(experiment.test),
         "seconds": round(sum(line["seconds"] for line in lines), 3),

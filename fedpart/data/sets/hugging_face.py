@@ -8,11 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from fedpart.data.cells import plain
-from fedpart.data.columns import Part, Roles, column_names, matrix, splits_of, standardised
+from fedpart.data.columns import Part, Roles, column_names, splits_of
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_dataset import Colour, ImageDataset
 from fedpart.data.image_files import PARTS
 from fedpart.data.loading import DATASETS
+from fedpart.data.preprocessing.fitting import Categorical, Missing, numbers_of_rows, prepared
+from fedpart.data.preprocessing.pictures import Pictures
 from fedpart.data.reading import LimitError, Limits, check_files, refuse_outside, regular_files
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.extras import need
@@ -33,6 +35,8 @@ def load_hugging_face(
     size: int | None = None,
     colour: Colour = "rgb",
     standardise: bool = False,
+    categorical: Categorical = None,
+    missing: Missing = "refuse",
     validation: float = 0.1,
     test: float = 0.2,
     hold_out: HoldOut | ClientHoldOut = "random",
@@ -52,7 +56,7 @@ def load_hugging_face(
     Args:
         name: of the data set on the hub, with a slash, or of the format.
         data_dir: where the hub's files are kept, None: the package's own place; or the files in the format.
-        target, client, ignore, standardise, real_targets: columns, see :func:`.load_table`.
+        target, client, ignore, standardise, categorical, missing, real_targets: see :func:`.load_table`.
         image: the column of images, where there are several.
         subset, revision: of a data set on the hub, ``name`` and ``revision`` of ``load_dataset``.
         examples: how many there must be in all; None: any number.
@@ -85,8 +89,7 @@ def load_hugging_face(
         def dataset(targets: Tensor, clients: Tensor | None) -> Dataset:
             if images is None:
                 most.check("total", 8 * len(table) * len(inputs), where)
-                columns = {name: table[name][:] for name in inputs if name in table.features}
-                return Dataset(matrix(columns, inputs, where, standardise), targets, clients=clients)
+                return numbers_of_rows(columns)(targets, clients)
             import datasets
 
             encoded = datasets.Image(decode=False)  # a file's bytes say more of an image than a decoded one
@@ -120,7 +123,14 @@ def load_hugging_face(
     if names is not None and not real_targets:
         numbers = map(int, splits.classes or range(splits.num_classes))
         splits = replace(splits, classes=tuple(names[number] for number in numbers))
-    return standardised(splits, inputs) if standardise else splits
+    if images is not None:
+        return replace(splits, preprocessing=Pictures.of(size, colour))
+    columns = {
+        part: ({name: table[name][:] for name in inputs if name in table.features}, f"{source}, {part}")
+        for part, table in tables.items()
+    }
+    options: dict[str, Any] = {"standardise": standardise, "categorical": categorical, "missing": missing}
+    return prepared(splits, columns, inputs, {}, **options)
 
 
 def _loaded(

@@ -9,6 +9,7 @@ from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.image_dataset import Colour, ImageDataset
 from fedpart.data.image_files import CLIENT_LAYOUT, LAYOUT, ImageSource, open_source
 from fedpart.data.loading import DATASETS
+from fedpart.data.preprocessing.pictures import Pictures
 from fedpart.data.reading import IMAGE_BYTES, Limits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 
@@ -68,7 +69,8 @@ def load_image_folder(
         known: Any = {"targets": targets, "clients": owners, "size": size, "colour": colour}
         loaded[part] = _images(source, images, most, **known)
     loaded = with_held_out(loaded, {"test": test, "validation": validation}, hold_out, data_seed)
-    return Splits(**loaded, num_classes=len(classes), classes=tuple(classes))
+    made: Any = {**loaded, "preprocessing": Pictures.of(size, colour)}
+    return Splits(**made, num_classes=len(classes), classes=tuple(classes))
 
 
 def _images(source: ImageSource, names: Sequence[str], limits: Limits, **known: Any) -> Dataset:

@@ -90,6 +90,11 @@ class Likelihood(HyperModule):
         """Share of each example that is predicted rightly, ``[B]``; None where there are no classes."""
         return None
 
+    def answers(self, outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What is predicted, given averaged outputs ``[B, ...]``, and how sure: classes ``[B]`` and
+        probabilities ``[B, K]``; or the outputs themselves, and None."""
+        return outputs, None
+
     def measures(self, outputs: Tensor, targets: Any) -> dict[str, float]:
         """What people call the quality of predictions, over all examples: F1, RMSE and the like."""
         return {}

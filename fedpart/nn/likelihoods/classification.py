@@ -109,6 +109,10 @@ class Classification(Categorical):
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.argmax(1) == targets
 
+    def answers(self, outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        p = self.log_p(outputs).exp()
+        return p.argmax(1), p
+
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1, and the expected calibration error over 15 bins (Guo et al. 2017)."""
         metrics = need("torchmetrics.functional.classification", "F1", "measures")

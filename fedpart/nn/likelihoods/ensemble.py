@@ -39,6 +39,10 @@ class EnsembleClassification(Categorical):
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.mean_log_p(outputs).argmax(1) == targets
 
+    def answers(self, outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        p = self.mean_log_p(outputs).exp()
+        return p.argmax(1), p
+
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Macro F1 of the averaged probabilities, and what :meth:`of_members` finds."""
         metrics = need("torchmetrics.functional.classification", "F1", "measures")

@@ -73,6 +73,10 @@ class Poisson(Likelihood):
         what = "targets that are no counts, for they are negative or have fractions"
         yield (targets < 0) | fractions, what, "give whole numbers from 0, or use likelihood='gaussian'"
 
+    def answers(self, outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Rates."""
+        return outputs.exp(), None
+
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Errors of the rates as predictions of the counts."""
         return regression_errors(outputs.exp(), targets)
@@ -144,6 +148,13 @@ class Ordinal(Likelihood):
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Errors in classes."""
         return regression_errors(self._classes(outputs).to(outputs.dtype), targets)
+
+    def answers(self, outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The median class, and probabilities."""
+        below = torch.sigmoid(self.cut_points().detach() - outputs.reshape(-1, 1))
+        ends = below.new_zeros(len(below), 1)
+        p = torch.diff(below, dim=1, prepend=ends, append=ends + 1)
+        return self._classes(outputs), p
 
     def _classes(self, outputs: Tensor) -> Tensor:
         """The median class: how many cut points are below the number."""

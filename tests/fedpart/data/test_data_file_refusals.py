@@ -19,7 +19,7 @@ from test_natural import TEXT as PEOPLE
 from test_natural import load as table
 
 from fedpart.data import load_image_folder, load_mnist, load_splits
-from fedpart.data.columns import matrix
+from fedpart.data.columns import numbers_of
 from fedpart.data.sets.table import table_files
 from fedpart.data.sets.torchvision_sets import load_cifar10
 
@@ -234,7 +234,7 @@ def test_tables(new):
         [
             ("no table", partial(table, new()), FileNotFoundError, "There is no table at"),
             ("two files for a part", lambda: table_files(again), twice),
-            ("dates", lambda: matrix(dates, ["when"], "a.parquet"), no_date),
+            ("dates", lambda: numbers_of(dates["when"], "when", "a.parquet"), no_date),
         ]
     )
 

@@ -1,0 +1,51 @@
+"""What a preprocessing is: a module without parameters, described by plain data."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+class Preprocessing(nn.Module):
+    """Raw examples become inputs of a network: ``forward`` takes them as a tensor, and :meth:`inputs` as
+    people have them. Nothing in it is trained.
+
+    Args:
+        state: what describes it, plain data as JSON has them.
+    """
+
+    kinds: ClassVar[dict[str, type["Preprocessing"]]] = {}
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.state = dict(state)
+
+    def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.kinds[kind] = cls
+
+    def inputs(self, given: Any) -> Tensor:
+        """Inputs ``[n, ...]`` float32 of a network, for raw examples as people have them."""
+        raise NotImplementedError
+
+    def example(self, rows: int) -> Tensor:
+        """Made-up raw examples ``[rows, ...]``."""
+        raise NotImplementedError
+
+
+def preprocessing_of(state: Mapping[str, Any]) -> Preprocessing:
+    """What a ``state`` describes, which a run's ``summary.json`` and exported files have."""
+    return Preprocessing.kinds[state["kind"]](state)
+
+
+class Behind(nn.Module):
+    """A network behind a preprocessing: it takes raw examples."""
+
+    def __init__(self, preprocessing: Preprocessing, network: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.preprocessing, self.network, self._dtype = preprocessing, network, dtype
+
+    def forward(self, raw: Tensor) -> Any:
+        """What the network returns for ``raw [n, ...]``."""
+        return self.network(self.preprocessing(raw).to(self._dtype))

@@ -1,0 +1,79 @@
+"""Images as a network takes them: pixels between 0 and 1, normalised where the run says so."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpart.data.image_dataset import Colour, ImageDataset
+from fedpart.data.image_files import EXTENSIONS
+from fedpart.data.preprocessing.base import Preprocessing
+from fedpart.data.reading import IMAGE_BYTES, Limits, regular_files
+
+
+class Pictures(Preprocessing, kind="images"):
+    """Pixels ``[n, c, h, w]``, uint8 from 0 to 255, become inputs ``[n, c, h, w]`` float32: divided by 255,
+    less a mean and over a deviation of each channel. Before that, :meth:`inputs` reads files as
+    :func:`.pixels` does.
+
+    Args:
+        state: ``size`` and ``colour``, see :func:`.pixels`; ``mean`` and ``std`` of each channel, or None;
+            ``shape`` of one image where it is known.
+    """
+
+    @classmethod
+    def of(cls, size: int | None, colour: Colour) -> "Pictures":
+        """That of a loader of images in files."""
+        return cls({"kind": "images", "size": size, "colour": colour, "mean": None, "std": None})
+
+    def completed(self, shape: Sequence[int], normalise: Any = None) -> "Pictures":
+        """The same for images of a ``shape``, (c, h, w), and followed by :func:`.normalised`, where there is
+        a ``mean`` and ``std`` of each channel."""
+        moments = {} if normalise is None else {"mean": [*normalise.mean], "std": [*normalise.std]}
+        return type(self)({**self.state, **moments, "shape": [*shape]})
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Inputs of uint8 pixels; of floating-point ones, which are in [0, 1] already, too."""
+        images = pixels if pixels.is_floating_point() else pixels.float() / 255
+        if self.state["mean"] is None:
+            return images
+        shift, scale = (torch.tensor(self.state[name]).view(-1, 1, 1) for name in ("mean", "std"))
+        return (images - shift) / scale
+
+    def inputs(self, given: Any) -> Tensor:
+        """Inputs of an image, or of all images in a folder and below, by their paths in order."""
+        files = files_of(given)
+        limits = Limits(file=IMAGE_BYTES)
+        images = ImageDataset(
+            lambda place: limits.image(limits.read(files[place])),
+            torch.zeros(len(files), dtype=torch.int64),
+            size=self.state["size"],
+            colour=self.state["colour"],
+            name=lambda place: str(files[place]),
+            limits=limits,
+        ).inputs
+        shape = self.state.get("shape") or list(images.shape[1:])
+        if list(images.shape[1:]) != shape:
+            raise ValueError(
+                f"The images in {given} are {list(images.shape[1:])}, but the network was trained on "
+                f"{shape}; bring them to that size, or train with data_options: {{size: {shape[-1]}}}."
+            )
+        result: Tensor = self(images)
+        return result
+
+    def example(self, rows: int) -> Tensor:
+        """Random pixels."""
+        drawn = torch.Generator().manual_seed(0)
+        return torch.randint(0, 256, (rows, *self.state["shape"]), generator=drawn, dtype=torch.uint8)
+
+
+def files_of(given: Any) -> list[Path]:
+    """An image's file, or those in a folder and below it, sorted."""
+    root = Path(given)
+    files = [root] if root.is_file() else [Path(name) for name in regular_files(root)]
+    files = sorted(file for file in files if file.name.lower().endswith(EXTENSIONS))
+    if not files:
+        raise FileNotFoundError(f"There are no images at {root} ({', '.join(EXTENSIONS)}); name others.")
+    return files

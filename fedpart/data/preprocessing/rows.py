@@ -1,0 +1,179 @@
+"""Rows of a table as a network takes them: numbers, what is missing, and categories as zeros and ones."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpart.data.cells import (
+    Floats,
+    check_float32,
+    in_yaml,
+    is_missing,
+    one_in_float64,
+    text_of,
+    texts_of,
+)
+from fedpart.data.columns import Columns, numbers_of
+from fedpart.data.preprocessing.base import Preprocessing
+from fedpart.data.table_files import columns_of
+
+
+class Rows(Preprocessing, kind="table"):
+    """Rows ``[n, columns]`` float64 become inputs ``[n, features]`` float32.
+
+    A number that is missing is NaN in a row, a date counts days since 1970-01-01 UTC, and a category is the
+    place of its level, or any other number for an unknown one. Features are first the numbers, ``((x - shift)
+    / scale - mean) / deviation``, then a 1 for each that is missing, where training rows missed some, and
+    then a 1 for the level of each category. Levels that are rare, and those unknown, share a feature; where
+    training rows had no rare ones, an unknown one is 0 at all levels.
+
+    Args:
+        state: ``columns`` in the order of rows, each with ``name`` and ``kind``: of a ``number`` and a
+            ``date`` ``shift``, ``scale``, ``mean``, ``deviation``, ``fill`` (in place of NaN) and
+            ``indicator``; of a ``category`` ``levels`` (names; an empty one is what is missing) and ``rare``,
+            whether there is a feature for others. ``standardise``, ``missing``: of :func:`.fitted`;
+            ``read``: see :func:`.columns_of`.
+    """
+
+    places: Tensor
+    moments: Tensor
+    indicated: Tensor
+    levels: Tensor
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        super().__init__(state)
+        self.columns: list[dict[str, Any]] = state["columns"]
+        numbers = [place for place, column in enumerate(self.columns) if column["kind"] != "category"]
+        indicated = [i for i, place in enumerate(numbers) if self.columns[place]["indicator"]]
+        moments = [
+            [np.nan if (value := self.columns[place][name]) is None else value for place in numbers]
+            for name in ("shift", "scale", "mean", "deviation", "fill")
+        ]
+        levels = [  # of each feature the column, the level, and how many levels there are
+            [place, level, len(column["levels"])]
+            for place, column in enumerate(self.columns)
+            if column["kind"] == "category"
+            for level in range(len(column["levels"]) + column["rare"])
+        ]
+        for name, values in (("places", numbers), ("indicated", indicated)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.int64), persistent=False)
+        for name, rows in (("moments", moments), ("levels", list(zip(*levels, strict=True)))):
+            self.register_buffer(name, torch.tensor(rows, dtype=torch.float64), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Inputs ``[n, features]`` float32 of rows ``[n, columns]``."""
+        rows, parts = rows.double(), []
+        if len(self.places):
+            shift, scale, mean, deviation, fill = self.moments
+            numbers = rows[:, self.places]
+            missing = torch.isnan(numbers)
+            parts.append(((torch.where(missing, fill, numbers) - shift) / scale - mean) / deviation)
+            if len(self.indicated):
+                parts.append(missing[:, self.indicated].double())
+        if len(self.levels):
+            owner, level, count = self.levels
+            codes = rows[:, owner.long()]
+            known = (codes >= 0) & (codes < count)
+            parts.append((torch.where(known, codes, count) == level).double())
+        return torch.cat(parts, 1).float()
+
+    def encode(self, columns: Columns, file: str, exact: bool = False) -> Tensor:
+        """Rows ``[n, columns]`` of a table's columns, matched by name.
+
+        Args:
+            columns: those of the table, and maybe others.
+            file: its name, for messages.
+            exact: whether values are refused of which float32 makes one.
+
+        Raises:
+            ValueError: a column is not there, or a cell is not what its column holds, or is missing where it
+                may not be; the message names the row.
+        """
+        allowed, values = self.state["missing"] != "refuse", []
+        hint = "" if allowed else "set missing: mean, "
+        for column in self.columns:
+            name, kind = column["name"], column["kind"]
+            if name not in columns:
+                raise ValueError(
+                    f"{file} has no column {name!r}, which the training data have; add it, or ignore it "
+                    f"there."
+                )
+            cells = columns[name]
+            if kind == "category":
+                codes = {level: code for code, level in enumerate(column["levels"])}
+                texts = levels_of(cells) if allowed else texts_of(cells, name, file)
+                values.append(np.array([codes.get(text, len(codes)) for text in texts], dtype=np.float64))
+                continue
+            gone = missing_in(cells) if allowed else np.zeros(len(cells), dtype=bool)
+            if gone.any():
+                cells = [_NONE[kind] if empty else cell for cell, empty in zip(cells, gone, strict=True)]
+            numbers = numbers_of(cells, name, file, hint) if kind == "number" else dates_of(cells, name, file)
+            if exact:
+                self._check_exact(cells, numbers, name, file)
+            numbers[gone] = np.nan
+            values.append(numbers)
+        return torch.from_numpy(np.stack(values, 1))
+
+    def _check_exact(self, cells: Sequence[Any], numbers: Floats, name: str, file: str) -> None:
+        leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
+        if (pair := one_in_float64(cells, numbers)) is not None:
+            raise ValueError(
+                f"The column {name!r} of {file} has values that are one in float64, such as {pair}; "
+                f"subtract a constant in the file, {leave}."
+            )
+        if not self.state["standardise"]:
+            check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
+
+    def inputs(self, given: Any) -> Tensor:
+        """Inputs of a CSV or Parquet file, a data frame or a dict of columns, see :func:`.columns_of`."""
+        result: Tensor = self(self.encode(*columns_of(given, self.state["read"])))
+        return result
+
+    def example(self, rows: int) -> Tensor:
+        """Rows whose numbers are near those of the training rows, and with levels in turn."""
+        made, places = torch.empty(rows, len(self.columns), dtype=torch.float64), torch.arange(rows)
+        for place, column in enumerate(self.columns):
+            if column["kind"] == "category":
+                made[:, place] = places % (len(column["levels"]) + 1)
+            else:
+                spread = column["mean"] + column["deviation"] * torch.sin(places + place)
+                made[:, place] = column["shift"] + column["scale"] * spread
+                if column["fill"] is not None:
+                    made[place % rows, place] = torch.nan
+        return made
+
+
+_NONE: dict[str, Any] = {"number": 0, "date": "1970-01-01"}  # while others are read
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
+
+
+def dates_of(cells: Sequence[Any], name: str, file: str) -> Floats:
+    """Days since 1970-01-01, ``[n]``, of dates such as 2024-12-31 and 2024-12-31 18:30."""
+    texts = [str(cell).strip() for cell in cells]
+    for row, text in enumerate(texts, start=1):
+        if not DATE.fullmatch(text):
+            raise ValueError(
+                f"Row {row} of {file}: the column {name!r} is {text[:40]!r}, which is no date such as "
+                f"2024-12-31; repair the row."
+            )
+    return days_of(texts)
+
+
+def days_of(dates: Sequence[str]) -> Floats:
+    """Days since 1970-01-01, ``[n]``, of texts such as 2024-12-31; NaN for NaT."""
+    microseconds = np.array([date[:26] for date in dates], dtype="datetime64[us]")
+    return np.where(np.isnat(microseconds), np.nan, microseconds.astype(np.float64)) / 86_400e6
+
+
+def missing_in(cells: Sequence[Any]) -> Any:
+    """Which cells are missing, ``[n]`` bool."""
+    return np.array([is_missing(cell) for cell in cells], dtype=bool)
+
+
+def levels_of(cells: Sequence[Any]) -> list[str]:
+    """Cells as names of levels; what is missing is the empty one."""
+    return ["" if is_missing(cell) else text_of(cell) for cell in cells]

@@ -1,0 +1,166 @@
+"""Tables: CSV and Parquet files, and data frames, as columns."""
+
+import csv
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedpart.data.columns import Columns, column_names
+from fedpart.data.image_files import PARTS
+from fedpart.data.reading import USUAL, Limits, real_place, refuse_twice, regular
+from fedpart.extras import need
+
+KINDS = ("csv", "parquet")
+_ROWS = 2**14  # of a Parquet file at a time
+_LAYOUT = "set data_dir to a .csv or .parquet file, or a folder with train.csv and test.csv"
+
+
+def table_files(data_dir: str | Path | None) -> dict[str, Path]:
+    """The files of the parts train, validation and test, as far as there are any: of a folder, or the one
+    file, which is then the training file."""
+    if data_dir is None:
+        raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
+    root = Path(data_dir).expanduser()
+    if root.is_file():
+        if _kind(root) not in KINDS:
+            raise ValueError(f"{root} is neither a CSV nor a Parquet file by its name; {_LAYOUT}.")
+        return {"train": root}
+    tables = sorted(file for file in root.glob("*") if _kind(file) in KINDS) if root.is_dir() else []
+    if not tables:
+        raise FileNotFoundError(f"There is no table at {root}; {_LAYOUT}.")
+    named: dict[str, Path] = {}
+    seen: dict[str, str] = {}
+    for part, names in PARTS.items():
+        fitting = [file for file in tables if file.stem.casefold() in names]
+        if len(fitting) > 1:
+            both = f"{fitting[0].name} and {fitting[1].name}"
+            raise ValueError(f"{root} has {both} for one part, {part}; move one away.")
+        for file in fitting:
+            regular(file)
+            refuse_twice(file, real_place(file), seen)
+            named[part] = file
+    if "train" in named:
+        return named
+    if len(tables) == 1:
+        regular(tables[0])
+        return {"train": tables[0]}
+    raise ValueError(
+        f"None of the {len(tables)} tables in {root} is called train; rename it, or set data_dir to it."
+    )
+
+
+def read_table(
+    file: Path, delimiter: str | None = None, decimal: str | None = None, limits: Limits = USUAL
+) -> Columns:
+    """The columns of a table, see :func:`read_csv` (``delimiter`` and ``decimal`` are its) and
+    :func:`read_parquet`."""
+    limits.file_size(file)
+    return read_csv(file, delimiter, decimal) if _kind(file) == "csv" else read_parquet(file, limits)
+
+
+def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = None) -> Columns:
+    """The columns of a CSV file whose first row names them, in UTF-8; empty lines do not count.
+
+    Args:
+        file: the file.
+        delimiter: one character between cells; None: a comma, unless the first lines have more cells, and the
+            same number each, by a semicolon, a tab or a bar.
+        decimal: the sign in numbers, ``.`` or ``,``; None: a comma, if cells are not divided by commas, some
+            have one between digits, and none has a point there.
+    """
+    if decimal not in (None, ".", ","):
+        raise ValueError(f"data_options.decimal is a point or a comma, in quotes, got {decimal!r}.")
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            delimiter = _delimiter([opened.readline() for _ in range(20)]) if delimiter is None else delimiter
+            opened.seek(0)
+            reader = csv.reader(opened, delimiter=delimiter, strict=True)
+            names = next(reader, [])
+            rows = []
+            for row in reader:
+                if row and len(row) != len(names):
+                    raise ValueError(
+                        f"Line {reader.line_num} of {file} has {len(row)} cells, but the first line names "
+                        f"{len(names)} columns; repair it, or set data_options.delimiter."
+                    )
+                if row:
+                    rows.append(row)
+    except (csv.Error, UnicodeDecodeError, TypeError) as error:
+        raise ValueError(
+            f"{file} cannot be read as CSV in UTF-8 ({str(error).rstrip('.')}); save it anew, or set "
+            f"data_options.delimiter."
+        ) from error
+    if not rows:
+        raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
+    if decimal == "," or (decimal is None and delimiter != "," and _has_commas(rows)):
+        rows = [[cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in row] for row in rows]
+    return dict(zip(column_names(names, str(file)), zip(*rows, strict=True), strict=True))
+
+
+_COMMA, _POINT = (re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\."))
+
+
+def _has_commas(rows: list[list[str]]) -> bool:
+    cells = [cell for row in rows for cell in row]
+    return any(map(_COMMA.fullmatch, cells)) and not any(map(_POINT.fullmatch, cells))
+
+
+def _delimiter(lines: list[str]) -> str:
+    best, most = ",", 1
+    for delimiter in (",", ";", "\t", "|"):
+        try:
+            sizes = {len(row) for row in csv.reader(filter(str.strip, lines), delimiter=delimiter)}
+        except csv.Error:
+            continue
+        if len(sizes) == 1 and (cells := sizes.pop()) > most and most == 1:
+            best, most = delimiter, cells
+    return best
+
+
+def columns_of(given: Any, read: Mapping[str, Any]) -> tuple[Columns, str]:
+    """The columns of a table, and its name for messages.
+
+    Args:
+        given: a CSV or Parquet file, a dict of columns, or a data frame that narwhals knows (pandas, Polars,
+            PyArrow, ...).
+        read: ``delimiter`` and ``decimal`` of :func:`read_csv`.
+    """
+    if isinstance(given, (str, Path)):
+        (file,) = table_files(given).values() if Path(given).is_file() else (Path(given),)
+        regular(file)
+        return read_table(file, **read), str(file)
+    name = f"the {type(given).__name__}"
+    if isinstance(given, Mapping):
+        columns = {str(key): list(cells) for key, cells in given.items()}
+        if len({len(cells) for cells in columns.values()}) != 1:
+            raise ValueError("The columns of a table have one length; give every column a cell for each row.")
+    else:
+        frame = need("narwhals", "A data frame", "parquet").from_native(given, eager_only=True)
+        columns = {str(key): frame[key].to_list() for key in frame.columns}
+    return dict(zip(column_names(list(columns), name), columns.values(), strict=True)), name
+
+
+def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
+    """The columns of a Parquet file, unpacked in parts until they are too many."""
+    pyarrow = need("pyarrow", "A Parquet file", "parquet")
+    parquet = need("pyarrow.parquet", "A Parquet file", "parquet")
+    try:
+        batches, size = [], 0
+        with parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(_ROWS):
+                size += max(batch.nbytes, 8 * batch.num_rows * batch.num_columns)
+                limits.check("total", size, str(file))
+                batches.append(batch)
+            table = pyarrow.Table.from_batches(batches, opened.schema_arrow)
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"{file} cannot be read as Parquet ({reason}); write it anew.") from error
+    if not table.num_rows:
+        raise ValueError(f"{file} has no rows; add some.")
+    values = (column.to_numpy() for column in table.itercolumns())
+    return dict(zip(column_names(table.column_names, str(file)), values, strict=True))
+
+
+def _kind(file: Path) -> str:
+    return file.suffix.casefold().removeprefix(".")

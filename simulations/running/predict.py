@@ -1,0 +1,58 @@
+"""Predicting: a table or a folder of images goes through a finished run, and its answers into a CSV file."""
+
+import csv
+from pathlib import Path
+
+import torch
+
+from fedpart.data.preprocessing import Pictures, Rows
+from fedpart.data.preprocessing.pictures import files_of
+from fedpart.data.table_files import columns_of
+from simulations.building.reading import read_run
+from simulations.config.load import ConfigError
+from simulations.errors import one_sentence
+
+PREDICTED = "predicted"
+
+
+def predict_run(run: Path, source: Path, out: Path) -> int:
+    """Write what the network of a run says of each row of a table, or of each image in a folder and below it;
+    how many there were. The file has the table's columns, or ``file``; then ``predicted``, and of classes
+    ``p(CLASS)``."""
+    loaded = read_run(run)
+    made = loaded.preprocessing
+    if not isinstance(made, (Rows, Pictures)):
+        raise ConfigError(
+            f"The run in {run} does not know how its inputs are made of files; runs on a table or on images "
+            f"in files do (data: table, image_folder or hf:...)."
+        )
+    if out.resolve() == source.resolve():
+        raise ConfigError(f"--out {out} would overwrite what is predicted from; name another file.")
+    with one_sentence():
+        if isinstance(made, Rows):
+            columns, name = columns_of(source, made.state["read"])
+            inputs = made(made.encode(columns, name))
+            written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
+        else:
+            inputs = made.inputs(source)
+            written = {"file": [str(file) for file in files_of(source)]}
+    outputs, state = loaded.predict(inputs), loaded.state
+    with torch.no_grad(), state.task.likelihood_at(state.psi) as likelihood:
+        answers, p = likelihood.answers(outputs)
+    if p is None:
+        flat = answers.reshape(len(answers), -1)
+        many = [f"{PREDICTED}[{place}]" for place in range(flat.shape[1])]
+        added = dict(zip(many if len(many) > 1 else [PREDICTED], flat.T.tolist(), strict=True))
+    else:
+        names = loaded.classes or [str(number) for number in range(p.shape[1])]
+        added = {PREDICTED: [names[answer] for answer in answers.tolist()]}
+        added |= {f"p({name})": column for name, column in zip(names, p.T.tolist(), strict=True)}
+    twice = next((name for name in added if name in written), None)
+    if twice is not None:
+        raise ConfigError(f"{source} has a column {twice!r}, which would be written; rename it there.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("w", newline="", encoding="utf-8") as opened:
+        writer = csv.writer(opened)
+        writer.writerow([*written, *added])
+        writer.writerows(zip(*written.values(), *added.values(), strict=True))
+    return len(outputs)

@@ -1,0 +1,215 @@
+"""Raw rows and images go through a run alike: as in training, by predict, and by exported files."""
+
+import csv
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command_line import fedpart as command
+from command_line import refused
+from documents import DOCS, blocks
+from PIL import Image
+
+import fedpart
+from fedpart.data import load_splits, load_table, preprocessing_of
+from fedpart.data.table_files import columns_of
+from simulations.building.data import load_data
+from simulations.config.load import ExperimentConfig
+from simulations.folders.run_directory import read_summary
+from simulations.running.export import export_run
+from simulations.running.run import run_experiment
+
+OPTIONS = {"target": "ill", "standardise": True, "categorical": "auto", "missing": "indicator"}
+FEW = {
+    "rounds": 2,
+    "clients": 3,
+    "cohort": 2,
+    "chunks": [0.5, 0.5],
+    "samples": 1,
+    "split": {"recipe": "iid"},
+    "evaluate_every": 2,
+}
+GUIDE = "elsewhere.md"
+
+
+def people(rows=120, seed=0):
+    """Rows as people write them: text, gaps, dates; ``q`` is rare."""
+    drawn = random.Random(seed)
+    return [
+        {
+            "ward": "q" if row == 3 else drawn.choice(["north", "south", ""]),
+            "age": "" if row % 9 == 4 else str(drawn.randint(20, 80)),
+            "seen": f"2024-0{drawn.randint(1, 9)}-1{drawn.randint(0, 9)}",
+            "dose": f"{drawn.random():.3f}",
+            "ill": drawn.choice(["no", "yes"]),
+        }
+        for row in range(rows)
+    ]
+
+
+def written(path, rows, delimiter=",", decimal="."):
+    """The rows as a CSV file."""
+    with path.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows({key: text.replace(".", decimal) for key, text in row.items()} for row in rows)
+    return str(path)
+
+
+def read(path):
+    with path.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "people.csv", people())
+    config = {"data": "table", "data_dir": "people.csv", "data_options": OPTIONS, "model": "mlp", **FEW}
+    run_experiment(ExperimentConfig.from_dict({**config, "hyperparameters": {"dropout": {}}}), "run")
+    return Path("run")
+
+
+def near(found, wanted):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_four_ways_agree_on_raw_rows(run):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    loaded = fedpart.load(run)
+    splits = load_data(loaded.config and ExperimentConfig.from_dict(loaded.config))
+    trained = torch.cat(list(loaded.state.predict(splits.train.inputs)))
+    rows = loaded.preprocessing.encode(*columns_of("people.csv", {}))
+    places = load_places()
+    near(loaded.predict("people.csv")[places], trained)
+    with torch.no_grad():
+        near(loaded.with_preprocessing()(rows)[places], trained)
+        file, _ = export_run(run, "torch-export")
+        about = {"preprocessing": "", "classes": ""}
+        near(torch.export.load(file, extra_files=about).module()(rows)[places], trained)
+    assert preprocessing_of(json.loads(about["preprocessing"])).state == loaded.preprocessing.state
+    session = onnxruntime.InferenceSession(str(export_run(run, "onnx")[0]))
+    (outputs,) = session.run(None, {session.get_inputs()[0].name: rows.numpy()})
+    near(outputs[places], trained)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == ["no", "yes"]
+
+
+def load_places():
+    """The rows of ``people.csv`` that are trained on, by a column that tells them apart."""
+    rows = [{"row": str(place), **row} for place, row in enumerate(people())]
+    again = load_splits("table", written(Path("numbered.csv"), rows), **{**OPTIONS, "standardise": False})
+    return again.train.inputs[:, 0].long()
+
+
+def test_new_rows_are_treated_as_in_training(run):
+    new = [{"extra": "1", **dict(reversed(row.items()))} for row in people(6, seed=1)]
+    for row in new:
+        del row["ill"]
+    new[0] |= {"ward": "elsewhere", "age": "NA"}
+    written(Path("new.csv"), new)
+    done = command("predict", run, "new.csv", "--out", "out/scored.csv")
+    assert done.exit_code == 0, done.output
+    scored = read(Path("out/scored.csv"))
+    assert [{key: row[key] for key in new[0]} for row in scored] == new
+    p = torch.softmax(fedpart.load(run).predict("new.csv"), 1)
+    near([[float(row["p(no)"]), float(row["p(yes)"])] for row in scored], p)
+    assert [row["predicted"] for row in scored] == [("no", "yes")[place] for place in p.argmax(1)]
+    unknown = {key: [row[key] for row in new[:2]] for key in new[0]}
+    features = fedpart.load(run).preprocessing.inputs({**unknown, "ward": ["elsewhere", "q"]})
+    assert features[0, -4:].tolist() == features[1, -4:].tolist() == [0, 0, 0, 1], "rare and unknown are one"
+    gap = features[0]
+    assert gap[0].abs() < 1e-6 and gap[3] == 1 and features[1, 3] == 0, "the mean, and a feature says so"
+    written(Path("less.csv"), [{"age": "3"}])
+    refused(command("predict", run, "less.csv"), "less.csv has no column 'ward'")
+    refused(command("predict", run, "new.csv", "--out", "new.csv"), "would overwrite")
+
+
+def test_what_is_refused_without_being_asked_for(tmp_path):
+    file = written(tmp_path / "a.csv", people())
+    for changed, says in (
+        ({"missing": "refuse"}, "'ward' is empty"),
+        ({"missing": "refuse", "ignore": ["ward"]}, "'age' is empty; .*set missing: mean"),
+        ({"categorical": None}, "'ward' is '.*', which is no finite number"),
+        ({"categorical": ["wards"]}, "did you mean 'ward'"),
+        ({"missing": "zero"}, "refuse, mean or indicator"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            load_splits("table", file, **{**OPTIONS, **changed})
+
+
+def test_levels_and_means_are_of_training_rows(tmp_path):
+    for part, rows in (("train", people(60)), ("test", people(30, seed=2))):
+        if part == "test":
+            rows = [{**row, "ward": "new", "dose": "9.5"} for row in rows]
+        written(tmp_path / f"{part}.csv", rows)
+    splits = load_splits("table", str(tmp_path), **OPTIONS, validation=0)
+    (ward,) = [one for one in splits.preprocessing.state["columns"] if one["name"] == "ward"]
+    assert ward["levels"] == ["", "north", "south"] and ward["rare"]
+    doses = torch.tensor([float(row["dose"]) for row in people(60)])
+    assert (splits.test.inputs[:, 2] - (9.5 - doses.mean()) / doses.std(correction=0)).abs().max() < 1e-3
+    again = preprocessing_of(json.loads(json.dumps(splits.preprocessing.state)))
+    assert again.inputs(str(tmp_path / "train.csv")).equal(splits.train.inputs)
+
+
+@pytest.mark.parametrize("delimiter, decimal", [(";", ","), ("\t", ","), ("|", "."), (",", ".")])
+def test_delimiters_decimals_and_frames_are_one_table(delimiter, decimal, tmp_path):
+    file = written(tmp_path / "a.csv", people(40), delimiter, decimal)
+    plain = written(tmp_path / "b.csv", people(40))
+    found, wanted = (load_splits("table", path, **OPTIONS) for path in (file, plain))
+    assert found.train.inputs.equal(wanted.train.inputs)
+    frame = pytest.importorskip("pandas").read_csv(plain)
+    assert load_table(frame, **OPTIONS).train.inputs.equal(wanted.train.inputs)
+
+
+@pytest.mark.slow
+def test_images_in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for place in range(40):
+        folder = Path("pictures") / ("cat", "owl")[place % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{place:02}.png")
+    config = {"data": "image_folder", "data_dir": "pictures", "data_options": {"size": 8}, "model": "mlp"}
+    moments = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
+    run_experiment(ExperimentConfig.from_dict({**config, **FEW, "normalise": moments}), "run")
+    done = command("predict", "run", "pictures", "--out", "scored.csv")
+    assert done.exit_code == 0, done.output
+    scored = read(Path("scored.csv"))
+    assert len(scored) == 40 and scored[0]["file"] == "pictures/cat/00.png"
+    assert all(math.isclose(float(row["p(cat)"]) + float(row["p(owl)"]), 1, abs_tol=1e-5) for row in scored)
+    loaded = fedpart.load("run")
+    assert loaded.preprocessing.state == read_summary("run")["preprocessing"]
+    pixels = loaded.preprocessing.example(5)
+    file, _ = export_run(Path("run"), "torch-export")
+    with torch.no_grad():
+        wanted = loaded.module()((pixels / 255 - torch.tensor(moments["mean"]).view(3, 1, 1)) /
+                                 torch.tensor(moments["std"]).view(3, 1, 1))  # fmt: skip
+        near(torch.export.load(file).module()(pixels), wanted)
+    near(loaded.predict("pictures/cat/00.png"), loaded.predict("pictures")[:1])
+
+
+@pytest.mark.slow
+def test_the_guide(run):
+    """Its commands, and its Python on a run and rows of its own."""
+    pytest.importorskip("onnxruntime")
+    Path("runs").mkdir()
+    run.rename("runs/patients-partitioned-seed0")
+    export_run(Path("runs/patients-partitioned-seed0"), "onnx")
+    new = [{**row, "seen": str(19_900 + place)} for place, row in enumerate(people(9, seed=3))]
+    written(Path("new.csv"), new)
+    *_, code = [
+        block.text for block in blocks(DOCS / "guides" / "elsewhere.md") if block.language == "python"
+    ]
+    found = {}
+    exec(code, found)
+    for row, place in zip(new, range(9), strict=True):
+        row["seen"] = str(np.datetime64(19_900 + place, "D"))
+    written(Path("new.csv"), new)
+    assert "fedpart predict" in (DOCS / "guides" / GUIDE).read_text()
+    near(found["outputs"], fedpart.load("runs/patients-partitioned-seed0").predict("new.csv"))
