@@ -17,8 +17,8 @@ def test_a_table_of_clients_is_told_with_its_columns_and_classes():
     held_out = {"validation": None, "test": rows([0], 7)}
     names = ["Age", "BMI", "c", "d", "e", "f", "g"]
     assert trained_on(shards, held_out, inputs=names, classes=("no", "yes")) == (
-        "7 inputs: Age, BMI, c, d, e, f, ...; 20 examples of 2 clients (8 to 12 each); classes 95% no, 5% yes; "
-        "held out: 1 for test"
+        "7 inputs: Age, BMI, c, d, e, f, ...; 20 examples of 2 clients (8 to 12 each); "
+        "classes 95% no, 5% yes; held out: 1 for test"
     )
 
 
