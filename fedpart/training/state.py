@@ -55,13 +55,7 @@ class ModelState:
         check_device(device)
         self.task, self.partition, self.seed = task, partition, seed
         self.completed, self.like = 0, None
-        try:
-            self.w = partition.initial().to(device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            why = str(error).partition("\n")[0].rstrip(".")
-            raise ValueError(f"There is no device {device!r} here ({why}); use 'cpu', say.") from error
+        self.w = partition.initial().to(device)
         self.psi = task.psi_space.initial().to(device)
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
         slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]

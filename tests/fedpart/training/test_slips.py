@@ -30,7 +30,7 @@ def federated(targets=Y, net=None, **changes):
         ({"local": {"lr": 0.1}}, "'lr' in local: did you mean 'learning_rate'"),
         ({"num_rounds": 3}, "did you mean 'rounds'"),
         ({"rounds": 0}, "rounds is a number of rounds, at least 1, got 0"),
-        ({"device": "gpu"}, r"There is no device 'gpu' here \(.*\); use 'cpu'"),
+        ({"device": "gpu"}, r"The device 'gpu' cannot be used \(.*\); set device: cpu"),
         ({"targets": Y + 1}, "classes begin at 0, but labels at 1: write targets - 1"),
         ({"targets": Y[:, None]}, r"targets.flatten\(\).long\(\)"),
     ],

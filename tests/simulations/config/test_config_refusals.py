@@ -96,8 +96,8 @@ TRAINING_FILES = [
 ]
 FILES_OF_TRAINING = [  # that fedpart run is given
     (
-        "iterations: 3\nkeep_best: true",
-        ["'iterations', 'keep_best' are keys of centralised training", "or leave them out"],
+        "iterations: 3\ncorrupted: true",
+        ["'iterations', 'corrupted' are keys of centralised training", "or leave them out"],
     ),
     ("iterations: 3", ["'iterations' is a key of centralised training", "use fedpart train"]),
     ("optimiser: {}", ["use fedpart train"]),
