@@ -25,7 +25,7 @@ def automatic(protocol: Protocol, shards: Sequence[Dataset]) -> Execution:
 
 
 class Automatic:
-    """The first of :data:`WAYS` that takes the run; ``remark``: a line on which that is, and why."""
+    """The first of ``WAYS`` that takes the run; ``remark``: a line on which that is, and why."""
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         self._run, self._left, self._refused = (protocol, shards), [*WAYS.items()], ""
