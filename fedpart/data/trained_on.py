@@ -20,33 +20,32 @@ def trained_on(
     clients: bool = True,
 ) -> str:
     """``11 inputs: Age, ...; 3,620 examples of 30 clients (1 to 648 each); classes 95% no, 5% yes; held out:
-    403 for validation, 1,004 for test``.
-
-    Args:
-        shards: what is trained on, by client.
-        held_out: what is only scored, by what it is for; None or empty: nothing.
-        inputs: names of the inputs, where these are columns; classes: of the classes; without them numbers.
-        clients: whether the shards are those of clients.
+    403 for validation, 1,004 for test``; with names of inputs and classes where there are any.
     """
     sizes = [len(shard) for shard in shards]
     each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
-    whose = f" of {_some(len(sizes), 'client')} ({each} each)" if clients else ""
-    parts = [_inputs(shards[0], inputs), f"{_some(sum(sizes), 'example')}{whose}", _targets(shards, classes)]
+    whose = f" of {counted(len(sizes), 'client')} ({each} each)" if clients else ""
+    parts = [
+        _inputs(shards[0], inputs),
+        f"{counted(sum(sizes), 'example')}{whose}",
+        _targets(shards, classes),
+    ]
     kept = [f"{len(data):,} for {name}" for name, data in held_out.items() if data is not None and len(data)]
     return "; ".join([*filter(None, parts), f"held out: {', '.join(kept) or 'nothing'}"])
 
 
-def _some(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(number: int, noun: str) -> str:
+    """``1 round``, ``2,000 rounds``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _inputs(shard: Dataset, names: Sequence[str]) -> str:
     if names:
         more = ", ..." if len(names) > 6 else ""
-        return f"{_some(len(names), 'input')}: {', '.join(names[:6])}{more}"
+        return f"{counted(len(names), 'input')}: {', '.join(names[:6])}{more}"
     shapes = {name: leaf.shape[1:] for name, leaf in leaves(shard.inputs, "inputs")}
     if len(shapes) == 1 and len(shape := next(iter(shapes.values()))) < 2:
-        return _some(shape.numel(), "input")
+        return counted(shape.numel(), "input")
     return ", ".join(f"{name} of {'x'.join(map(str, shape)) or '1'}" for name, shape in shapes.items())
 
 
@@ -67,5 +66,5 @@ def _targets(shards: Sequence[Dataset], names: Sequence[str]) -> str:
 
 
 def class_counts(shards: Sequence[Dataset], classes: int = 0) -> list[int]:
-    """How many examples each class has, of ``classes`` or as many as there are."""
+    """How many examples each class has, of at least so many classes."""
     return torch.bincount(torch.cat([shard.targets for shard in shards]), minlength=classes).tolist()

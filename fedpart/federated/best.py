@@ -39,11 +39,6 @@ class Best(Stage):
             self.round, self.lml = round, fmean(self._recent)
             self.kept = [values.cpu().clone() for values in self._values]
 
-    def finish(self) -> None:
-        """After the last round: the state takes what is kept, for which its optimisers have no moments."""
-        for values, kept in zip(self._values, self.kept, strict=False):
-            values.copy_(kept)
-
     def state_dict(self) -> dict[str, Any]:
         return {"best": (self.round, self.lml, list(self.kept), list(self._recent))}
 
@@ -68,8 +63,7 @@ def fallen(lmls: Sequence[float | None], kept: bool = False) -> str:
     if ago < max(2 * WINDOW, len(known) / 5):
         return ""
     high, low = fmean(windows[best]), fmean(windows[-1])
-    error = math.hypot(stdev(windows[best]), stdev(windows[-1])) / math.sqrt(WINDOW)
-    if not high - low > 3 * error:
+    if not high - low > 3 * math.hypot(stdev(windows[best]), stdev(windows[-1])) / math.sqrt(WINDOW):
         return ""
     since, way = known[best + WINDOW - 1][0], "" if kept else ": stop there, or set keep_best to lml"
     course = f"from {high:.3f} to {low:.3f} nats per example (means of {WINDOW} rounds)"

@@ -130,9 +130,9 @@ class Federation(ModelState):
         self.completed = number
 
     def finish(self) -> None:
-        """After the last round: take what ``keep_best`` has kept, see :meth:`.Best.finish`."""
-        if self.best is not None:
-            self.best.finish()
+        """After the last round: take what ``keep_best`` has kept, for which optimisers have no moments."""
+        for values, kept in zip((self.w, self.psi), self.best.kept if self.best else (), strict=False):
+            values.copy_(kept)
 
     def held(self) -> list[str]:
         """Names of hyperparameters that are at the bound of what they can mean, at least in part."""

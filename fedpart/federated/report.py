@@ -156,16 +156,13 @@ def untaught(protocol: Protocol) -> str:
     if settings.method != "partitioned":
         return ""
     if not task.psi_space.size:
-        dropout = any(type(layer) is nn.Dropout for layer in task.module.modules())
-        way = "Task(network, learn_dropout=True) learns the rate of each nn.Dropout"
-        way = way if dropout else "put in a ConcreteDropout layer, or transforms=[AffineAugmentation()]"
+        way = "put in a ConcreteDropout layer, or transforms=[AffineAugmentation()]"
+        if any(type(layer) is nn.Dropout for layer in task.module.modules()):
+            way = "Task(network, learn_dropout=True) learns the rate of each nn.Dropout"
         return f"Only the network is learned, for it has no hyperparameters: {way}."
-    if "psi" not in contributors(protocol):
-        return (
-            "Only the network is learned, for hyperparameters learn from chunks that a subnetwork has not "
-            "seen, and no client has one: give chunks two shares or more."
-        )
-    return ""
+    why = "hyperparameters learn from chunks that a subnetwork has not seen, and no client has one"
+    told = f"Only the network is learned, for {why}: give chunks two shares or more."
+    return "" if "psi" in contributors(protocol) else told
 
 
 def exposed(protocol: Protocol) -> str:

@@ -175,11 +175,11 @@ class FederationSettings(PaceSettings):
             )
         check_stages(self)
         self.check_pace(self.clients, self.cohort, self.min_replies, self.privacy is not None)
-        private = self.privacy is not None
-        if self.keep_best is not None and (private or self.buffer is not None):
-            why = "stays with the clients of a private run" if private else "is of many rounds with a buffer"
-            why_not = f"keep_best goes by L_ML, which {why}"
-            raise ValueError(f"{why_not}; leave keep_best or {'privacy' if private else 'buffer'} out.")
+        require(
+            self.keep_best is None or (self.privacy is None and self.buffer is None),
+            "keep_best goes by L_ML, which stays with clients with privacy, and is of several rounds with a "
+            "buffer; leave keep_best out, or privacy and buffer.",
+        )
         if self.buffer is not None:
             require(
                 self.defence is None,

@@ -11,7 +11,6 @@ from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
 from fedpart.data.preprocessing import Preprocessing
-from fedpart.data.trained_on import trained_on
 from fedpart.data.transformed import corrupted
 from fedpart.federated.report import exposed, untaught
 from fedpart.training.settings import check_device
@@ -39,10 +38,6 @@ class Experiment:
     @property
     def notes(self) -> list[str]:
         return [*self.task.notes, *filter(None, [untaught(self.protocol), exposed(self.protocol)])]
-
-    def trained_on(self) -> str:
-        """See :func:`.trained_on`."""
-        return trained_on(self.shards, held_out(self), classes=self.classes)
 
     def start(self) -> Federation:
         return Federation(self.protocol)
@@ -76,9 +71,10 @@ class TrainingExperiment:
     def notes(self) -> list[str]:
         return [*self.task.notes]
 
-    def trained_on(self) -> str:
-        """See :func:`.trained_on`."""
-        return trained_on([self.train], held_out(self), classes=self.classes, clients=False)
+    @property
+    def shards(self) -> list[Dataset]:
+        """All training data, as if they were one client's."""
+        return [self.train]
 
     def start(self) -> Training:
         evidence = laplace_evidence if self.config.evidence == "laplace" else None
@@ -90,11 +86,6 @@ class TrainingExperiment:
             corrupted(self.test.subset([0]), "contrast", 1)  # refused here, and not after the training
         check_psi(training)
         return training
-
-
-def held_out(experiment: Experiment | TrainingExperiment) -> dict[str, Dataset | None]:
-    """The data that nothing learns from, by what they are for."""
-    return {"validation": experiment.validation, "test": experiment.test}
 
 
 def check_network(state: ModelState, data: Dataset, num_classes: int) -> None:

@@ -18,8 +18,7 @@ from simulations.results.psi_parts import PsiParts
 BLOCKS, CRITICAL = 5, 3.18  # of Student's t: two-sided, 5%, BLOCKS - 2 degrees of freedom
 SMALL = 0.05  # a change that is none, of where it began; a drift that is none, of way and reach
 LAST = 5  # the last one of so many equal parts is looked at, where it has BLOCKS values
-# Of a range, the first of its ends':
-STATES = ("moving", "swinging", "moved", "settled", "not moved", "fixed")
+STATES = ("moving", "swinging", "moved", "settled", "not moved", "fixed")  # of a range: its ends' first
 
 
 def courses(
@@ -30,11 +29,7 @@ def courses(
 
     ``state`` is ``fixed``: all values are the start; ``not moved``: within 5% of it (of a range, of its
     half-width); ``moving``: there is a drift; ``swinging``: there is none, and the last values are further
-    apart than their mean is from the start; ``settled``; or ``moved``, where the run is too short to say.
-
-    Args:
-        lines: of a run's metrics.
-        start: where psi began.
+    apart than their mean is from the ``start``; ``settled``; or ``moved``, where a run is too short to say.
     """
     physical: list[Mapping[str, float | None]] = [line["psi"]["physical"] for line in lines]
     if not physical or any(value is None for row in (start, *physical) for value in row.values()):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from fedpart.data.trained_on import counted as counted
 from simulations.config.load import EVIDENCE_NAMES
 
 DASH = "\N{EM DASH}"  # for what is not known
@@ -45,11 +46,6 @@ def with_unit(number: str, unit: str) -> str:
 def digits(examples: int | None) -> int:
     """Digits behind the point, two at most, of a percentage of so many examples."""
     return 2 if not examples else min(2, max(0, math.ceil(math.log10(examples / 100))))
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 round``, ``2,000 rounds``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

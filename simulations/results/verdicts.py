@@ -25,27 +25,20 @@ def guesses(shards: Sequence[Dataset], test: Dataset) -> dict[str, float]:
     return {"rmse": (test.targets.double() - mean).square().mean().sqrt().item()}
 
 
-def noise(mine: float, other: float, examples: int) -> float:
-    """Two standard errors of the difference of two accuracies, by the number of test examples alone.
-
-    Taken as independent, which errs on the wide side where both are of the same examples.
-    """
-    return 2 * math.sqrt((mine * (1 - mine) + other * (1 - other)) / examples)
-
-
 def verdict(mine: float, other: float, examples: int) -> str:
-    """``ahead of``, ``level with`` or ``behind``, of accuracies, with the noise."""
-    off = noise(mine, other, examples)
+    """Of accuracies: ``level with`` within two standard errors of the difference, by the number of examples
+    alone, taken as independent: this errs on the wide side where they are the same.
+    """
+    off = 2 * math.sqrt((mine * (1 - mine) + other * (1 - other)) / examples)
     word = "level with" if abs(mine - other) <= off else "ahead of" if mine > other else "behind"
     return f"this run is {word} it (noise of {examples:,} examples: +-{SCORES['accuracy'].text(off)})"
 
 
 def beside(summary: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """What a run beside did on the same clients and cohorts: its score, the verdict, and what it sent."""
-    texts, examples = [f"{score} on the same test data"] if (score := told(other, "test_")) else [], 0
-    if first_of(other, "test_") == "test_accuracy" and first_of(summary, "test_") == "test_accuracy":
-        examples = summary.get("test_examples", 0)
-    if examples:
+    texts = [f"{score} on the same test data"] if (score := told(other, "test_")) else []
+    both, examples = {first_of(run, "test_") for run in (summary, other)}, summary.get("test_examples")
+    if both == {"test_accuracy"} and examples:
         texts.append(verdict(summary["test_accuracy"], other["test_accuracy"], examples))
     ratio = other["upload_bytes"] / summary["upload_bytes"]
     texts.append(f"{BYTES.text(other['upload_bytes'])} sent, {ratio:.2f} times as much")
@@ -59,6 +52,5 @@ def guessed(summary: Mapping[str, Any]) -> str:
         score = SCORES["accuracy"].text(guess["accuracy"])
         said = verdict(accuracy, guess["accuracy"], summary["test_examples"])
         return f"{score} by the commonest class; {said}"
-    if guess and "rmse" in guess and rmse is not None:
-        return f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g}"
-    return ""
+    known = guess and "rmse" in guess and rmse is not None
+    return f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g}" if guess and known else ""

@@ -8,21 +8,17 @@ from fedpart.federated.best import fallen
 from fedpart.federated.report import untaught
 from simulations.building.experiment import Experiment
 
+Lines = Sequence[Mapping[str, Any]]  # of a run's metrics.jsonl
 
-def ends(
-    experiment: Experiment, federation: Federation, lines: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+
+def ends(experiment: Experiment, federation: Federation, lines: Lines) -> dict[str, Any]:
     """What there is of ``untaught``, ``lml_fallen`` and, with ``keep_best``, what was kept and its scores."""
     config, best = experiment.config, federation.best
-    sentences = {
-        "untaught": untaught(federation.protocol),
-        "lml_fallen": fallen([line.get("lml") for line in lines], best is not None),
-    }
-    told: dict[str, Any] = {name: sentence for name, sentence in sentences.items() if sentence}
-    if best is None or best.round is None:
-        return told
-    told |= {"kept_round": best.round, "kept_lml": best.lml}
-    validation = experiment.validation_of(config.rounds)
-    if len(validation) and config.evaluation != "none":  # the lines have those of later rounds
-        told |= federation.validated(validation, config.evaluation_samples)
-    return told
+    told: dict[str, Any] = {"untaught": untaught(federation.protocol)}
+    told["lml_fallen"] = fallen([line.get("lml") for line in lines], best is not None)
+    if best is not None and best.round is not None:
+        told |= {"kept_round": best.round, "kept_lml": best.lml}
+        validation = experiment.validation_of(config.rounds)
+        scored = len(validation) and config.evaluation != "none"  # the lines have scores of later rounds
+        told |= federation.validated(validation, config.evaluation_samples) if scored else {}
+    return {name: text for name, text in told.items() if text != ""}

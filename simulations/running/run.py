@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
+from fedpart.data.trained_on import trained_on
 from fedpart.engines import local_engine
 from fedpart.loggers import Loggers, RunInfo
 from fedpart.loggers.lines import finite, flat
@@ -108,7 +109,10 @@ def run_experiment(
             recorder = Recorder(run, lines, progress, state, loggers, watch, at_a_time, safe=flower)
             workers = None
             total = state.total if isinstance(state, Training) else config.length
-            progress.say(f"Trained on: {experiment.trained_on()}")
+            held_out = {"validation": experiment.validation, "test": experiment.test}
+            of_clients = isinstance(experiment, Experiment)
+            said = trained_on(experiment.shards, held_out, classes=experiment.classes, clients=of_clients)
+            progress.say(f"Trained on: {said}")
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):
                     _iterations(experiment, state, recorder)

@@ -46,8 +46,7 @@ def summarise(
     else:
         own, data = _centralised(experiment, state, lines), experiment.train
         validation = experiment.validation
-    shards = experiment.shards if isinstance(experiment, Experiment) else [experiment.train]
-    guess = guesses(shards, experiment.test)
+    guess = guesses(experiment.shards, experiment.test)
     psi, before = (state.task.physical(values) for values in (state.psi, state.task.psi_space.initial()))
     return {
         "method": config.method,

@@ -35,15 +35,12 @@ def learned(summary: Mapping[str, Any]) -> str:
 
 def psi_rows(summary: Mapping[str, Any]) -> Rows:
     """Hyperparameters by their courses: means of the last values and their reach, or the last value alone."""
-    psi, before, told_of = summary["psi"], summary.get("psi_initial", {}), summary.get("psi_course")
-    if told_of is None:  # of a run from before there were courses
-        yield from several("learned", *in_words(whole(summary.get("psi_learned", ()), psi), before))
-        return
-    federated = "iterations" not in summary
-    words = {
-        "clock": "rounds" if federated else "iterations",
-        "key": f"{'server' if federated else 'optimiser'}_psi.learning_rate",
-    }
+    told_of, before = summary.get("psi_course", {}), summary.get("psi_initial", {})
+    if not told_of:  # of a run from before there were courses
+        psi = whole(summary.get("psi_learned", ()), summary["psi"])
+        yield from several("learned", *in_words(psi, before))
+    clock, steps = ("iterations", "optimiser") if "iterations" in summary else ("rounds", "server")
+    words = {"clock": clock, "key": f"{steps}_psi.learning_rate"}
     for state, text in _OF_STATES.items():
         those = {name: course for name, course in told_of.items() if course["state"] == state}
         steady = state in ("settled", "swinging")
@@ -53,4 +50,6 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
         yield from several(state, *lines, text.format(**words) if lines else None)
     if (best := summary.get("kept_round")) is not None:
         score = SCORES["lml"].text(summary["kept_lml"])
-        yield from several("kept", f"weights and psi of round {best:,}, L_ML {score}", *in_words(psi))
+        yield from several(
+            "kept", f"weights and psi of round {best:,}, L_ML {score}", *in_words(summary["psi"])
+        )

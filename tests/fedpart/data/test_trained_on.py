@@ -17,9 +17,12 @@ def test_a_table_of_clients_is_told_with_its_columns_and_classes():
     held_out = {"validation": None, "test": rows([0], 7)}
     names = ["Age", "BMI", "c", "d", "e", "f", "g"]
     assert trained_on(shards, held_out, inputs=names, classes=("no", "yes")) == (
-        "7 inputs: Age, BMI, c, d, e, f, ...; 20 examples of 2 clients (8 to 12 each); "
-        "classes 95% no, 5% yes; held out: 1 for test"
+        "7 inputs: Age, BMI, c, d, e, f, ...; 20 examples of 2 clients (8 to 12 each); classes 95% no, "
+        "5% yes; held out: 1 for test"
     )
+
+
+TREE = Dataset({"a": torch.zeros(1, 2), "b": torch.zeros(1)}, torch.tensor([0]))
 
 
 @pytest.mark.parametrize(
@@ -29,10 +32,7 @@ def test_a_table_of_clients_is_told_with_its_columns_and_classes():
         (rows([0, 0, 2], 3), "3 inputs; 3 examples; classes 67% 0, 0% 1, 33% 2"),
         (rows([1.5, -2.0]), "1 input; 2 examples; targets -2 to 1.5"),
         (rows([[0, 1]], 3), "3 inputs; 1 example"),  # of labels
-        (
-            Dataset({"a": torch.zeros(1, 2), "b": torch.zeros(1)}, torch.tensor([0])),
-            "inputs.a of 2, inputs.b of 1",
-        ),
+        (TREE, "inputs.a of 2, inputs.b of 1"),
     ],
 )
 def test_other_data_are_told_by_their_shape_and_targets(shard, text):
@@ -44,9 +44,7 @@ def test_federate_says_where_nothing_but_the_network_is_learned(capsys):
     clients = [rows([0, 1], 3)] * 3
     federate(nn.Sequential(nn.Linear(3, 2), nn.Dropout()), clients, rounds=0, progress=True)
     told = capsys.readouterr().out
-    assert (
-        "Task(network, learn_dropout=True)" in told and "3 inputs; 6 examples of 3 clients (2 each)" in told
-    )
+    assert "Task(network, learn_dropout=True)" in told and "6 examples of 3 clients (2 each)" in told
     task = Task(nn.Sequential(nn.Linear(3, 2), ConcreteDropout()))
     federate(task, clients, rounds=0, chunks=(1.0,))
     assert "give chunks two shares or more" in capsys.readouterr().out

@@ -55,9 +55,9 @@ def test_a_method_without_l_ml_ends_with_the_last(tmp_path):
 PRIVATE = {"privacy": {"noise_multiplier": 1.0}, "clip": {"weights": 1.0, "psi": 1.0}}
 
 
-@pytest.mark.parametrize(("more", "word"), [({"buffer": 2}, "buffer"), (PRIVATE, "privacy")])
-def test_where_l_ml_is_not_of_a_round_it_is_refused(more, word):
-    with pytest.raises(ValueError, match=f"keep_best goes by L_ML.* or {word} out"):
+@pytest.mark.parametrize("more", [{"buffer": 2}, PRIVATE])
+def test_where_l_ml_is_not_of_a_round_it_is_refused(more):
+    with pytest.raises(ValueError, match=r"keep_best goes by L_ML.* leave keep_best out"):
         learned(1, keep_best="lml", **more)
 
 

@@ -30,8 +30,8 @@ def test_a_loss_alone_has_no_verdict_and_bytes_are_told_in_any_case():
     mine = {"test_accuracy": None, "test_nll": 0.4, "test_examples": 9, "upload_bytes": 50}
     other = {"method": "fedavg", "test_nll": 0.5, "upload_bytes": 100}
     assert beside(mine, other) == (
-        "fedavg, the same clients and cohorts: 0.500 nats on the same test data; "
-        "100 B sent, 2.00 times as much"
+        "fedavg, the same clients and cohorts: 0.500 nats on the same test data; 100 B sent, 2.00 times as "
+        "much"
     )
     assert guessed({"guess": {"rmse": 2.0}, "test_rmse": 1.5}) == "rmse 2 by the mean; this run has 1.5"
     assert guessed({"test_accuracy": 0.5}) == ""
