@@ -32,7 +32,7 @@ TREE = Dataset({"a": torch.zeros(1, 2), "b": torch.zeros(1)}, torch.tensor([0]))
         (rows([0, 0, 2], 3), "3 inputs; 3 examples; classes 67% 0, 0% 1, 33% 2"),
         (rows([1.5, -2.0]), "1 input; 2 examples; targets -2 to 1.5"),
         (rows([[0, 1]], 3), "3 inputs; 1 example"),  # of labels
-        (TREE, "inputs.a of 2, inputs.b of 1"),
+        (TREE, "inputs['a'] of 2, inputs['b'] of 1"),
     ],
 )
 def test_other_data_are_told_by_their_shape_and_targets(shard, text):

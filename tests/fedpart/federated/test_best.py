@@ -52,7 +52,7 @@ def test_a_method_without_l_ml_ends_with_the_last(tmp_path):
     assert torch.equal(kept.state.w, plain.state.w)
 
 
-PRIVATE = {"privacy": {"noise_multiplier": 1.0}, "clip": {"weights": 1.0, "psi": 1.0}}
+PRIVATE = {"privacy": {"noise_multiplier": 1.0}, "clip": {"weights": 1.0, "psi": 1.0}, "weighting": "uniform"}
 
 
 @pytest.mark.parametrize("more", [{"buffer": 2}, PRIVATE])
