@@ -111,7 +111,9 @@ def run_experiment(
             total = state.total if isinstance(state, Training) else config.length
             held_out = {"validation": experiment.validation, "test": experiment.test}
             of_clients = isinstance(experiment, Experiment)
-            said = trained_on(experiment.shards, held_out, classes=experiment.classes, clients=of_clients)
+            names = () if experiment.preprocessing is None else experiment.preprocessing.names
+            told = {"inputs": names, "classes": experiment.classes, "clients": of_clients}
+            said = trained_on(experiment.shards, held_out, **told)
             progress.say(f"Trained on: {said}")
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):

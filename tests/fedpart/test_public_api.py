@@ -25,7 +25,7 @@ AT_ONCE = {
         *("flwr", "cryptography", "fastapi", "google", "httpx", "psutil"),  # google: protobuf
         *("sqlalchemy", "starlette", "uvicorn"),
     },
-    "kernels": {"numba", "llvmlite"},
+    "kernels": {"numba", "llvmlite", "triton"},
 }
 LATER = {
     "data": {"PIL", "datasets", "pyarrow", "sklearn", "torchvision"},

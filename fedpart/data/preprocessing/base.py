@@ -25,6 +25,11 @@ class Preprocessing(nn.Module):
         super().__init_subclass__(**options)
         cls.kinds[kind] = cls
 
+    @property
+    def names(self) -> list[str]:
+        """Of the columns of raw examples; none where these are no rows."""
+        return [column["name"] for column in self.state.get("columns", ())]
+
     def inputs(self, given: Any) -> Tensor:
         """Inputs ``[n, ...]`` float32 of a network, for raw examples as people have them."""
         raise NotImplementedError
