@@ -4,7 +4,8 @@ import torch
 from problems import CLASSES, SIZE, augmentation, shards
 from torch import nn
 
-from fedpart import ConcreteDropout, LocalSettings, Task, federate
+from fedpart import ConcreteDropout, Federation, FederationSettings, LocalSettings, Protocol, Task, federate
+from fedpart.training.result import Result
 
 WIDTHS = (1.0, 0.6, 0.3)
 SHARES = (0.3, 0.3, 0.4)
@@ -38,7 +39,11 @@ def task(build=net, **changes):
 def run(rounds=3, the_task=None, data=None, **changes):
     common = {"chunks": CHUNKS, "cohort": 7, "seed": 3, "local": LocalSettings(0.3, batch_size=4)}
     common |= {"architectures": ARCHITECTURES} | changes
-    return federate(the_task or task(), data or shards(EXAMPLES), rounds=rounds, **common)
+    data = data or shards(EXAMPLES)
+    if not rounds:  # its start
+        settings = FederationSettings(clients=len(data), **common)
+        return Result(Federation(Protocol(the_task or task(), settings)), [])
+    return federate(the_task or task(), data, rounds=rounds, **common)
 
 
 class NestedMean:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedpart.checks import NetworkError
 from fedpart.kernels import rows_kernel
 from fedpart.randomness.rows import keys_of, rows
-from fedpart.randomness.strata import samples_of, strata, stratified
+from fedpart.randomness.strata import STRATA, samples_of, strata, stratified
 from fedpart.randomness.streams import NoiseKey as NoiseKey
 from fedpart.randomness.streams import draw, state_of
 
@@ -217,7 +217,8 @@ def order(count: int, like: Tensor) -> Tensor:
 def coarse_bits(shape: tuple[int, ...] | torch.Size) -> Tensor | None:
     """The bits of the loss's own next coarse numbers, to look up what they become; None: there are none."""
     noise = _active()
-    return None if noise is None or samples_of(shape, 0) > 1 else noise.bits(shape)
+    spread = STRATA.get() is not None and samples_of(shape, 0) > 1
+    return None if noise is None or spread else noise.bits(shape)
 
 
 def coarse_numbers(bits: Tensor) -> Tensor:
@@ -245,8 +246,11 @@ def _active() -> Noise | None:
 def _draw(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool) -> Tensor:
     """Uniform noise on the device of ``like``, in at least single precision; see :func:`.strata`."""
     noise = _active()
+    draw = _plain(noise, shape, like, coarse)
+    if STRATA.get() is None:
+        return draw
     axis = 0 if noise is None else noise.axis()
-    draw, samples = _plain(noise, shape, like, coarse), samples_of(shape, axis)
+    samples = samples_of(shape, axis)
     if samples == 1:
         return draw
     return stratified(draw, _plain(noise, shape, like, False), samples, axis)

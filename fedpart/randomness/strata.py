@@ -7,22 +7,23 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-_ACTIVE: ContextVar[tuple[int, int]] = ContextVar("fedpart_strata", default=(1, 0))
+STRATA: ContextVar[tuple[int, int] | None] = ContextVar("fedpart_strata", default=None)
+"""Samples of an example, and rows of a draw that are stratified; None: none are."""
 
 
 @contextmanager
 def strata(samples: int, rows: int) -> Iterator[None]:
     """Within this context, draws of ``rows`` rows, ``samples`` of each example, are :func:`stratified`."""
-    token = _ACTIVE.set((samples, rows))
+    token = STRATA.set((samples, rows))
     try:
         yield
     finally:
-        _ACTIVE.reset(token)
+        STRATA.reset(token)
 
 
 def samples_of(shape: tuple[int, ...] | torch.Size, axis: int) -> int:
     """How many rows of a draw of ``shape``, along ``axis``, are to be stratified together; 1: none."""
-    samples, rows = _ACTIVE.get()
+    samples, rows = STRATA.get() or (1, 0)
     return samples if len(shape) > axis and shape[axis] == rows else 1
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import OutOfMemoryError
-
 from fedpart.checks import Misfit
 
 LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
@@ -74,14 +72,14 @@ def blamed(client: int, round: int | None) -> Iterator[None]:
         yield
     except ClientError:
         raise
-    except OutOfMemoryError as error:
-        reason = str(error).partition(". ")[0].partition("; ")[0].rstrip(".")
-        lower = "lower local.batch_size or samples, or set device: cpu."
-        raise OutOfMemoryError(f"{reason}; one client's work does not fit: {lower}") from error
     except Refusal as refusal:
         raise ClientError.refused(client, round or 0, refusal) from refusal
     except Exception as error:
-        raise ClientError.of(client, round, error) from error
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which processes that forward do not load
+            raise ClientError.of(client, round, error) from error
+        reason = str(error).partition(". ")[0].partition("; ")[0].rstrip(".")
+        lower = "lower local.batch_size or samples, or set device: cpu."
+        raise type(error)(f"{reason}; one client's work does not fit: {lower}") from error
 
 
 def skipped(client: int, error: Exception) -> dict[str, Any]:

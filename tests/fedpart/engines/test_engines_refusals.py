@@ -64,8 +64,8 @@ def test_settings_and_data_of_a_run():
             ({"roundss": 8}, "There is no setting 'roundss': did you mean 'rounds'"),
             ({"evaluate_every": 0}, "evaluate_every is a number of rounds, at least 1, got 0"),
             ({"checkpoint_every": 0}, "checkpoint_every is a number of rounds"),
-            ({"rounds": -1}, "rounds is a number of rounds, at least 0, got -1"),
-            ({"rounds": 1.5}, "rounds is a number of rounds, at least 0, got 1.5"),
+            ({"rounds": -1}, "rounds is a number of rounds, at least 1, got -1"),
+            ({"rounds": 1.5}, "rounds is a number of rounds, at least 1, got 1.5"),
             *(
                 ({name: kind}, f"{name} is a number of \\w+, at least \\d, got {kind!r}")
                 for name in ("rounds", "evaluate_every", "checkpoint_every", "workers")

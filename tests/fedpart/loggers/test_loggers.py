@@ -91,7 +91,8 @@ def test_progress_prints_ten_rounds_then_evaluations_and_the_last(capsys):
     rounds, data = EACH + 5, shards([8, 8, 8])
     shown = {"validation": data[0], "evaluate_every": EACH + 2, "progress": True}
     federate(task(), data, rounds=rounds, **shown)
-    printed = [line.partition("/")[0] for line in capsys.readouterr().out.splitlines()]
+    told, *printed = [line.partition("/")[0] for line in capsys.readouterr().out.splitlines()]
+    assert "24 examples of 3 clients" in told
     assert printed == [f"round {n}" for n in (*range(1, EACH + 1), EACH + 2, rounds)]
     federate(task(), data, rounds=2)
     assert capsys.readouterr().out == ""
@@ -99,7 +100,7 @@ def test_progress_prints_ten_rounds_then_evaluations_and_the_last(capsys):
 
 def test_where_nothing_is_evaluated_lines_are_as_far_apart(capsys):
     federate(task(), shards([8, 8, 8]), rounds=EACH + 8, evaluate_every=6, evaluation="none", progress=True)
-    printed = [line.partition("/")[0] for line in capsys.readouterr().out.splitlines()]
+    _, *printed = [line.partition("/")[0] for line in capsys.readouterr().out.splitlines()]
     assert printed[EACH:] == [f"round {n}" for n in (12, 18)]
 
 

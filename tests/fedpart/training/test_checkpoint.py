@@ -74,12 +74,20 @@ def test_an_exception_loses_nothing_that_was_saved(tmp_path, undisturbed):
     assert_same_state(resumed, undisturbed)
 
 
+@pytest.fixture
+def handles_ctrl_c():
+    """As a program does that nobody has started in the background, where a shell has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt(report):
     if 2 in vars(report).values():
         signal.raise_signal(signal.SIGINT)
 
 
-def test_ctrl_c_ends_the_round_saves_and_says_so_in_a_line(tmp_path, undisturbed, capsys):
+def test_ctrl_c_ends_the_round_saves_and_says_so_in_a_line(tmp_path, undisturbed, capsys, handles_ctrl_c):
     path = tmp_path / "run.pt"
     stopped = run(ROUNDS, checkpoint=path, checkpoint_every=5, on_round=interrupt)
     assert stopped.state.round == 2 and len(stopped.metrics) == 2
@@ -94,7 +102,7 @@ def test_ctrl_c_ends_the_round_saves_and_says_so_in_a_line(tmp_path, undisturbed
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_in_fit_and_its_history(tmp_path):
+def test_ctrl_c_in_fit_and_its_history(tmp_path, handles_ctrl_c):
     def trained(**changes):
         task = Task(chain_net(), transforms=[augmentation()], samples=2)
         options = {"iterations": 6, "chunks": (0.5, 0.5), "batch_size": 4, "evaluate_every": 2}

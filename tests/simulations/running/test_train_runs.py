@@ -156,9 +156,9 @@ def test_train_shows_progress_a_summary_and_pictures(tmp_path):
     result = fedpart("train", tiny_training_file(tmp_path), "--set", "seed=3")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert "partitioned on input_selection: 30 iterations; files in runs/training-partitioned" in lines[0]
-    assert lines[1].startswith("iteration 10/30: val. accuracy ")
-    assert "L_ML -" in lines[1] and "mask keeps " in lines[1]
+    assert "partitioned on input_selection: 30 iterations; files in runs/training-partitioned" in lines[1]
+    assert lines[2].startswith("iteration 10/30: val. accuracy ")
+    assert "L_ML -" in lines[2] and "mask keeps " in lines[2]
     for part in ("mask keeps", "on test data", "nats at iteration 30", "fedpart retrain"):
         assert part in result.stdout
     folder = Path("runs/training-partitioned-seed3")
