@@ -101,7 +101,7 @@ def test_without_extras_it_runs_and_a_command_says_which_it_needs(wheel, tmp_pat
     (tmp_path / "pins.txt").write_text("\n".join(PINS))
     python = environment(tmp_path)
     install(python, "-c", tmp_path / "pins.txt", wheel)
-    others = {"cryptography", "httpx", "jinja2"}  # Flower and torch bring these
+    others = {"cryptography", "httpx", "jinja2", "narwhals"}  # Flower, torch and scikit-learn bring these
     assert EXTRAS & set(versions(python)) == others
     runs(python, tmp_path)
     assert not list((tmp_path / "run").glob("*.png"))

@@ -72,6 +72,8 @@ def _safetensors(
     module: nn.Module, traced: Tree, checked: Tree, file: Path, metadata: Metadata = MappingProxyType({})
 ) -> Tensor:
     safetensors.torch.save_model(module, str(file), dict(metadata) or None)
+    if len(metadata) > 1:
+        _sort_metadata(file)
     other = file.with_name(f"{file.name}.rights")  # those that any new file has; safetensors keeps its own
     other.touch()
     file.chmod(other.stat().st_mode)
@@ -82,6 +84,17 @@ def _safetensors(
     safetensors.torch.load_model(empty, file)
     args, kwargs = _arguments(checked)
     return outputs_of(empty(*args, **kwargs))
+
+
+def _sort_metadata(file: Path) -> None:
+    """Bring the metadata of a safetensors file to one order; they are written in another by each process."""
+    with file.open("r+b") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(size))
+        about = {"__metadata__": dict(sorted(header.pop("__metadata__", {}).items()))}
+        text = json.dumps({**about, **header}, ensure_ascii=False, separators=(",", ":")).encode()
+        opened.seek(8)
+        opened.write(text.ljust(size) if len(text) <= size else b"")
 
 
 def _torch_export(
