@@ -6,14 +6,10 @@ import platform
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
-
-Way = TypeVar("Way")
 
 
 def tell(**row: object) -> None:
@@ -29,17 +25,6 @@ def seconds(function: Callable[[], object]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
-
-
-def in_turn(ways: Mapping[Way, Callable[[], object]], repeats: int) -> dict[Way, list[float]]:
-    """Seconds of ``repeats`` calls of each way, after one to warm up; nobody always comes first."""
-    times: dict[Way, list[float]] = {way: [] for way in ways}
-    order = deque(ways)
-    for _ in range(1 + repeats):
-        for way in order:
-            times[way].append(seconds(ways[way]))
-        order.rotate()
-    return {way: row[1:] for way, row in times.items()}
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Costs: what single parts of a round cost."""
+"""Costs: what a federation costs in memory."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedpart.checks import require
 from fedpart.data.columns import Columns, column_names
 from fedpart.data.image_files import PARTS
 from fedpart.data.reading import USUAL, Limits, real_place, refuse_twice, regular
@@ -101,9 +102,17 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
 _COMMA, _POINT = (re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\."))
 
 
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+
+
 def _has_commas(rows: list[list[str]]) -> bool:
     cells = [cell for row in rows for cell in row]
-    return any(map(_COMMA.fullmatch, cells)) and not any(map(_POINT.fullmatch, cells))
+    commas = [cell.strip() for cell in cells if _COMMA.fullmatch(cell)]
+    if not commas or any(map(_POINT.fullmatch, cells)):
+        return False
+    example = f"{commas[0]!r} may be a number of thousands or have a decimal comma; set data_options.decimal"
+    require(not all(map(_THOUSANDS.fullmatch, commas)), f"{example} to ',' or '.', or write no commas.")
+    return True
 
 
 def _delimiter(lines: list[str]) -> str:
@@ -113,7 +122,7 @@ def _delimiter(lines: list[str]) -> str:
             sizes = {len(row) for row in csv.reader(filter(str.strip, lines), delimiter=delimiter)}
         except csv.Error:
             continue
-        if len(sizes) == 1 and (cells := sizes.pop()) > most and most == 1:
+        if len(sizes) == 1 and (cells := sizes.pop()) > most:
             best, most = delimiter, cells
     return best
 
@@ -132,7 +141,7 @@ def columns_of(given: Any, read: Mapping[str, Any]) -> tuple[Columns, str]:
         return read_table(file, **read), str(file)
     name = f"the {type(given).__name__}"
     if isinstance(given, Mapping):
-        columns = {str(key): list(cells) for key, cells in given.items()}
+        columns = {str(key): [v] if isinstance(v, (str, int, float)) else list(v) for key, v in given.items()}
         if len({len(cells) for cells in columns.values()}) != 1:
             raise ValueError("The columns of a table have one length; give every column a cell for each row.")
     else:

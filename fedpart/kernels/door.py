@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -37,8 +38,13 @@ def rows_kernel(device: torch.device) -> Kernel | None:
     """Draws rows of noise on a GPU, to numpy's bits; see :func:`fedpart.randomness.rows.rows`."""
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return None
-    from fedpart.kernels.triton_philox import rows
+    try:
+        from fedpart.kernels.triton_philox import rows
 
+        rows(torch.zeros(1, 6, dtype=torch.int64, device=device), 0, 1, True)
+    except Exception as error:  # no C compiler, or a card that Triton does not know
+        warnings.warn(f"Noise is drawn on the CPU, for Triton fails here: {error}", stacklevel=2)
+        return None
     return rows
 
 

@@ -55,7 +55,7 @@ def rows(keys: Tensor, section: int, width: int, coarse: bool) -> Tensor:
     blocks = (width + 2 * numbers - 2) // numbers  # of a row that begins anywhere
     total = len(keys) * blocks
     if out.numel():
-        _philox[(-(-total // BLOCK),)](
-            out, keys, section << 32, width, blocks, total, PARTS=numbers // 4, LANES=BLOCK
-        )
+        with torch.cuda.device_of(keys):  # type: ignore[no-untyped-call]  # Triton takes the current one
+            grid, start = (-(-total // BLOCK),), section << 32
+            _philox[grid](out, keys, start, width, blocks, total, PARTS=numbers // 4, LANES=BLOCK)
     return out

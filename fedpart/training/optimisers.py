@@ -18,6 +18,7 @@ from torch.optim.sgd import sgd
 from fedpart.checks import is_list, is_number, require
 from fedpart.partition.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
+from fedpart.trees import wide
 
 DECAY_POWERS = {"reciprocal": 1.0, "square_root": 0.5, "none": 0.0}
 
@@ -197,7 +198,7 @@ class SlicedOptimiser:
         for values, current, state in zip(self._slices, self._states, states, strict=True):
             if state and state.keys() - {"log_rate"} != self._settings.remembered:
                 raise ValueError(f"a {type(self._settings).__name__} does not remember {sorted(state)}")
-            numbers = _NUMBERS | ({"log_rate": values.double()} if self._each else {})
+            numbers = _NUMBERS | ({"log_rate": values.to(wide(values.device))} if self._each else {})
             for key, value in state.items():
                 refuse_other_form(value, numbers.get(key, values))
             current.clear()
@@ -214,6 +215,11 @@ def refuse_other_form(value: Tensor, like: Tensor) -> None:
         raise ValueError(f"a tensor {here} is in the place of one {there}")
 
 
+_FASTEST = math.log(
+    30
+)  # a number's own rate is so many times the settings' at most, and at least one over it
+
+
 def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor, each: bool) -> None:
     """Step a slice's learning rate before its vector is: ``log_rate`` of Adam's state, in place.
 
@@ -226,9 +232,10 @@ def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tens
         return  # no step yet
     if each:
         first, second = (1 - beta ** state["step"].item() for beta in settings.betas)  # the moments' bias
-        agree = gradient.double() * state["exp_avg"] / state["exp_avg_sq"] * (second / first)
+        agree = gradient.to(wide(gradient.device)) * state["exp_avg"] / state["exp_avg_sq"] * (second / first)
         agree = agree.nan_to_num(0.0).clamp(-1, 1)  # where no gradient was: no numbers
-        state["log_rate"] = state.get("log_rate", torch.zeros_like(agree)) + settings.hypergradient * agree
+        learned = state.get("log_rate", torch.zeros_like(agree)) + settings.hypergradient * agree
+        state["log_rate"] = learned.clamp_(-_FASTEST, _FASTEST)
         return
     u = settings.direction(state)
     norms = (gradient.norm() * u.norm()).item()

@@ -120,11 +120,12 @@ def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
 
     Of several each lies over those before it. A name that is not beside the file may be a shipped one's.
     """
-    paths, data, waiting = list[Path](), dict[str, Any](), [path]
+    paths, data, waiting = list[Path](), dict[str, Any](), [[path]]
     while waiting:
-        paths.append(last := waiting.pop())
-        if last.resolve() in [earlier.resolve() for earlier in paths[:-1]]:
-            raise ConfigError(f"Configurations extend each other in a circle: {told(paths)}.")
+        chain = waiting.pop()
+        paths.append(last := chain[-1])
+        if last.resolve() in [earlier.resolve() for earlier in chain[:-1]]:
+            raise ConfigError(f"Configurations extend each other in a circle: {told(chain)}.")
         here = read_yaml(last)
         names = here.pop("extends", None)
         for each in names if isinstance(names, list) else [] if names is None else [names]:
@@ -133,11 +134,9 @@ def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
                 raise ConfigError(f"{last}: extends cannot be {names!r}; {wanted}.")
             base = last.parent / each
             if not base.exists() and not (CONFIGS / each).exists():
-                raise ConfigError(
-                    f"{last} extends {base}, but there is no such file; the name is relative to the file "
-                    f"that has it, or that of a shipped one."
-                )
-            waiting.append(base if base.exists() else CONFIGS / each)
+                remedy = "the name is relative to the file that has it, or that of a shipped one"
+                raise ConfigError(f"{last} extends {base}, but there is no such file; {remedy}.")
+            waiting.append([*chain, base if base.exists() else CONFIGS / each])
         data = _laid_over(here, data)
     return data, paths
 

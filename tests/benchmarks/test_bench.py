@@ -16,7 +16,6 @@ from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from typer.testing import CliRunner
 
-from benchmarks.costs import rounds
 from benchmarks.memory import PeakMemory
 from benchmarks.rounds import bench, flower_fedavg, ours
 from benchmarks.rounds.bench import Timings, rows
@@ -257,19 +256,6 @@ def test_the_passes_alone_change_nothing(workload):
     steps.passes()()
     assert federation.w.equal(w)
     assert federation.psi.equal(psi)
-
-
-def test_what_mixed_widths_cost_beside_single_ones(monkeypatch, capsys):
-    # each width's round takes as long as it is wide, and a round of both half as long again as their mean
-    monkeypatch.setitem(WORKLOADS, "W5", replace(MIXED, clients=8, cohort=8))
-    monkeypatch.setattr(rounds, "MIXED", {"widths": (1.0, 0.5), "width_shares": (0.5, 0.5)})
-    took = {"mixed": 1.125, "width 1": 1.0, "width 0.5": 0.5}
-    monkeypatch.setattr(rounds, "in_turn", lambda ways, n: {way: [took[way]] * n for way in ways})
-    rounds.widths("W5", 3)
-    *told, total, versions = map(json.loads, capsys.readouterr().out.splitlines())
-    assert told == [{"clients": name, "seconds": seconds} for name, seconds in took.items()]
-    assert (total["of_mean"], total["quartiles"]) == (1.5, [1.5, 1.5])
-    assert (versions["workload"], versions["rounds"]) == ("W5", 3)
 
 
 def test_peak_memory_counts_children():

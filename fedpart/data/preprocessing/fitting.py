@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.cells import Floats, in_yaml, merged
 from fedpart.data.columns import Columns, floats_of
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.preprocessing.rows import DATE, Rows, days_of, levels_of, missing_in
+from fedpart.data.preprocessing.rows import DATE, Rows, days_of, is_date, levels_of, missing_in
 from fedpart.registry import nearest
 
 Categorical = Literal["auto"] | Sequence[Any] | None
@@ -90,12 +91,11 @@ def fitted(
     fill = matrix.nanmean(0)
     for place in torch.nonzero(torch.isnan(fill))[:, 0].tolist() if missing != "refuse" else ():
         name = numeric[place]
-        if not missing_in([columns[name][row] for row in rows]).all():
-            continue  # it holds text, which is refused by its row
-        raise ValueError(
-            f"The column {name!r} of {file} has no number in any training row; leave it out (data_options: "
-            f"{{ignore: [{in_yaml(name)}]}})."
+        empty = (
+            f"The column {name!r} of {file} has no number in any training row; leave it out (data_options:"
         )
+        held = not missing_in([columns[name][row] for row in rows]).all()  # text, which is refused by its row
+        require(held, f"{empty} {{ignore: [{in_yaml(name)}]}}).")
     matrix = torch.where(absent, fill, matrix)
     moved = _moments(matrix) if standardise else _as_they_are(matrix)
     described: dict[str, dict[str, Any]] = {
@@ -112,11 +112,9 @@ def fitted(
         counts = Counter(levels_of([columns[name][row] for row in rows]))
         least = max(2, RARE * len(rows))
         levels = sorted(level for level, count in counts.items() if count >= least)
-        if not levels:
-            raise ValueError(
-                f"The column {name!r} of {file} has hardly a value twice, so it is no category; leave it out "
-                f"(data_options: {{ignore: [{in_yaml(name)}]}}), or make numbers of it."
-            )
+        leave = f"leave it out (data_options: {{ignore: [{in_yaml(name)}]}}), or make numbers of it."
+        unique = f"The column {name!r} of {file} has hardly a value twice, so it is no category"
+        require(bool(levels), f"{unique}; {leave}")
         rare = len(levels) < len(counts)
         described[name] = {"name": name, "kind": "category", "levels": levels, "rare": rare}
     told = {"standardise": standardise, "missing": missing, "read": dict(read)}
@@ -126,12 +124,10 @@ def fitted(
 def _kinds(
     columns: Columns, rows: Any, categorical: Categorical, missing: Missing, file: str
 ) -> dict[str, str]:
-    if missing not in ("refuse", "mean", "indicator"):
-        raise ValueError(f"data_options.missing is refuse, mean or indicator, got {missing!r}; choose one.")
-    if isinstance(categorical, str) and categorical != "auto":
-        raise ValueError(
-            f"data_options.categorical is auto, or a list of columns, got {categorical!r}; write one."
-        )
+    wanted = f"data_options.missing is refuse, mean or indicator, got {missing!r}; choose one."
+    require(missing in ("refuse", "mean", "indicator"), wanted)
+    wanted = f"data_options.categorical is auto, or a list of columns, got {categorical!r}; write one."
+    require(not isinstance(categorical, str) or categorical == "auto", wanted)
     named = [] if categorical in (None, "auto") else [str(name) for name in categorical or ()]
     for name in named:
         if name not in columns:
@@ -157,7 +153,7 @@ def _numbers(cells: Sequence[Any], rows: Any, kind: str) -> Floats:
     """NaN where a cell is missing, or not what it should be, which :meth:`.Rows.encode` then refuses."""
     if kind == "date":
         dates = [str(cells[row]).strip() for row in rows]
-        return days_of([date if DATE.fullmatch(date) else "NaT" for date in dates])
+        return days_of([date if is_date(date) else "NaT" for date in dates])
     return np.asarray(floats_of(cells)[rows])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.cells import (
     Floats,
     check_float32,
@@ -97,11 +98,10 @@ class Rows(Preprocessing, kind="table"):
         hint = "" if allowed else "set missing: mean, "
         for column in self.columns:
             name, kind = column["name"], column["kind"]
-            if name not in columns:
-                raise ValueError(
-                    f"{file} has no column {name!r}, which the training data have; add it, or ignore it "
-                    f"there."
-                )
+            absent = (
+                f"{file} has no column {name!r}, which the training data have; add it, or ignore it there."
+            )
+            require(name in columns, absent)
             cells = columns[name]
             if kind == "category":
                 codes = {level: code for code, level in enumerate(column["levels"])}
@@ -120,11 +120,13 @@ class Rows(Preprocessing, kind="table"):
 
     def _check_exact(self, cells: Sequence[Any], numbers: Floats, name: str, file: str) -> None:
         leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
-        if (pair := one_in_float64(cells, numbers)) is not None:
-            raise ValueError(
-                f"The column {name!r} of {file} has values that are one in float64, such as {pair}; "
-                f"subtract a constant in the file, {leave}."
-            )
+        pair, merged = (
+            one_in_float64(cells, numbers),
+            f"The column {name!r} of {file} has values that are one",
+        )
+        require(
+            pair is None, f"{merged} in float64, such as {pair}; subtract a constant in the file, {leave}."
+        )
         if not self.state["standardise"]:
             check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
 
@@ -155,12 +157,17 @@ def dates_of(cells: Sequence[Any], name: str, file: str) -> Floats:
     """Days since 1970-01-01, ``[n]``, of dates such as 2024-12-31 and 2024-12-31 18:30."""
     texts = [str(cell).strip() for cell in cells]
     for row, text in enumerate(texts, start=1):
-        if not DATE.fullmatch(text):
-            raise ValueError(
-                f"Row {row} of {file}: the column {name!r} is {text[:40]!r}, which is no date such as "
-                f"2024-12-31; repair the row."
-            )
+        here = f"Row {row} of {file}: the column {name!r} is {text[:40]!r}"
+        require(is_date(text), f"{here}, which is no date such as 2024-12-31; repair the row.")
     return days_of(texts)
+
+
+def is_date(text: str) -> bool:
+    """Whether it is a date such as 2024-12-31, and none such as 2024-02-30."""
+    try:
+        return DATE.fullmatch(text) is not None and not np.isnat(np.datetime64(text[:26]))
+    except ValueError:
+        return False
 
 
 def days_of(dates: Sequence[str]) -> Floats:

@@ -216,7 +216,8 @@ def _by_clients(summary: Mapping[str, Any]) -> str:
     """What the clients found on the examples that they hold out, and how it differs among them."""
     if (key := first_of(summary, "client_")) is None:
         return ""
-    show, parts = score_of(key).text, [f"{told(summary, 'client_')} on examples that clients hold out"]
+    when = " in the last round" if "kept_round" in summary else ""
+    show, parts = score_of(key).text, [f"{told(summary, 'client_')} on examples that clients hold out{when}"]
     if (worst := summary.get(f"{key}_worst_decile")) is not None:
         parts.append(f"{show(worst)} for the worst tenth of clients")
         for kind, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows

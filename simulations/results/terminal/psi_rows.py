@@ -48,8 +48,9 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
         values = {name: course["mean" if steady else "last"] for name, course in those.items()}
         lines = in_words(values, before, reach=reach)
         yield from several(state, *lines, text.format(**words) if lines else None)
-    if (best := summary.get("kept_round")) is not None:
-        score = SCORES["lml"].text(summary["kept_lml"])
-        yield from several(
-            "kept", f"weights and psi of round {best:,}, L_ML {score}", *in_words(summary["psi"])
-        )
+    best, lml = summary.get("kept_round"), summary.get("kept_lml")
+    if best is None and summary.get("lml_iteration") not in (None, summary.get("iterations")):
+        best, lml = summary["lml_iteration"], summary["lml"]
+    if best is not None:
+        kept = f"weights and psi of {clock[:-1]} {best:,}, L_ML {SCORES['lml'].text(lml)}"
+        yield from several("kept", kept, *in_words(summary["psi"]))

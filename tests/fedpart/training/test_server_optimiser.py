@@ -143,7 +143,8 @@ def test_components_of_psi_have_rates_of_their_own_that_grow_where_gradients_agr
         learned = sliced.state_dict()[0].get("log_rate", torch.zeros(4)).exp()
         torch.testing.assert_close(psi - before[0], (fixed - before[1]) * learned, rtol=1e-6, atol=1e-9)
     stays, random, turns, none = sliced.state_dict()[0]["log_rate"].tolist()
-    assert stays == pytest.approx(0.02 * 399, rel=1e-3) and abs(random) < 1 and turns < -0.3 and none == 0
+    assert stays == pytest.approx(math.log(30)), "399 times 0.02 is more than a rate may grow"
+    assert abs(random) < 1 and turns < -0.3 and none == 0
     with pytest.raises(ValueError, match="in the place of one"):  # a checkpoint with one rate for all
         sliced.load_state_dict([{**adam.state_dict()[0], "log_rate": torch.zeros(()).double()}])
 

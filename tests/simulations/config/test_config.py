@@ -97,6 +97,10 @@ def test_a_file_is_laid_over_several_and_over_shipped_ones(tmp_path):
     assert (config.rounds, config.samples, psi.learning_rate) == (7, 5, 0.5)
     assert config.stratified and psi.hypergradient > 0 and config.local == plain.local
     assert not plain.stratified and plain.settings().server_psi.hypergradient == 0
+    for name in ("one", "two"):  # of one base, which is no circle
+        (tmp_path / f"{name}.yaml").write_text(f"extends: mine.yaml\nseed: {len(name)}\n")
+    file.write_text("extends: [quickstart.yaml, one.yaml, two.yaml]\n")
+    assert load_config(file).rounds == 7
 
 
 def test_a_file_beside_the_configuration_is_found_from_anywhere(tmp_path, monkeypatch):

@@ -140,6 +140,19 @@ def test_what_is_refused_without_being_asked_for(tmp_path):
     ):
         with pytest.raises(ValueError, match=says):
             load_splits("table", file, **{**OPTIONS, **changed})
+    (tmp_path / "b.csv").write_text("price\ty\n" + "1,234\t1\n15,000\t0\n" * 10)
+    with pytest.raises(ValueError, match=r"'1,234' may be a number of thousands .* set data_options.decimal"):
+        load_splits("table", str(tmp_path / "b.csv"), target="y")
+    (tmp_path / "c.csv").write_text("since,y\n" + "2024-02-28,1\n" * 9 + "2024-02-30,0\n" * 9)
+    with pytest.raises(ValueError, match=r"Row 10 .* 'since' is '2024-02-30', which is no date"):
+        load_splits("table", str(tmp_path / "c.csv"), target="y", categorical="auto")
+
+
+def test_one_row_alone_is_a_dict_of_cells(tmp_path):
+    splits = load_splits("table", written(tmp_path / "a.csv", people(40)), **OPTIONS)
+    row = people(40)[3]
+    many = {key: [cell] for key, cell in row.items()}
+    assert splits.preprocessing.inputs(row).equal(splits.preprocessing.inputs(many))
 
 
 def test_levels_and_means_are_of_training_rows(tmp_path):
