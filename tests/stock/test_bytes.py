@@ -11,6 +11,8 @@ from fedpart.updates.update import Round
 from stock import STOCK
 from stock.text import distilbert_lora, gpt2_lora
 
+pytestmark = pytest.mark.slow
+
 CLIENTS, ROUNDS, LAYERS = 4, 3, 6  # as many layers as the DistilBert that people use
 
 

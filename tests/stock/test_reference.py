@@ -51,6 +51,7 @@ def reference(stock, federation, shards):
     return reference_rounds(federation, loss, weights, folds, doubles, ROUNDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STOCK)
 def test_two_rounds_are_those_of_plain_torch(name):
     stock = STOCK[name]

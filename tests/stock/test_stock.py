@@ -8,6 +8,8 @@ from fedpart import AdamSettings, ClientError
 from stock import STOCK
 from stock.training import SIZES, data_of, federation_of, trained
 
+pytestmark = pytest.mark.slow
+
 WHOLE = {"DistilBert", "GPT-2"}  # those with adapters have the same layers
 NETWORKS = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in WHOLE else []) for name in STOCK]

@@ -537,6 +537,7 @@ def test_batches_of_ones_own_may_be_data_sets_or_pairs():
         assert torch.equal(states[0].w, other.w) and torch.equal(states[0].psi, other.psi)
 
 
+@pytest.mark.slow
 def test_an_unsafe_augerino_that_diverges_stops_and_names_the_safe_variant():
     task = Task(chain_net(dropout=False), transforms=[AffineAugmentation("augerino", 0.0)], samples=1)
     options = {"method": "augerino", "iterations": 400, "optimiser_psi": SGDSettings(1.0)}

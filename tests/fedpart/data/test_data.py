@@ -128,6 +128,7 @@ def test_mnist_files_are_read_and_split(small_mnist):
     assert splits.train.targets.tolist() == [i % 10 for i in range(30)]  # the first; validation is the last
 
 
+@pytest.mark.slow
 def test_files_that_are_there_are_read_without_torchvision(small_mnist):
     """Its import takes seconds, and a deployed client is a process for every message."""
     program = (

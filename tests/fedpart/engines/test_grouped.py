@@ -58,6 +58,7 @@ def test_updates(network, method, precision, tolerance, local):
     assert_parity(task, tolerance, method=method, local=local)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=15, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 14), min_size=3, max_size=6),

@@ -130,6 +130,7 @@ def test_norms_that_nobody_reaches_end_at_a_bound():
     assert [one.norm for one in mechanism.bounds()] == pytest.approx([0.5e-6, 1e-6, 1e-6, 1e-6])
 
 
+@pytest.mark.slow
 def test_a_norm_moves_by_the_noisy_share_below_it_alone():
     """S exp(-0.2 (b - q)) of Andrew et al. (2021), where b - q is the noisy count over the contributors."""
     start = ClipSettings(NORMS, PSI_NORM, quantile=0.5)

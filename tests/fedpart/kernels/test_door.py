@@ -55,6 +55,7 @@ def test_there_is_none_for_other_types_and_devices():
     assert pooling_kernel(IMAGES.to("meta")) is None
 
 
+@pytest.mark.slow
 def test_numba_is_imported_when_a_kernel_is_asked_for():
     says = "print('numba' in sys.modules)"
     asks = f"import sys, fedpart, fedpart.nn.layers; {says}; fedpart.kernels.random_bits_kernel(); {says}"

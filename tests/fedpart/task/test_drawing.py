@@ -9,6 +9,7 @@ from torch import nn
 from fedpart import ClientError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWING)
 def test_equal_seeds_give_equal_bits_whatever_torchs_generator(name):
     net = DRAWING[name]()
@@ -21,6 +22,7 @@ def test_equal_seeds_give_equal_bits_whatever_torchs_generator(name):
     assert torch.equal(trained(net, workers=2).w, first.w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["F.dropout", "nn.Dropout2d", "transformer"])
 @pytest.mark.parametrize("execution", ["fused", "grouped"])
 @pytest.mark.parametrize("share", [False, True], ids=["own masks", "shared masks"])

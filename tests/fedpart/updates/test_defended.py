@@ -132,6 +132,7 @@ def test_an_infinite_radius_is_the_run_without_a_defence():
     assert torch.equal(plain.w, defended.w)
 
 
+@pytest.mark.slow
 def test_usual_norms_that_are_never_reached_change_no_bit_of_a_defended_run():
     """Once they are known; clients are measured, and named if they are longer."""
     free, bound = run(2), run(2, clip={"multiple": 1e6})

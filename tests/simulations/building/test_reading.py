@@ -54,6 +54,7 @@ def test_it_scores_as_the_run_has(config, monkeypatch):
     assert run.predict(test.inputs[0].tolist()).shape == run.predict(test.inputs[:1].numpy()).shape
 
 
+@pytest.mark.slow
 def test_of_retraining_the_run_that_had_found_psi_may_be_gone():
     run_experiment(tiny(rounds=1), "found")
     done = command("retrain", "found", "iterations=2", "--out", "again")

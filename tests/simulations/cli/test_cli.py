@@ -154,6 +154,7 @@ def test_a_model_and_a_transform_of_ones_own(tmp_path):
     assert "brightness.log_gain" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_last_round_and_says_how_to_go_on(tmp_path, monkeypatch, number):
     def send(self, report):

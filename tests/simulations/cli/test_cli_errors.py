@@ -54,6 +54,7 @@ def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path):
         assert fedpart("run", path, "--resume", part).exit_code == 1  # no round is lost or counted twice
 
 
+@pytest.mark.slow
 def test_what_an_execution_refuses_leaves_no_folder_in_the_way(tmp_path):
     changes = {"execution": "fused", "local": {"epochs": 2}}
     refused(fedpart("run", tiny_file(tmp_path, rounds=1, **changes), "--out", "here"), "set it to 1, or use")
@@ -77,6 +78,7 @@ def test_nodes_that_are_not_the_clients_are_one_sentence(tmp_path, monkeypatch):
     refused(fedpart("run", tiny_file(tmp_path), "--engine", "ray", "--out", "x"), "for 2 clients", status=1)
 
 
+@pytest.mark.slow
 def test_a_run_of_flwr_is_continued_with_an_engine_of_its_own(tmp_path):
     config = tiny_file(tmp_path, rounds=2)
     refused(fedpart("run", config, "--set", "engine=flower"), "run here with --engine local (or --engine")

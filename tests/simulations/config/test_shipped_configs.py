@@ -111,6 +111,7 @@ def test_of_rotated_digits_only_the_rotation_starts_wide(name):
     assert sorted(transform.widths().tolist())[-2] <= 0.2 + 1e-6 < transform.widths().max()
 
 
+@pytest.mark.slow
 def test_table3_with_a_validation_set(tmp_path):
     """Both methods have the same psi: 13 convolutions of 3x3, a shortcut, and norms."""
     path = CONFIGS / "feature_extractor.yaml"

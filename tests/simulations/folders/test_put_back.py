@@ -137,6 +137,7 @@ def command(*arguments):
     return done.exit_code, " ".join(done.output.split())
 
 
+@pytest.mark.slow
 def test_from_a_folder_to_results(project):
     zipped(project / "pictures", project / "pictures.zip")
     for name, more in (("first", []), ("second", ["data_dir=pictures.zip"])):
@@ -160,6 +161,7 @@ def drop(number):
         path.unlink()
 
 
+@pytest.mark.slow
 def test_a_comparison_and_its_report(project):
     for code, output in (compared("fedavg", "partitioned"), command("report", "both")):
         assert code == 0, output
@@ -171,6 +173,7 @@ def test_a_comparison_and_its_report(project):
     assert "as learned" in page and '<img src="data:image/png;base64,' in page
 
 
+@pytest.mark.slow
 def test_changed_images_are_other_data(project):
     code, output = compared("fedavg")
     assert code == 0, output
@@ -191,6 +194,7 @@ def test_changed_images_are_other_data(project):
     assert code == 0 and "1 of 1 runs were finished before" in output
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_images_that_it_started_with(project):
     code, output = command("run", "pictures.yaml", "--out", "first", "--set", *SMALL)
     assert code == 0, output

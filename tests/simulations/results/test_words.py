@@ -138,6 +138,7 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path):
         assert float(next(csv.DictReader(file))["paper"]) == pytest.approx(0.954)
 
 
+@pytest.mark.slow
 def test_several_configurations_end_in_one_table(tmp_path):
     calls = []
 

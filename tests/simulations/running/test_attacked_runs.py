@@ -16,6 +16,8 @@ from simulations.folders.run_directory import read_metrics
 from simulations.running.hostile import hostile_clients
 from simulations.running.run import run_experiment
 
+pytestmark = pytest.mark.slow
+
 EVEN = {"weighting": "uniform", "clients": 12, "cohort": 12, "chunks": [0.5, 0.5], "rounds": 2}
 
 

@@ -203,6 +203,7 @@ def test_lines_and_summary_have_the_norm_and_files_have_all(folder):
     assert adam["exp_avg"].count_nonzero() > MOST
 
 
+@pytest.mark.slow
 def test_people_see_a_row_for_each_tensor(folder):
     assert shown(panel(read_summary(folder), folder)).count("fc1.weight") == 1
     assert plot_run(folder)

@@ -165,6 +165,7 @@ def test_the_panel_and_the_page_show_them(run, tmp_path):
     assert sizes_section({"fedavg": [Run.load(tmp_path / "plain")]}) is None
 
 
+@pytest.mark.slow
 def test_what_clients_of_each_cap_sent_and_received_is_told(tmp_path):
     config = tiny(caps={1: 0.5, 3: 0.5}, evaluation="clients", evaluate_every=1, cohort=6)
     summary = run_experiment(config, tmp_path / "run")

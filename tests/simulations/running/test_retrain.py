@@ -83,6 +83,7 @@ def written(tmp_path, **settings):
     return file
 
 
+@pytest.mark.slow
 def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path, monkeypatch):
     made, make = [], resume.beside_config
     monkeypatch.setattr(resume, "beside_config", lambda config: made.append(config) or make(config))
@@ -99,6 +100,7 @@ def test_it_is_the_run_that_a_command_of_its_own_makes(tmp_path, monkeypatch):
         assert f"{score['upload_bytes'] / own['upload_bytes']:.2f} times as much" in text
 
 
+@pytest.mark.slow
 def test_resume_makes_what_is_missing_and_goes_on_with_both(tmp_path):
     out, through = tmp_path / "run", tmp_path / "through"
     config = tiny(rounds=2, beside="fedavg")

@@ -174,6 +174,7 @@ def test_the_answers_are_counted_by_chunk(tmp_path):
     assert found["psi"] != read_summary(tmp_path / "late")["psi"]
 
 
+@pytest.mark.slow
 def test_the_page_draws_over_simulated_time(late, tmp_path):
     html = write_report(late[0], tmp_path / "page.html").read_text()
     assert "Validation accuracy over simulated time" in html and "simulated time [s]" in html

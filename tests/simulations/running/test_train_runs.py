@@ -152,6 +152,7 @@ def test_baselines_run(tmp_path, method, subnetworks):
         assert summary["train_nll"] == only["train"]["nll"] != only["next"]["nll"]
 
 
+@pytest.mark.slow
 def test_train_shows_progress_a_summary_and_pictures(tmp_path):
     result = fedpart("train", tiny_training_file(tmp_path), "--set", "seed=3")
     assert result.exit_code == 0, result.output

@@ -213,6 +213,7 @@ def test_a_regression_is_measured_by_its_loss(tmp_path):
     assert {path.name for path in tmp_path.glob("*.png")} == {"nll_rounds.png", "nll_bytes.png"}
 
 
+@pytest.mark.slow
 def test_finished_cells_are_not_run_again_and_started_ones_continued(tmp_path):
     first, again, more = FakeRunner(), FakeRunner(), FakeRunner()
     write_run(

@@ -31,6 +31,8 @@ from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import plan
 from simulations.sweeps.parallel import WATCH
 
+pytestmark = pytest.mark.slow
+
 
 def deadly(data_dir=None):
     """A data set that ends its process, as the system does where memory runs out."""

@@ -228,6 +228,7 @@ def test_values_stand_where_they_can_be_read(values, scale, ticks):
     assert x == sorted(x) and len(x) == len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_select_on_the_command_line(tmp_path, jobs):
     file = tiny_training_file(tmp_path, select={**SELECT, "seeds": 1})

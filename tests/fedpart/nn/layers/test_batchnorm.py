@@ -176,6 +176,7 @@ assert len(task.module[1]._forward_pre_hooks) == 1
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_its_own_numbers_are_trained_behind_frozen_ones(precision):
     """In a process of its own, which a segmentation fault would end."""

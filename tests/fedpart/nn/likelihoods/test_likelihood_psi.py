@@ -126,6 +126,7 @@ def squared_error(state, k, data):
     return (found - y).square().mean().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_variance_is_that_of_errors_on_unseen_examples(seed):
     """Targets are noise, and p weights fit a share of it; n squares have a standard error of sqrt(2 / n)."""

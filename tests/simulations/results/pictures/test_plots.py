@@ -215,6 +215,7 @@ def test_a_run_that_is_not_finished_or_not_there(tmp_path):
         plot_run(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 2, 12])
 def test_nothing_overlaps(tmp_path, rounds):
     config = small_config(method="partitioned", rounds=rounds)

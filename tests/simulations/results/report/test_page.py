@@ -96,6 +96,7 @@ def fake(folder, scores, **summary):
     return collect(small_config(), {seed for own in scores.values() for seed in range(len(own))}, runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 def test_it_can_be_read_without_eyes(tmp_path, several):
     for name in ("one", "two")[: 1 + several]:

@@ -23,6 +23,8 @@ from simulations.results.report.folder import find, versions
 from simulations.results.report.page import write_report
 from simulations.running.run import run_experiment
 
+pytestmark = pytest.mark.slow
+
 SECTIONS = [
     "Results", "Learning curves", "Hyperparameters over rounds", "Learned augmentation", "Clients", "Cost",
     "Settings and versions",

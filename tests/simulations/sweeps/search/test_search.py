@@ -163,6 +163,7 @@ def test_clients_may_be_the_judges(tmp_path):
     assert judged.spent.evaluation_bytes > 0
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_costs_what_it_has_used_and_the_search_goes_on(tmp_path):
     space = {"local.learning_rate": {"choice": [0.05, 1e30]}}
     result = run(searched(space=space, sampler="random", trials=5), tmp_path / "out")
@@ -171,6 +172,7 @@ def test_a_trial_that_fails_costs_what_it_has_used_and_the_search_goes_on(tmp_pa
     assert result.best.values == {"local.learning_rate": 0.05}
 
 
+@pytest.mark.slow
 def test_values_that_fit_alone_and_not_together_are_a_failed_trial_and_more_trials_are_kept(tmp_path):
     space = {"clients": {"choice": [10, 20]}, "cohort": {"choice": [10, 20]}}
     config = {"space": space, "sampler": "random", "rounds": 1, "clients": 20, "cohort": 10}
