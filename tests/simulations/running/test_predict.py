@@ -214,15 +214,15 @@ def test_the_guide(run):
     Path("runs").mkdir()
     run.rename("runs/patients-partitioned-seed0")
     export_run(Path("runs/patients-partitioned-seed0"), "onnx")
-    new = [{**row, "seen": str(19_900 + place)} for place, row in enumerate(people(9, seed=3))]
+    new = [
+        {**row, "seen": str(np.datetime64(19_900 + place, "D"))}
+        for place, row in enumerate(people(9, seed=3))
+    ]
     written(Path("new.csv"), new)
     *_, code = [
         block.text for block in blocks(DOCS / "guides" / "elsewhere.md") if block.language == "python"
     ]
     found = {}
     exec(code, found)
-    for row, place in zip(new, range(9), strict=True):
-        row["seen"] = str(np.datetime64(19_900 + place, "D"))
-    written(Path("new.csv"), new)
     assert "fedpart predict" in (DOCS / "guides" / GUIDE).read_text()
     near(found["outputs"], fedpart.load("runs/patients-partitioned-seed0").predict("new.csv"))
