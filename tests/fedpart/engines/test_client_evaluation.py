@@ -142,6 +142,7 @@ def test_examples_of_their_own_are_scored_and_nothing_is_held_out():
     assert last.client_nll == pytest.approx(torch.nn.functional.cross_entropy(out, targets).item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_last_rounds_are_evaluated_on_all_validation_data(tmp_path):
     both = {"validation_points": 30, "full_validation_rounds": 2}
     ways = {"few": {"validation_points": 30}, "all": {"validation_points": None}, "both": both}
@@ -154,6 +155,7 @@ def test_the_last_rounds_are_evaluated_on_all_validation_data(tmp_path):
     assert runs["few"][4] != runs["all"][4]
 
 
+@pytest.mark.slow
 def test_other_samples_in_evaluations_change_nothing_else(tmp_path):
     folders = [tmp_path / str(samples) for samples in (None, 1, 9)]
     for folder, samples in zip(folders, (None, 1, 9), strict=True):

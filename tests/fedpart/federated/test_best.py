@@ -61,6 +61,7 @@ def test_where_l_ml_is_not_of_a_round_it_is_refused(more):
         learned(1, keep_best="lml", **more)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_the_last_values_and_the_best_so_that_more_rounds_follow(tmp_path):
     whole = learned(30, keep_best="lml")
     options = {"keep_best": "lml", "checkpoint": tmp_path / "c.pt"}

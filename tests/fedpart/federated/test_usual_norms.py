@@ -94,6 +94,7 @@ def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     assert max(squares(unclipped)) > 1e15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pace", [{}, {"pace": "buffered"}], ids=["rounds", "buffered"])
 def test_what_no_model_means_is_refused_where_norms_follow_the_clients(pace, monkeypatch):
     """In one process, in several and over Flower, to the bit; elsewhere whatever can be summed is taken."""

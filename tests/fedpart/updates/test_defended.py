@@ -108,6 +108,7 @@ def run(rounds, federation=None, **changes):
     return after(rounds, federation, shards(range(3, 13)))[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_remembers(tmp_path):
     whole, half = run(4), run(2)
     resumed, forgetful = (again(half, tmp_path / "run.pt") for _ in range(2))

@@ -202,6 +202,7 @@ def test_the_likelihood_says_whether_targets_are_numbers(file):
     assert found.validation.targets.dtype == torch.float32 and found.num_classes == 1
 
 
+@pytest.mark.slow
 def test_the_guides_own_table_end_to_end(tmp_path, monkeypatch):
     """The file and the configuration of guides/data.md, with more rows than the page shows."""
     monkeypatch.chdir(tmp_path)

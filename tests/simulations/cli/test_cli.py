@@ -144,6 +144,7 @@ def linear(num_classes, input_shape):
     return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[1] * input_shape[2], num_classes))
 
 
+@pytest.mark.slow
 def test_a_model_and_a_transform_of_ones_own(tmp_path):
     transforms = [{"use": "test_cli:Brightness", "options": {"initial": 0.25}}]
     learned = {"affine": None, "transforms": transforms}

@@ -161,6 +161,7 @@ def test_every_shipped_file_has_a_name_and_says_in_a_sentence_what_it_is_for():
     assert file_of("quickstart") == "quickstart"  # a file that is there comes first
 
 
+@pytest.mark.slow
 def test_a_run_by_name_and_shown_again(tmp_path):
     few = ["rounds=1", "clients=4", "cohort=2", "training_points=40", "samples=1", "engine=local"]
     ran = fedpart("run", "quickstart", "--set", *few, "--out", "found")

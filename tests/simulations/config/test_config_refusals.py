@@ -132,6 +132,7 @@ def load(path, text, overrides=(), kind=ExperimentConfig):
     load_config(path, overrides, kind=kind)
 
 
+@pytest.mark.slow
 def test_files(tmp_path):
     path, rows = tmp_path / "my.yaml", []
     for kind, files in ((ExperimentConfig, FILES + FILES_OF_TRAINING), (TrainingConfig, TRAINING_FILES)):

@@ -84,6 +84,7 @@ def setting(tmp_path, monkeypatch):
     return setting
 
 
+@pytest.mark.slow
 def test_a_partitioner_is_a_recipe(setting, tmp_path):
     file = tiny_file(tmp_path, **yaml.safe_load(setting), rounds=1)
     shards = build(load_config(file)).shards

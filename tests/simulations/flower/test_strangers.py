@@ -120,6 +120,7 @@ def test_simulated_stands_beside_an_epsilon_that_protects_nobody(tmp_path, chang
     assert row[head.index("privacy")] == text
 
 
+@pytest.mark.slow
 def test_messages_to_processes_with_a_disk_give_the_bits_of_one_process(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     config = tiny(upload="topk", upload_options={"share": 0.02, "values": "fp16"}, error_feedback=True)

@@ -168,6 +168,7 @@ def test_several_configurations_end_in_one_table(tmp_path):
     assert calls == []  # all were finished
 
 
+@pytest.mark.slow
 def test_one_comparison_and_several_do_not_share_a_folder(tmp_path):
     def refuse(*_, **__):
         raise AssertionError

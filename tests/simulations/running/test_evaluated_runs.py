@@ -68,6 +68,7 @@ def test_a_run_that_goes_on_evaluates_as_an_undisturbed_one(evaluated, tmp_path)
     assert lines(tmp_path / "run") == lines(evaluated[0])
 
 
+@pytest.mark.slow
 def test_a_run_that_nobody_evaluates_knows_its_lml(tmp_path):
     console = Console(width=200, file=io.StringIO())
     summary = run_experiment(tiny(evaluation="none", rounds=12), tmp_path, progress=Progress(console))
@@ -103,6 +104,7 @@ def ink(data_dir=None):
     return Splits(*parts, num_classes=1)
 
 
+@pytest.mark.slow
 def test_without_classes_the_loss_is_told_in_the_place_of_the_accuracy(tmp_path):
     folder, console = tmp_path / "run", Console(width=200, file=io.StringIO())
     options = {"likelihood": "gaussian", "split": {"recipe": "iid"}, "rotated": False}

@@ -82,6 +82,7 @@ def test_a_step_takes_what_its_fastest_repeat_takes_but_for_the_first(monkeypatc
     assert set(repeats) == set(ORDER) and len(set(repeats.values())) == 1
 
 
+@pytest.mark.slow
 def test_the_choice_is_written_and_kept(seconds, tmp_path):
     seconds(4.0, 3.0, 5.0, 1.0)
     out = tmp_path / "run"

@@ -123,6 +123,7 @@ CLOCK = {"devices": {"speed": {"lognormal": [20, 1]}, "upload": 1e6, "available"
 ALL = {**PLAIN, **CLOCK, "upload": "topk", "architectures": TWO, "clip": "adaptive"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [PLAIN, ALL], ids=["int4", "sizes, topk and a clock"])
 def test_killed_and_resumed_is_the_run_that_nothing_happened_to(tmp_path, changes):
     config = tiny(**changes)

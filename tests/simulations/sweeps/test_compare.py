@@ -245,6 +245,7 @@ def test_a_cell_whose_extension_was_interrupted_is_continued(tmp_path):
     assert runner.calls == [("fedavg", 3, True)]
 
 
+@pytest.mark.slow
 def test_what_has_changed_or_is_damaged_is_refused_before_anything_runs(tmp_path):
     runner, images = FakeRunner(), {"data": "image_folder", "data_options": {"size": 32}}
     compare(tmp_path / "own", FakeRunner(), seeds=1)
@@ -266,6 +267,7 @@ def test_what_has_changed_or_is_damaged_is_refused_before_anything_runs(tmp_path
     assert runner.calls == []
 
 
+@pytest.mark.slow
 def test_what_cannot_change_the_numbers_does_not_count_as_changed(tmp_path):
     """Options of a method concern its own cells; where data lie and how often state is saved concern none."""
     compare(tmp_path, FakeRunner())

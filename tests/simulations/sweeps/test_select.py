@@ -250,6 +250,7 @@ def test_select_on_the_command_line(tmp_path, jobs):
     assert json.loads(Path("rates/summary.json").read_text())["values"] == [0.001, 0.03]
 
 
+@pytest.mark.slow
 def test_laplace_scores_plain_networks_beside(tmp_path, monkeypatch):
     monkeypatch.setattr("simulations.sweeps.select.LAPLACE_EVERY", 20)
     section = {"seeds": 1, "values": [5, 30], "laplace": True}

@@ -98,6 +98,7 @@ def test_a_record_has_as_many_names_as_it_claims():
 
 
 # door.py
+@pytest.mark.slow
 def test_a_stranger_is_read_to_the_end(tmp_path, monkeypatch):
     parts = [bytes(2**16)] * 200
     asked = ask(Served(tmp_path, monkeypatch).app, "/v1/fleet/push-object", parts)

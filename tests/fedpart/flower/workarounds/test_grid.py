@@ -174,6 +174,7 @@ def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_
     assert_equal_runs(run(1, after_one_more_look(clock, 5)), local(1))
 
 
+@pytest.mark.slow
 def test_flowers_own_grid_waits_for_them_beyond_the_timeout(flowers_own, clock):
     assert_equal_runs(run(1, after_one_more_look(clock, 7000)), local(1))
 

@@ -61,6 +61,7 @@ def test_nothing_is_put_in_the_place_of_what_is_not_there():
         patch(fleet_handlers, push_everything=print)
 
 
+@pytest.mark.slow
 def test_the_messages_that_are_named_are_those_of_the_protocol():
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
     names = {name for file in files for name in named_messages(file)}

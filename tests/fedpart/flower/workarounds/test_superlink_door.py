@@ -198,6 +198,7 @@ def test_refusals_are_dear_and_time_heals_them(served, clock, said, monkeypatch)
     assert len([line for line in said if f"node {served.id}" in line]) == 2
 
 
+@pytest.mark.slow
 def test_an_honest_nodes_pace_is_never_too_fast(served, clock, monkeypatch):
     """A hundred messages of ten parts a minute, in bursts."""
     monkeypatch.setattr(fleet_handlers, "get_run", lambda request, state: GetRunResponse())

@@ -225,6 +225,7 @@ ANOTHER = "forward\\(\\) reaches the weight '.*' by another way than as a parame
 HOOK = "puts a hook on the weight 'b.weight', which is lost after the pass"
 
 
+@pytest.mark.slow
 def test_what_few_would_look_for():
     rows = [
         (Large(counts, n=0), f"'n' .* {CHANGES}"),

@@ -73,6 +73,7 @@ def kept(federation):
     return federation.stage(Feedback).residuals.versions
 
 
+@pytest.mark.slow
 def test_an_update_that_is_not_taken_has_left_nothing(tmp_path):
     """A client's first reply is lost; so is, in a second run, what it has kept."""
     protocol = build(FED_BACK).protocol
@@ -154,6 +155,7 @@ def test_killed_at_once_and_resumed_twice(tmp_path, whole):
     assert_same(run(ROUNDS, checkpoint=path, resume=True), whole)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_resumed_asks_for_what_its_checkpoint_knows(tmp_path):
     """Its clients have gone on meanwhile, and have kept that too."""
     config = {**FED_BACK, "residuals": str(tmp_path / "kept")}

@@ -129,6 +129,7 @@ def searched(out, **changes):
     begun(tiny(**changes), out)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_searched(tmp_path):
     refusals.check(
         (f"{changes}", partial(tiny, search=changes), ConfigError, says) for changes, says in SECTIONS

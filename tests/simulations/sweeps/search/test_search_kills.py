@@ -177,6 +177,7 @@ def centralised(space=SPACE, trials=3, objective="val_accuracy", **changes):
     return tiny_training(**{**DRAWN, **changes, "search": section})
 
 
+@pytest.mark.slow
 def test_every_draw_is_kept_to_the_bit_and_a_longer_search_goes_on(tmp_path):
     file, out = tmp_path / "search.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump(centralised(trials=1).resolved()))
