@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -63,12 +64,16 @@ class Noise:
         """The numbers of draw ``self._draws`` as :func:`.rows` gives them, of the shape ``memory``; each row
         serves ``times`` rows that follow each other."""
         if rows_kernel(self.device) is not None:
-            keys = torch.from_numpy(keys_of(self.key, 1)).to(self.device)
-            return rows(keys, self._draws, math.prod(memory), coarse).view(memory)
+            return rows(self._stream, self._draws, math.prod(memory), coarse).view(memory)
         out = torch.empty(memory, dtype=torch.int16 if coarse else torch.float32)
         key, start = state_of(self.key.seed, self.key.purpose, self.key.counter, self._draws)
         draw(out.numpy().reshape(-1), key, start)
         return out.to(self.device)
+
+    @cached_property
+    def _stream(self) -> Tensor:
+        """The key of all draws, ``[1, 6]``, brought to the device once."""
+        return torch.from_numpy(keys_of(self.key, 1)).to(self.device)
 
     def axis(self) -> int:
         """Which dimension of a shape that is asked for counts rows."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedpart.flower.nodes import node_name
 from fedpart.flower.workarounds.control import SubmittedRun
+from fedpart.training.stopping import caught_signals
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import CA, make_keys
@@ -23,7 +24,7 @@ from simulations.deployment.processes import Processes, executor, free_ports, su
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import make_folder, read_metrics
-from simulations.running.recorder import Interrupted, caught_signals
+from simulations.running.recorder import Interrupted
 
 POLL_SECONDS = 0.5
 _DRAFT, _PRIVATE = ".fedpart-", "fedpart-up-"  # begin the names of folders for keys

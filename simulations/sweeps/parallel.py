@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fedpart import ClientError, TrainingError
+from fedpart.training.stopping import caught_signals
 from simulations.config.load import Config
 from simulations.config.search import OBJECTIVES
 from simulations.errors import RunError
 from simulations.folders.cell import Cell
 from simulations.folders.run_directory import holds_run
-from simulations.running.recorder import Interrupted, caught_signals
+from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
 
 WATCH = "watch over the main process"
