@@ -41,7 +41,7 @@ from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.search.costs import read_costs
 from simulations.sweeps.select import run_selection
-from simulations.sweeps.table import run_table
+from simulations.sweeps.table import recorded_table, run_table
 
 _EXAMPLES = {"train": "input_mask", "select": "input_selection", "search": "search_quickstart"}
 
@@ -148,13 +148,17 @@ def table(
     scale: str | None,
     rows: list[str] | None,
     finished: bool,
+    raw: bool,
     jobs: int,
     out: Path | None,
 ) -> None:
     file = table_file(name)
     folder = out or Path("runs") / "-".join(filter(None, ("table", file.stem, scale)))
     with _sweeping(jobs, folder, f"the same command continues the table in {folder}") as runner:
-        run_table(file, overrides, folder, runner, scale=scale, labels=rows or [], read_only=finished)
+        if raw:
+            recorded_table(file, folder, scale, runner)
+        else:
+            run_table(file, overrides, folder, runner, scale=scale, labels=rows or [], read_only=finished)
 
 
 @contextmanager

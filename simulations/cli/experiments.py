@@ -100,6 +100,10 @@ def table(
     finished: Annotated[
         bool, typer.Option("--finished", help="Run nothing: a table of what there is.")
     ] = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Run nothing: a table of docs/measurements/raw and of what there is."),
+    ] = False,
     jobs: _Jobs = 1,
     out: _Many = None,
 ) -> None:

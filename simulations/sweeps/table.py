@@ -1,7 +1,7 @@
 """Table: rows of settings, a run for each row and seed, and what their summaries say."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
-from simulations.folders.run_directory import holds_run, make_folder
+from simulations.folders.run_directory import holds_run, make_folder, read_summary, saved_config
+from simulations.results.records import read_records
 from simulations.results.scores import DASH, counted
 from simulations.results.tables import (
     CAPTION,
@@ -35,15 +36,17 @@ class Found:
 
     file: TableFile
     summaries: dict[str, list[dict[str, Any]]]
+    lengths: Mapping[str, str] = field(default_factory=dict)  # of a row's runs, where they may differ
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         given = dict.fromkeys(heading for row in self.file.rows.values() for heading in row.given)
-        head = ["", "seeds", *self.file.columns, *given]
+        head = ["", "seeds", *(["length"] if self.lengths else []), *self.file.columns, *given]
         rows = []
         for label, known in self.summaries.items():
             own = [text_of(heading, path, known) for heading, path in self.file.columns.items()]
             beside = [self.file.rows[label].given.get(heading, "") for heading in given]
-            rows.append([label, str(len(known)), *own, *beside])
+            length = [self.lengths.get(label, "not run")] if self.lengths else []
+            rows.append([label, str(len(known)), *length, *own, *beside])
         return head, rows
 
     @property
@@ -78,6 +81,33 @@ class Found:
             each = estimates_at(path, summaries)
             flat |= {path if len(each) == 1 else f"{path}.{i}": estimate for i, estimate in enumerate(each)}
         return {"row": label, "seeds": len(summaries)} | number_columns(flat) | self.file.rows[label].given
+
+
+def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner) -> Found:
+    """The table of what has been recorded of it, and of runs in ``out`` that are finished beside that."""
+    table, records = read_table(file), read_records(file.stem, scale)
+    for label in table.rows:
+        known = {record["seed"] for record in records.get(label, [])}
+        for seed in table.seeds:
+            folder = out / folder_name(label).lower() / f"seed{seed}"
+            summary = read_summary(folder) if seed not in known and holds_run(folder) else None
+            if summary is not None:
+                length = saved_config(folder).length
+                records.setdefault(label, []).append({"seed": seed, "length": length, "summary": summary})
+    lengths = {label: sorted({record["length"] for record in records.get(label, [])}) for label in table.rows}
+    texts = {
+        label: " to ".join(f"{n:,}" for n in dict.fromkeys((own[0], own[-1])))
+        for label, own in lengths.items()
+        if own
+    }
+    if not texts:
+        raise ConfigError(f"No run of {file} is recorded, nor finished in {out}.")
+    every = {label: [record["summary"] for record in records.get(label, [])] for label in table.rows}
+    found = Found(table, every, texts)
+    make_folder(out)
+    found.write(out)
+    runner.conclude(found, [f"The table: {out / 'table.md'}"], [], 0)
+    return found
 
 
 def run_table(

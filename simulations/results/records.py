@@ -1,0 +1,64 @@
+"""Records: finished runs of tables as small files, which outlast their folders and other machines."""
+
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simulations.folders.cell import Cell, folder_name
+from simulations.folders.contents import read_metrics, read_summary
+from simulations.results.tables import write_json
+
+HOME = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "raw"
+POINTS = 100  # lines of metrics that a record keeps, at most
+_PATHS = ("data_dir", "code_dir", "psi_from", "devices")  # where things are on a machine
+
+
+def record_name(table: str, scale: str | None, row: str, seed: int) -> str:
+    """The name of a run's file."""
+    return "--".join(filter(None, (table, scale, folder_name(row).lower(), f"seed{seed}"))) + ".json"
+
+
+def machine(device: str) -> str:
+    """What computes on a device: the name of a card, or the kind of processor."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine()
+
+
+def write_record(folder: Path, cell: Cell, of: Mapping[str, Any]) -> Path:
+    """Write the record of a finished run; ``of``: its table, scale, row and seed."""
+    lines, summary = read_metrics(cell.folder), read_summary(cell.folder) or {}
+    kept = lines[:: -(-len(lines) // POINTS) or 1]
+    kept += lines[-1:] if kept[-1:] != lines[-1:] else []
+    settings = {key: value for key, value in cell.config.resolved().items() if key not in _PATHS}
+    told = {
+        "length": cell.config.length,
+        "seconds": summary.get("seconds"),
+        "commit": summary.get("git_commit"),
+    }
+    content = {**of, **told, "machine": machine(settings.get("device", "cpu")), "settings": settings}
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / record_name(**of)
+    write_json(file, content | {"metrics": kept, "summary": summary})
+    return file
+
+
+def read_records(table: str, scale: str | None, folder: Path = HOME) -> dict[str, list[dict[str, Any]]]:
+    """Records of a table's runs by row, ascending by seed.
+
+    Raises:
+        ValueError: a file is no record.
+    """
+    records: dict[str, list[dict[str, Any]]] = {}
+    for file in sorted(folder.glob(f"{table}--*.json")):
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+            if (record["table"], record["scale"]) == (table, scale):
+                records.setdefault(record["row"], []).append(record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{file} is no record of a run ({error!r}); delete it, or put it back."
+            ) from None
+    return {row: sorted(found, key=lambda record: record["seed"]) for row, found in records.items()}
