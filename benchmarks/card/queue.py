@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.card.queue --minutes 10 --data DIR --pieces DIR`` makes the runs of ``queue.yaml`` that
 have no record, several at a time. It ends in time: what is under way saves a checkpoint, and goes on next
-time. Where only ``--pieces`` outlasts the machine, give it here and there: it has all that a call needs of the
-calls before. Nothing is downloaded; Flower and Ray need not be there.
+time. Where only ``--pieces`` outlasts the machine, give it here and there: it has all that a call needs of
+those before. Nothing is downloaded; Flower and Ray need not be there.
 """
 
 import argparse
@@ -73,8 +73,8 @@ def runs_of(
                 of = {"table": name, "scale": scale, "row": row, "seed": seed}
                 if (records / record_name(**of)).exists():
                     continue
-                like = [one for one in known.get(row, []) if one["machine"] == machine(device)]
-                minutes = median(one["seconds"] / 60 for one in like) if like else entry["minutes"]
+                like = [record for record in known.get(row, []) if record["machine"] == machine(device)]
+                minutes = median(record["seconds"] / 60 for record in like) if like else entry["minutes"]
                 folder = (
                     out / "-".join(filter(None, (name, scale))) / folder_name(row).lower() / f"seed{seed}"
                 )

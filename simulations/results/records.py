@@ -61,4 +61,4 @@ def read_records(table: str, scale: str | None, folder: Path = HOME) -> dict[str
             raise ValueError(
                 f"{file} is no record of a run ({error!r}); delete it, or put it back."
             ) from None
-    return {row: sorted(found, key=lambda record: record["seed"]) for row, found in records.items()}
+    return {row: sorted(runs, key=lambda record: record["seed"]) for row, runs in records.items()}

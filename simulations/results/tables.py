@@ -18,7 +18,7 @@ CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
 # by the unit at a heading's end: what a number of the summary is multiplied by, and digits behind the point
 _UNITS = {
     "[%]": (100.0, 1), "[GB]": (1e-9, 2), "[MB]": (1e-6, 1), "[M]": (1e-6, 2), "[k]": (1e-3, 1),
-    "[deg]": (1.0, 0),
+    "[deg]": (1.0, 0), "[min]": (1 / 60, 1),
 }  # fmt: skip
 
 

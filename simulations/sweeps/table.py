@@ -14,7 +14,7 @@ from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder, read_summary, saved_config
-from simulations.results.records import read_records
+from simulations.results.records import HOME, read_records
 from simulations.results.scores import DASH, counted
 from simulations.results.tables import (
     CAPTION,
@@ -37,6 +37,7 @@ class Found:
     file: TableFile
     summaries: dict[str, list[dict[str, Any]]]
     lengths: Mapping[str, str] = field(default_factory=dict)  # of a row's runs, where they may differ
+    machines: Sequence[str] = ()
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         given = dict.fromkeys(heading for row in self.file.rows.values() for heading in row.given)
@@ -54,7 +55,7 @@ class Found:
         every = [summary for own in self.summaries.values() for summary in own]
         commits = sorted({str(summary["git_commit"])[:7] for summary in every if summary.get("git_commit")})
         made = f"; commit {', '.join(commits)}" if commits else ""
-        return f"{CAPTION}{made}"
+        return f"{CAPTION}{made}{'; on ' * bool(self.machines)}{', '.join(self.machines)}"
 
     def table(self) -> Table:
         head, rows = self.cells()
@@ -83,9 +84,9 @@ class Found:
         return {"row": label, "seeds": len(summaries)} | number_columns(flat) | self.file.rows[label].given
 
 
-def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner) -> Found:
-    """The table of what has been recorded of it, and of runs in ``out`` that are finished beside that."""
-    table, records = read_table(file), read_records(file.stem, scale)
+def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner, home: Path = HOME) -> Found:
+    """The table of the records in ``home``, and of runs in ``out`` that are finished beside those."""
+    table, records = read_table(file), read_records(file.stem, scale, home)
     for label in table.rows:
         known = {record["seed"] for record in records.get(label, [])}
         for seed in table.seeds:
@@ -93,21 +94,23 @@ def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner)
             summary = read_summary(folder) if seed not in known and holds_run(folder) else None
             if summary is not None:
                 length = saved_config(folder).length
-                records.setdefault(label, []).append({"seed": seed, "length": length, "summary": summary})
+                made = {"seed": seed, "length": length, "machine": "this machine", "summary": summary}
+                records.setdefault(label, []).append(made)
     lengths = {label: sorted({record["length"] for record in records.get(label, [])}) for label in table.rows}
     texts = {
-        label: " to ".join(f"{n:,}" for n in dict.fromkeys((own[0], own[-1])))
-        for label, own in lengths.items()
-        if own
+        label: " to ".join(f"{n:,}" for n in dict.fromkeys((known[0], known[-1])))
+        for label, known in lengths.items()
+        if known
     }
     if not texts:
-        raise ConfigError(f"No run of {file} is recorded, nor finished in {out}.")
+        raise ConfigError(f"No run of {file} is recorded in {home}, nor finished in {out}.")
     every = {label: [record["summary"] for record in records.get(label, [])] for label in table.rows}
-    found = Found(table, every, texts)
+    machines = {record["machine"] for label in table.rows for record in records.get(label, [])}
+    outcome = Found(table, every, texts, sorted(machines))
     make_folder(out)
-    found.write(out)
-    runner.conclude(found, [f"The table: {out / 'table.md'}"], [], 0)
-    return found
+    outcome.write(out)
+    runner.conclude(outcome, [f"The table: {out / 'table.md'}"], [], 0)
+    return outcome
 
 
 def run_table(

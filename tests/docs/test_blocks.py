@@ -21,6 +21,7 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 NEEDS = {  # what a test cannot have
     "needs-docker",
     "needs-cluster",  # a Ray cluster of several machines
+    "needs-gpu",  # and minutes of it
     "needs-network",  # packages from an index
     "needs-federation",  # processes of Flower that meet for minutes; `fedpart up` starts the same, in a test
 }

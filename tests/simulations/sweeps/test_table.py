@@ -14,9 +14,11 @@ from fedpart.methods.base import build_method
 from simulations.building.task import build_task
 from simulations.config.load import SHIPPED, ExperimentConfig, TrainingConfig, read_table, table_file
 from simulations.errors import ConfigError
+from simulations.folders.cell import Cell
+from simulations.results.records import machine, write_record
 from simulations.results.tables import text_of, values_at
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
-from simulations.sweeps.table import run_table
+from simulations.sweeps.table import recorded_table, run_table
 
 PLACES = ("test_accuracy", "by.parameters", "psi.affine.angle [deg]")
 ACCURACY = {("fedavg", 0): 0.80, ("fedavg", 1): 0.84, ("partitioned", 0): 0.9, ("partitioned", 1): 0.9}
@@ -147,7 +149,15 @@ def test_what_does_not_fit_is_refused_in_one_sentence(file, tmp_path):
     )
 
 
-LARGE = {"attacks", "cifar10_1250", "mnist_1250", "sizes", "sizes_rotated"}  # of many, or wide, networks
+LARGE = {
+    "attacks",
+    "cifar10_1250",
+    "mnist_1250",
+    "rotmnist_1250",
+    "sizes",
+    "sizes_rotated",
+    "table4_large",
+}  # of many, or wide, networks
 
 
 @pytest.mark.parametrize(
@@ -193,3 +203,22 @@ def test_numbers_are_found_by_keys_that_have_points_themselves():
     assert values_at("x.y", {"x": {}, "x.y": 2}) == values_at("x.y", {"x.y": 2, "x": {"y": None}}) == [2.0]
     assert text_of("a", "each.a", [summary]) == "1.000 / —"
     assert text_of("a", "each.a", [summary, {"each": []}]) == "—"
+
+
+def test_a_table_of_records_has_each_rows_length_and_names_what_has_not_run(file, tmp_path):
+    path, out, home = file(), tmp_path / "out", tmp_path / "raw"
+    made(path, tmp_path / "elsewhere", overrides=["rounds=7"])
+    made(path, out)
+    config = read_table(path).configured("FedAvg", 1, path, out, None, ["rounds=7"])
+    cell = Cell("FedAvg", config, tmp_path / "elsewhere" / "fedavg" / "seed1")
+    write_record(home, cell, {"table": "table", "scale": None, "row": "FedAvg", "seed": 1})
+    (out / "ours" / "seed0" / "summary.json").unlink()
+    (out / "ours" / "seed1" / "summary.json").unlink()
+    runner = CellRunner(console=Console(file=io.StringIO(), width=80))
+    assert recorded_table(path, out, None, runner, home).machines == ["this machine", machine("cpu")]
+    lines = (out / "table.md").read_text().splitlines()
+    assert lines[-4] == "|  | seeds | length | test [%] | sizes [M] | turn [deg] | paper [%] |"
+    assert lines[-2] == "| FedAvg | 2 | 3 to 7 | 82.0 ± 2.0 | 2.00 / 0.50 | — | 95.4 |"
+    assert lines[-1] == "| ours | 0 | not run | — | — | — |  |"
+    with pytest.raises(ConfigError, match=r"No run of .* is recorded"):
+        recorded_table(path, tmp_path / "empty", "long", runner, home)
