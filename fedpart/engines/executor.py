@@ -74,6 +74,13 @@ class OnDevice:
                 self._kept[data] = moved, size
         return moved
 
+    def give_up(self) -> bool:
+        """Keep nothing from now on, where memory is wanted for computing; whether anything was kept."""
+        kept = bool(self._kept)
+        self._kept.clear()
+        self._room = 0
+        return kept
+
 
 class Executor:
     """Client-side computation (Eq. 25 and 26) for one process."""

@@ -82,9 +82,10 @@ class FusedRunner:
                     f"The clients of round {round.number} cannot be fused ({reason}); use execution: loop."
                 ) from error
             return found
-        if self._rows == 1:
-            return self._one_by_one.sum(round, cohort)
-        self._rows //= 2
+        if not self._one_by_one.executor.moved.give_up():
+            if self._rows == 1:
+                return self._one_by_one.sum(round, cohort)
+            self._rows //= 2
         return self.sum(round, cohort)
 
     def _fused(self, round: Round, cohort: Sequence[int]) -> CohortSum:

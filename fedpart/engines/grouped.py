@@ -145,7 +145,8 @@ class GroupedRunner:
                     self._compare(round, whole[0], found)
         except torch.OutOfMemoryError:
             whole = []
-            self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
+            if not self._executor.moved.give_up():
+                self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
         except Exception as error:
             found = {member.client: self._alone(round, member) for member in whole}
             if not any(isinstance(update, ClientError) for update in found.values()):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
+from torch import OutOfMemoryError
+
 from fedpart.checks import check_whole
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
@@ -137,7 +139,12 @@ class Loop:
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
-        return self.executor.settled(round, partial(self.one_by_one, round, cohort))
+        try:
+            return self.executor.settled(round, partial(self.one_by_one, round, cohort))
+        except OutOfMemoryError:
+            if not self.executor.moved.give_up():
+                raise
+        return self.sum(round, cohort)
 
     def one_by_one(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """The sum of updates that are asked for in turn."""

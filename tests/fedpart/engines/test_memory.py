@@ -1,5 +1,7 @@
 """A device without enough memory: groups are halved, and nobody is blamed."""
 
+from functools import partialmethod
+
 import pytest
 import torch
 from problems import after, assert_near, chain_net, settings, shards
@@ -46,6 +48,23 @@ def test_fused_passes_become_smaller(monkeypatch):
     monkeypatch.setattr(PooledSum, "flush", small)
     assert_near(run("fused"), expected, rtol=1e-4, atol=1e-6)
     assert max(seen) > 1
+
+
+@pytest.mark.parametrize("execution", ["loop", "grouped", "fused"])
+def test_kept_data_are_given_up_before_anything_else(monkeypatch, execution):
+    expected, whole, rooms = run(execution), OnDevice.__call__, []
+
+    def small(self, data):
+        rooms.append(self._room)
+        if self._room and len(self._kept) == 3:
+            raise FULL
+        return whole(self, data)
+
+    monkeypatch.setattr(Dataset, "to", lambda self, device: self.subset(range(len(self))))
+    monkeypatch.setattr(OnDevice, "__init__", partialmethod(OnDevice.__init__, room=10**6))
+    monkeypatch.setattr(OnDevice, "__call__", small)
+    assert_near(run(execution), expected, rtol=1e-4, atol=1e-6)
+    assert rooms[0] == 10**6 and rooms[-1] == 0 and 10**6 not in rooms[rooms.index(0) :]
 
 
 @pytest.mark.parametrize("execution", ["loop", "grouped", "fused"])
