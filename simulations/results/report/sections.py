@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulations.results.curves import LAST, Run, metric, seconds_to_accuracy, with_curve
+from simulations.results.curves import Run, metric, seconds_to_accuracy, with_curve
 from simulations.results.pictures import comparison_figures as pictures
 from simulations.results.pictures import figures as fig
 from simulations.results.pictures.comparison_figures import AVERAGED, AXES, OF_ROUNDS, SIZES, by_size, spread
@@ -57,7 +57,7 @@ class PageSection:
     charts: Sequence[fig.Chart] = ()  # drawn side by side where there is room
     sheets: Mapping[str, Sequence[Sheet]] = field(default_factory=dict)  # in groups with a heading each
     tables: Sequence[PageTable] = ()
-    text: str = ""  # above all that
+    text: str = ""  # above all that, below what the page says of every section of this heading
     lines: Sequence[str] = ()  # a list below the text
 
 
@@ -93,11 +93,6 @@ def curves_section(runs: Runs) -> PageSection | str:
     shown = with_curve(runs, key)
     if not any(shown.values()):
         return "No run has been evaluated yet."
-    text = (
-        f"A point is the mean of the {LAST} evaluations up to it, or of half if there are fewer, so that a "
-        "curve ends at the validation score of the table. The y axis is fitted to what comes after the first "
-        "tenth of the evaluations."
-    )
     views = {}
     for against, name in AXES.items():
         drawn = clocked(shown) if against == "time" else shown
@@ -107,7 +102,7 @@ def curves_section(runs: Runs) -> PageSection | str:
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     if any(run.summary.get("runs_at_a_time", 1) > 1 for group in runs.values() for run in group):
         note += " Time was measured while several runs shared the machine."
-    return PageSection("Learning curves", [Chart(words_of(key).capitalize(), views, note)], text=text)
+    return PageSection("Learning curves", [Chart(words_of(key).capitalize(), views, note)])
 
 
 def clocked(runs: Runs) -> dict[str, list[Run]]:
@@ -128,11 +123,7 @@ def clock_section(runs: Runs) -> PageSection | None:
         chunks = f" Answers by chunk: {shares}." if shares else ""
         whole = TIME.text(run.metrics[-1]["simulated_seconds"])
         lines.append(f"{run.name}: {told or 'less than 50%'}, of {whole}.{chunks}")
-    text = (
-        "The time that the clients' simulated devices take, without evaluations; and after how much of it an "
-        "evaluation first found so many right. The learning curves can be drawn against it."
-    )
-    return PageSection("Simulated time", text=text, lines=lines) if lines else None
+    return PageSection("Simulated time", lines=lines) if lines else None
 
 
 def evaluation_section(runs: Runs) -> PageSection | None:
@@ -149,15 +140,10 @@ def evaluation_section(runs: Runs) -> PageSection | None:
         lines.append(f"{run.name}, round {line['round']}: {told}.")
     if not lines:
         return None
-    text = (
-        "Clients have scored the network on a share of their examples that neither weights nor "
-        "hyperparameters have learned from, in these runs. Means are over examples; the worst tenth are the "
-        "clients with the lowest accuracy, or the highest loss, in that round."
-    )
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     title = f"{score.word.capitalize()} on the clients over rounds"
     drawn = chart(title, pictures.clients_figure(asked, page=True), note)
-    return PageSection("Evaluation on the clients", [drawn], text=text, lines=lines)
+    return PageSection("Evaluation on the clients", [drawn], lines=lines)
 
 
 def sizes_section(runs: Runs) -> PageSection | None:
@@ -166,7 +152,6 @@ def sizes_section(runs: Runs) -> PageSection | None:
     if not sizes:
         return None
     parameters = "; ".join(f"{name}: {group[0]['parameters']:,} parameters" for name, group in sizes.items())
-    text = "Clients have networks of different sizes, whose numbers are parts of the largest one's."
     shown = [
         key for key in SIZES if any(row.get(key) is not None for group in sizes.values() for row in group)
     ]
@@ -176,7 +161,7 @@ def sizes_section(runs: Runs) -> PageSection | None:
         for key in shown
         if key != "nll" or "accuracy" not in shown
     ]
-    return PageSection("Sizes of the network", charts, text=f"{text} {parameters}.")
+    return PageSection("Sizes of the network", charts, text=f"{parameters}.")
 
 
 def caps_section(runs: Runs) -> PageSection | None:
@@ -190,23 +175,16 @@ def caps_section(runs: Runs) -> PageSection | None:
                 f"cap {row['cap']}: {row['clients']} clients, each sent {' and received '.join(each)}"
             )
         lines += [f"{run.name}: {'; '.join(told)}."] if told else []
-    text = "A client with the cap c computes the subnetworks 1 to c, and trains no later partition."
-    return PageSection("Caps of the devices", text=text, lines=lines) if lines else None
+    return PageSection("Caps of the devices", lines=lines) if lines else None
 
 
 def lml_section(runs: Runs) -> PageSection | None:
     """What is known without held-out data: L_ML per example; None: no run has it."""
     if not any(with_curve(runs, "lml").values()):
         return None
-    text = (
-        "The clients of chunk k score subnetwork k-1, which has never seen them: an estimate of how well the "
-        "network does on new examples, from the training itself. It needs no validation data; where there "
-        "are any, their log-likelihood is drawn beside it. A subnetwork has fewer trained weights than the "
-        "network that is used, and its dropout is on."
-    )
     note = f"{OF_ROUNDS.capitalize()}. {spread(runs).capitalize()}."
     drawn = chart("L_ML per example over rounds", pictures.lml_figure(runs, page=True), note)
-    return PageSection("Without held-out data", [drawn], text=text)
+    return PageSection("Without held-out data", [drawn])
 
 
 def psi_section(runs: Runs) -> PageSection | None:
