@@ -66,7 +66,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
-    files = [out / "summary.json", out / "select.csv", *plot_selection(selection, out)]
+    files = [out / "summary.json", *plot_selection(selection, out)]
     remarks = [f"Files: {', '.join(map(str, files))}"]
     runner.conclude(selection, remarks, failed, len(cells) + len(twins))
     return selection

@@ -139,8 +139,7 @@ def _part(entry: Found, data: Data | str) -> Part:
         [
             of_runs.curves_section(shown),
             of_runs.clock_section(shown),
-            of_runs.sizes_section(shown),
-            of_runs.caps_section(shown),
+            of_runs.kinds_section(shown),
             of_runs.evaluation_section(shown),
             of_runs.lml_section(shown),
             of_runs.psi_section(shown),

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from simulations.results.curves import Run, metric, seconds_to_accuracy, with_curve
 from simulations.results.pictures import comparison_figures as pictures
 from simulations.results.pictures import figures as fig
-from simulations.results.pictures.comparison_figures import AVERAGED, AXES, OF_ROUNDS, SIZES, by_size, spread
+from simulations.results.pictures.comparison_figures import AVERAGED, AXES, OF_ROUNDS, spread
 from simulations.results.pictures.figures import MANY, Chart, svg
-from simulations.results.scores import BYTES, DASH, TIME, score_of, words_of
+from simulations.results.scores import (
+    BYTES,
+    COUNT,
+    DASH,
+    FIRST,
+    TIME,
+    Estimate,
+    score_of,
+    size_name,
+    words_of,
+)
 
+KINDS = {"by_architecture": "size", "by_cap": "cap"}  # of clients, by the key in a summary
+OF_KIND = {  # columns
+    "clients": replace(COUNT, word="clients"),
+    "parameters": replace(COUNT, word="parameters"),
+    "upload_bytes": replace(BYTES, word="sent"),
+    "download_bytes": replace(BYTES, word="received"),
+    **{key: replace(score_of(key), word=f"test {score_of(key).word}") for key in FIRST},
+}
 SCORES = ("validation", "test", "clients ", "at equal")  # columns with these beginnings are always shown
 
 
@@ -146,36 +165,26 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     return PageSection("Evaluation on the clients", [drawn], lines=lines)
 
 
-def sizes_section(runs: Runs) -> PageSection | None:
-    """Accuracy and bytes of each size of the network; None: no finished run has several."""
-    sizes = by_size([run for group in runs.values() for run in group])
-    if not sizes:
-        return None
-    parameters = "; ".join(f"{name}: {group[0]['parameters']:,} parameters" for name, group in sizes.items())
-    shown = [
-        key for key in SIZES if any(row.get(key) is not None for group in sizes.values() for row in group)
-    ]
-    note = f"{spread(runs).capitalize()}."
-    charts = [
-        chart(SIZES[key].heading, pictures.sizes_figure(runs, key, page=True), note)
-        for key in shown
-        if key != "nll" or "accuracy" not in shown
-    ]
-    return PageSection("Sizes of the network", charts, text=f"{parameters}.")
-
-
-def caps_section(runs: Runs) -> PageSection | None:
-    """What clients of each cap sent and received; None: no finished run has caps."""
-    lines = []
-    for run in (run for group in runs.values() for run in group):
-        told = []
-        for row in run.summary.get("by_cap", ()):
-            each = (BYTES.text(row[key] / row["clients"]) for key in ("upload_bytes", "download_bytes"))
-            told.append(
-                f"cap {row['cap']}: {row['clients']} clients, each sent {' and received '.join(each)}"
-            )
-        lines += [f"{run.name}: {'; '.join(told)}."] if told else []
-    return PageSection("Caps of the devices", lines=lines) if lines else None
+def kinds_section(runs: Runs) -> PageSection | None:
+    """What clients of each size and cap reach, send and receive; None: no finished run has several kinds."""
+    tables = []
+    for key, kind in KINDS.items():
+        kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for method, row in ((m, row) for m in runs for run in runs[m] for row in run.summary.get(key, ())):
+            name = size_name(row) if "model_options" in row else str(row["cap"])
+            each = {way: row[way] / max(1, row["clients"]) for way in ("upload_bytes", "download_bytes")}
+            kinds.setdefault((name, method), []).append(row | each)
+        rows = [
+            [
+                *names,
+                *(score.shown(Estimate.of(row.get(of) for row in known)) for of, score in OF_KIND.items()),
+            ]
+            for names, known in kinds.items()
+        ]
+        head = [kind, "method", *(score.heading for score in OF_KIND.values())]
+        caption = f"By {kind}: means over seeds, bytes of a client in a whole run"
+        tables += [PageTable.of(caption, head, rows, names=2)] if rows else []
+    return PageSection("Kinds of clients", tables=tables) if tables else None
 
 
 def lml_section(runs: Runs) -> PageSection | None:
