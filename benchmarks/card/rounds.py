@@ -22,8 +22,8 @@ from torch import Tensor
 
 from benchmarks.rounds.bare import BareFedAvg, BarePartitioned, LocalWork, build
 from benchmarks.rounds.ours import make_protocol, make_shards
+from benchmarks.rounds.timed import seconds
 from benchmarks.rounds.workloads import WORKLOADS, Workload
-from benchmarks.script import seconds
 from fedpart import Dataset, Federation, Protocol
 from fedpart.engines import LocalEngine
 

@@ -7,8 +7,7 @@ of the time, one of the ResNet-9 the same.
 ``bench`` runs it in a process of its own, ``python -m benchmarks.rounds.bare``.
 """
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,9 +17,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.rounds.networks import NETWORKS, Model, Uniform
-from benchmarks.rounds.timed import TimedEngine, serve
+from benchmarks.rounds.timed import Run, seconds, serve
 from benchmarks.rounds.workloads import Workload
-from benchmarks.script import seconds
 
 Cohort = Sequence[tuple[int, int]]  # a client's number and chunk, each
 ClientJob = tuple[int, int | None]  # a client, and the partition that it trains; None: psi's gradient
@@ -77,19 +75,14 @@ class LocalWork:
                 examples += len(y)
         return examples
 
-    def passes(self, jobs: Sequence[ClientJob]) -> None:
-        """Forward and backward over the batches of the jobs, and nothing else."""
-        for job in jobs:
-            self._learn(weights=job[1] is not None)
-            for step, (x, y) in enumerate(self._batches(job)):
-                self._gradients(job, step, x, y)
-
     def flops(self, jobs: Sequence[ClientJob]) -> int:
-        """Floating-point operations of these passes: convolutions and matrix products."""
+        """Floating-point operations of forward and backward: convolutions and matrix products."""
         for job in jobs:
             if (kind := job[1] is None) not in self._flops:
+                self._learn(weights=not kind)
                 with FlopCounterMode(display=False) as counter:
-                    self.passes([job])
+                    for step, (x, y) in enumerate(self._batches(job)):
+                        self._gradients(job, step, x, y)
                 self._flops[kind] = counter.get_total_flops()
         return sum(self._flops[job[1] is None] for job in jobs)
 
@@ -230,13 +223,13 @@ class BarePartitioned:
         return torch.cat(parts)[self.places[k - 1]]
 
 
-def build(workload: Workload, memory_format: torch.memory_format = torch.channels_last) -> Model:
+def build(workload: Workload) -> Model:
     torch.manual_seed(workload.seed)
     network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
-    return Model(network, workload.samples, workload.affine, memory_format)
+    return Model(network, workload.samples, workload.affine)
 
 
-class TimedBareLoop(TimedEngine):
+class TimedBareLoop:
     """Rounds of the bare loop, for the cohorts that all engines have."""
 
     def __init__(self, work: LocalWork, cohorts: Sequence[Cohort]) -> None:
@@ -249,20 +242,13 @@ class TimedBareLoop(TimedEngine):
         flops = [self.work.flops(self.loop.jobs(cohort)) for cohort in cohorts]
         return {"flops": flops, "seconds": [seconds(partial(self.loop.round, cohort)) for cohort in cohorts]}
 
-    def passes(self) -> Callable[[], object]:
-        jobs = self.loop.jobs(self.cohorts[self.done - 1])
-        return lambda: self.work.passes(jobs)
 
-
-def _start(contiguous: bool, arguments: Mapping[str, Any]) -> TimedBareLoop:
-    memory_format = torch.contiguous_format if contiguous else torch.channels_last
+def _start(arguments: Mapping[str, Any]) -> Run:
     torch.set_num_threads(1)
     workload = Workload.from_dict(arguments["workload"])
     shards = [workload.shard(client) for client in range(workload.clients)]
-    return TimedBareLoop(LocalWork(build(workload, memory_format), shards, workload), arguments["cohorts"])
+    return TimedBareLoop(LocalWork(build(workload), shards, workload), arguments["cohorts"]).run
 
 
 if __name__ == "__main__":
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--contiguous", action="store_true", help="images in PyTorch's default layout")
-    serve(partial(_start, asked.parse_args().contiguous))
+    serve(_start)

@@ -26,8 +26,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.memory import PeakMemory
-from benchmarks.rounds.engines import ENGINES, USUAL, EngineProcess, check_any, engine_process, left_out
+from benchmarks.rounds.engines import (
+    ENGINES,
+    USUAL,
+    EngineProcess,
+    engine_process,
+    left_out,
+    peak_memory,
+)
 from benchmarks.rounds.ours import make_protocol
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart.registry import nearest
@@ -43,22 +49,11 @@ from simulations.results.tables import terminal_table
 class Timings:
     """What was measured of one engine."""
 
-    processes: int  # that compute at the same time
     first_round: float = 0.0  # seconds from the start of the process to the end of this round
     seconds: list[float] = field(default_factory=list)  # of each round after the warm-up
-    passes: list[float | None] = field(default_factory=list)  # alone, in the first of these; where known
     flops: list[int] = field(default_factory=list)  # of each of these rounds, where they are known
     peak_mb: float | None = None  # of the processes together, 10^6 bytes
     peer: str | None = None  # versions of another project's packages; None for ours and the bare loop
-
-    def overhead_share(self) -> float | None:
-        """Median share of the processes' time that is not the model's forward and backward."""
-        shares = [
-            1 - passes / (self.processes * seconds)
-            for passes, seconds in zip(self.passes, self.seconds, strict=False)
-            if passes is not None
-        ]
-        return statistics.median(shares) if shares else None
 
 
 Row = dict[str, Any]
@@ -77,7 +72,6 @@ def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
             "spread": _spread(timings.seconds),
             "ratio_to_bare": median / statistics.median(bare.seconds) if bare else None,
             "clients_per_second": workload.cohort / median,
-            "overhead_share": timings.overhead_share(),
             "peak_mb": timings.peak_mb,
             "gflop_per_second": statistics.median(bare.flops) / median / 1e9 if bare else None,
             "first_round_seconds": timings.first_round,
@@ -123,13 +117,12 @@ def table(found: Sequence[Row]) -> Table:
         "spread": ("spread", "{:.0%}"),
         "of\nbare": ("ratio_to_bare", "{:.2f}"),
         "clients\n/s": ("clients_per_second", "{:.1f}"),
-        "not\nmodel": ("overhead_share", "{:.0%}"),
         "MB": ("peak_mb", "{:.0f}"),
         "GFLOP\n/s": ("gflop_per_second", "{:.1f}"),
         "start": ("first_round_seconds", "{:.1f} s"),
     }
     title = f"{found[0]['workload']}: medians of {found[0]['rounds']} rounds, interleaved"
-    caption = "start: until the end of the first round; not model: time outside forward and backward"
+    caption = "start: until the end of the first round"
     shown = terminal_table(["engine", *columns], title, caption, padding=1)
     shown.columns[0].justify = "left"
     for row in found:
@@ -155,7 +148,6 @@ def _machine() -> str:
 
 
 WARM_UP = 2  # rounds; memory is watched in the second, when the optimisers have their state
-PASSES = 3  # rounds whose forward and backward passes are timed once more, alone
 
 
 app = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
@@ -189,7 +181,7 @@ def measure(
             if (reason := left_out(program, workload, pfl_python)) is None:
                 python = str(pfl_python) if program.pfl else None
                 process = stack.enter_context(engine_process(name, program.module, python))
-                contender = _Contender(process, Timings(program.processes), program.stepped)
+                contender = _Contender(process, Timings(), program.stepped)
                 reason = contender.start(arguments)
             if reason is None:
                 contenders[name] = contender
@@ -202,7 +194,7 @@ def measure(
             for contender in blocks if round == rounds // 2 else ():
                 contender.block(rounds)
             for contender in stepped:
-                contender.round(alone=round < PASSES)
+                contender.round()
             stepped.rotate(-1)  # nobody always follows the same neighbour
     return rows(workload, {name: contender.timings for name, contender in contenders.items()})
 
@@ -220,34 +212,30 @@ class _Contender:
         self.timings.first_round = time.perf_counter() - self.process.born
         if reason is None and self.stepped:
             self.timings.first_round += self.process.ask({"run": 1})["seconds"][0]
-            with PeakMemory(self.process.pid, 0.01) as memory:
+            with peak_memory(self.process.pid, 0.01) as megabytes:
                 self.process.ask({"run": WARM_UP - 1})
-            self.timings.peak_mb = memory.megabytes
+            self.timings.peak_mb = megabytes()
         return reason
 
-    def round(self, *, alone: bool) -> None:
-        """One round, and then its forward and backward passes alone."""
+    def round(self) -> None:
         answer = self.process.ask({"run": 1})
         self.timings.seconds += answer["seconds"]
         self.timings.flops += answer.get("flops", [])
-        if alone:
-            self.timings.passes.append(self.process.ask({"passes": True})["seconds"])
 
     def block(self, rounds: int) -> None:
         """All rounds of an engine that cannot wait, the warm-up included."""
-        with PeakMemory(self.process.pid, 0.25) as memory:  # it is timed meanwhile: do not look too often
+        with peak_memory(self.process.pid, 0.25) as megabytes:  # it is timed meanwhile: do not look too often
             seconds = self.process.ask({"run": WARM_UP + rounds})["seconds"]
-        self.timings.peak_mb = memory.megabytes
+        self.timings.peak_mb = megabytes()
         self.timings.first_round += seconds[0]
         self.timings.seconds = seconds[WARM_UP:]
-        self.timings.passes = [self.process.ask({"passes": True})["seconds"] for _ in range(PASSES)]
 
 
 @app.command()
 def main(
     workload: Annotated[
         str | None,
-        typer.Option(help="W1 to W5, P1 and D1, separated by commas (W1); see docs/guides/benchmarks.md."),
+        typer.Option(help="W1 to W4 and P1, separated by commas (W1); see docs/guides/benchmarks.md."),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Names, separated by commas; the usual ones if not given.")
@@ -267,13 +255,11 @@ def main(
 def run(
     workloads: str | None, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
 ) -> None:
-    """Time a round of each workload on each engine; None: W1, or D1 for engines that run no other."""
+    """Time a round of each workload (None: W1) on each engine (None: the usual)."""
     names = list(USUAL) if engines is None else _names(engines, ENGINES, "engine")
-    usual = "D1" if all(ENGINES[name].deployed for name in names) else "W1"
-    chosen = [WORKLOADS[name] for name in _names(workloads or usual, WORKLOADS, "workload")]
+    chosen = [WORKLOADS[name] for name in _names(workloads or "W1", WORKLOADS, "workload")]
     if pfl_python is not None and not pfl_python.is_file():
         raise ConfigError(f"There is no Python at {pfl_python}, which --pfl-python names.")
-    check_any(names, chosen, pfl_python)
     if file is not None:
         check_file(file)
     kept, console = list[Row](), Console()
@@ -284,7 +270,7 @@ def run(
             if file is not None:
                 write(kept, file)  # now: a later workload may fail
     if not kept:
-        raise ConfigError("Nothing was timed: none of these engines is available here.")
+        raise ConfigError("Nothing was timed: none of these engines runs these workloads here.")
 
 
 if __name__ == "__main__":

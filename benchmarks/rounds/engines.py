@@ -6,15 +6,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.rounds.workloads import WORKLOADS, Workload
-from simulations.config.load import ConfigError
+import psutil
+
+from benchmarks.rounds.workloads import Workload
 from simulations.errors import RunError
 
 
@@ -23,20 +25,11 @@ class Program:
     """How an engine is started."""
 
     command: str  # a module of this folder, for python -m, and its arguments
-    processes: int = 1  # that compute at the same time
     stepped: bool = True  # whether it can wait between rounds
 
     @property
     def module(self) -> list[str]:
         return f"benchmarks.rounds.{self.command}".split()
-
-    @property
-    def ours(self) -> bool:
-        return self.command.startswith("ours")
-
-    @property
-    def deployed(self) -> bool:
-        return self.command.startswith("deployed")
 
     @property
     def pfl(self) -> bool:
@@ -46,30 +39,21 @@ class Program:
 USUAL: dict[str, Program] = {
     "bare": Program("bare"),
     "local": Program("ours local"),
-    "local-workers2": Program("ours local-workers2", 2),
+    "local-workers2": Program("ours local-workers2"),
     "local-fast": Program("ours local-fast"),
     "local-fused": Program("ours local-fused"),
-    "ray": Program("ours ray", 2),
-    "flower": Program("flower_fedavg", 2, stepped=False),
+    "ray": Program("ours ray"),
+    "flower": Program("flower_fedavg", stepped=False),
     "pfl": Program("pfl_fedavg"),
 }
 ENGINES: dict[str, Program] = {
     **USUAL,
-    "bare-contiguous": Program("bare --contiguous"),  # PyTorch's default memory layout
     "pfl-equal": Program("pfl_fedavg --kernels ours"),  # channels-last, fused Adam
-    "deployed": Program("deployed ours", 2, stepped=False),
-    "flower-deployed": Program("deployed flower", 2, stepped=False),
 }
 
 
 def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> str | None:
     """Why the workload cannot run on an engine, in a sentence; None if it can."""
-    if program.deployed != workload.deployed:
-        if program.deployed:
-            return "a federation of real processes runs the quick start, D1."
-        return "it is a federation of real processes."
-    if workload.widths != (1.0,) and not program.ours:
-        return "it has one network, of full width."
     plain = workload.server == "adam" and workload.affine is None and not workload.partitioned
     if program.command == "flower_fedavg" and not plain:
         return "the stock Flower app is plain FedAvg with Adam, without augmentation."
@@ -81,26 +65,6 @@ def left_out(program: Program, workload: Workload, pfl_python: Path | None) -> s
             "Python with --pfl-python."
         )
     return None
-
-
-def check_any(engines: Sequence[str], workloads: Sequence[Workload], pfl_python: Path | None) -> None:
-    """Refuse engines and workloads of which no pair can run."""
-    if any(
-        left_out(ENGINES[name], workload, pfl_python) is None for name in engines for workload in workloads
-    ):
-        return
-    particular = []
-    for name, program in ENGINES.items():
-        python = Path("python") if program.pfl else None
-        known = [workload for workload in WORKLOADS.values() if program.deployed or not workload.deployed]
-        runs = [workload.name for workload in known if not left_out(program, workload, python)]
-        if len(runs) < len(known):
-            particular.append(f"{name} runs {' and '.join(runs)}{' with --pfl-python' if python else ''}")
-    asked = [" or ".join(engines), " or ".join(workload.name for workload in workloads)]
-    raise ConfigError(
-        f"There is nothing to time of {' on '.join(asked)}: {', '.join(particular)}, and every other engine "
-        "every workload but D1; see docs/guides/benchmarks.md."
-    )
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,3 +120,42 @@ def engine_process(name: str, module: Sequence[str], python: str | None = None) 
                     os.killpg(process.pid, number)
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(PATIENCE)
+
+
+def occupied(pid: int) -> int:
+    """Bytes of a process and its descendants; 0 where nothing is known.
+
+    What they share, such as Ray's object store, is divided among them (proportional set size). Files that
+    they map, PyTorch's libraries, are left out, for others map them too. Linux's /proc tells.
+    """
+    kilobytes = 0
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            with suppress(OSError):  # it has ended, is another user's, or there is no /proc
+                lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+                parts = ("Pss_Anon:", "Pss_Shmem:")
+                kilobytes += sum(int(line.split()[1]) for line in lines if line.startswith(parts))
+    return 1024 * kilobytes
+
+
+@contextmanager
+def peak_memory(pid: int, interval: float) -> Iterator[Callable[[], float | None]]:
+    """What answers with the largest :func:`occupied` within the context, in 10^6 bytes; None: not known."""
+    over, largest = threading.Event(), 0
+
+    def watch() -> None:
+        nonlocal largest
+        while True:
+            last, largest = over.wait(interval), max(largest, occupied(pid))
+            if last:
+                return
+
+    largest = occupied(pid)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield lambda: largest / 1e6 if largest else None
+    finally:
+        over.set()
+        thread.join()

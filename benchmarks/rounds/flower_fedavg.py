@@ -7,7 +7,7 @@ Flower's own FedAvg; a clock is all that is added. ``bench`` runs it in a proces
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.rounds.timed import TimedEngine, serve
+from benchmarks.rounds.timed import Run, serve
 from benchmarks.rounds.workloads import Workload
 
 ACTORS = 2
@@ -107,41 +107,26 @@ def make_server_app(rounds: int, ends: list[float]) -> ServerApp:
     return app
 
 
-class TimedFlower(TimedEngine):
-    """Flower cannot be stopped between rounds: a request runs a simulation of its own, from start to end."""
-
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
-
-    def run(self, rounds: int) -> dict[str, Any]:
-        ends: list[float] = []
-        start = time.perf_counter()
-        run_simulation(
-            make_server_app(rounds, ends),
-            client_app,
-            num_supernodes=self.workload.clients,
-            backend_config={
-                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                "init_args": {"num_cpus": ACTORS},
-            },
-        )
-        return {"seconds": [after - before for before, after in zip([start, *ends], ends, strict=False)]}
-
-    def passes(self) -> Callable[[], object]:
-        net = Net()
-        batches = [batch for client in range(self.workload.cohort) for batch in load_data(client)]
-
-        def alone() -> None:
-            for images, labels in batches:
-                torch.autograd.grad(F.cross_entropy(net(images), labels), list(net.parameters()))
-
-        return alone
-
-
-def _start(arguments: Mapping[str, Any]) -> TimedFlower:
+def _start(arguments: Mapping[str, Any]) -> Run:
     torch.set_num_threads(1)
     os.environ["FEDPART_BENCH_WORKLOAD"] = json.dumps(arguments["workload"])
-    return TimedFlower(Workload.from_dict(arguments["workload"]))
+    return simulate
+
+
+def simulate(rounds: int) -> dict[str, Any]:
+    """A simulation of its own, from start to end, for Flower cannot be stopped between rounds."""
+    ends: list[float] = []
+    start = time.perf_counter()
+    run_simulation(
+        make_server_app(rounds, ends),
+        client_app,
+        num_supernodes=workload().clients,
+        backend_config={
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": ACTORS},
+        },
+    )
+    return {"seconds": [after - before for before, after in zip([start, *ends], ends, strict=False)]}
 
 
 if __name__ == "__main__":

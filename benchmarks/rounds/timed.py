@@ -6,32 +6,28 @@ The standard library is all it needs, for baselines run in environments of their
 import json
 import os
 import sys
-from abc import ABC, abstractmethod
+import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.script import seconds
+
+def seconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
 
 
 class Unavailable(Exception):
     """The engine cannot run the workload here; one sentence."""
 
 
-class TimedEngine(ABC):
-    """An engine with its state, whose rounds are timed."""
-
-    @abstractmethod
-    def run(self, rounds: int) -> dict[str, Any]:
-        """Compute the next rounds; ``seconds`` of each, and whatever else is known of each."""
-
-    @abstractmethod
-    def passes(self) -> Callable[[], object] | None:
-        """The model's own passes over the last round's batches, alone, to be timed; None if not known."""
+Run = Callable[[int], dict[str, Any]]
+"""Computes so many further rounds: ``seconds`` of each, and whatever else is known of each."""
 
 
-def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> None:
-    """Answer requests until the input ends: first the arguments of ``start``, then rounds or passes."""
+def serve(start: Callable[[Mapping[str, Any]], Run], *peers: str) -> None:
+    """Answer requests until the input ends: first the arguments of ``start``, then numbers of rounds."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries must not print between the answers
 
@@ -40,14 +36,9 @@ def serve(start: Callable[[Mapping[str, Any]], TimedEngine], *peers: str) -> Non
         answers.flush()
 
     try:
-        engine = start(json.loads(sys.stdin.readline()))
+        run = start(json.loads(sys.stdin.readline()))
     except Unavailable as reason:
         return answer({"unavailable": str(reason)})
     answer({"peer": ", ".join(f"{name} {version(name)}" for name in peers) or None})
     for line in sys.stdin:
-        request = json.loads(line)
-        if "run" in request:
-            answer(engine.run(request["run"]))
-        else:
-            passes = engine.passes()
-            answer({"seconds": None if passes is None else seconds(passes)})
+        answer(run(json.loads(line)["run"]))

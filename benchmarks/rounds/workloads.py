@@ -35,9 +35,6 @@ class Workload:
     server: str = "adam"  # or sgd
     server_learning_rate: float = 1e-3
     psi_learning_rate: float = 3e-3  # of the server's Adam
-    widths: tuple[float, ...] = (1.0,)  # of the clients' networks, the widest first
-    width_shares: tuple[float, ...] = (1.0,)  # of the clients
-    deployed: bool = False  # the quick start itself, of which clients and cohort are given here
     seed: int = 0
 
     @property
@@ -57,7 +54,6 @@ class Workload:
         return images, torch.randint(self.classes, (self.examples,), generator=generator)
 
 
-_MIXED: dict[str, Any] = {"widths": (1.0, 0.5, 0.25), "width_shares": (0.4, 0.4, 0.2)}
 _AUGMENTED: dict[str, Any] = {"examples": 50, "samples": 10, "affine": 0.1}
 
 WORKLOADS: dict[str, Workload] = {
@@ -89,7 +85,5 @@ WORKLOADS: dict[str, Workload] = {
             server="sgd",
             server_learning_rate=1.0,
         ),
-        Workload("W5", **_AUGMENTED, **_MIXED, dropout=0.1, chunks=(0.7, 0.2, 0.1)),
-        Workload("D1", clients=4, cohort=2, deployed=True),
     )
 }

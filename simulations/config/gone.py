@@ -1,58 +1,17 @@
 """Keys that configurations had before: what is left of each, and what does the same now."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from fedpart.checks import require
 from fedpart.training.agreement import renamed
+from simulations.config.yaml_files import read_yaml
 
 ANY = object()  # of what it does not matter which value a run had, or which is translated
-_ADAM = "it is an argument of fedpart.AdamSettings"
-_FEDERATION = "it is an argument of fedpart.FederationSettings"
-_PSI = "psi's optimiser is Adam; others are arguments in Python"
-_SCHEDULE = "write schedule: cosine, which ends at 0.01 of the first rate, and schedule_iterations"
-_BETAS = ([0.9, 0.999], _ADAM)
 GONE: dict[str, tuple[Any, str]] = {  # by key, the value that every run has now, and the advice
-    "aggregation": (ANY, "buffer: 5 takes the first five answers; without it, rounds wait for their cohort"),
-    "bucket": (ANY, "write it into defence_options, {bucket: 2}"),
-    "chain": (None, f"{_FEDERATION} and TrainingSettings; an nn.Sequential needs none"),
-    "concurrency": (None, f"{_FEDERATION}; here it is the cohort"),
-    "devices.trace": (ANY, "write the file as devices: devices.csv"),
-    "evaluation_clients": (100, f"{_FEDERATION}; here it is 100"),
-    "hyperparameters.affine.align_corners": (
-        *(True, "write transforms: [{use: affine, options: {align_corners: false}}] in place of affine"),
-    ),
-    "hyperparameters.dropout.temperature": (0.1, "write it into model_options, {temperature: 0.2}"),
-    "hyperparameters.transforms.name": (None, "transforms have the names of their classes; leave it out"),
-    "max_examples": (None, f"{_FEDERATION}; here it is the size of the largest shard"),
-    "optimiser.betas": _BETAS,
-    "optimiser.eps": (1e-8, f"{_ADAM}; here it is 1e-8"),
-    "optimiser_psi.betas": _BETAS,
-    "optimiser_psi.eps": (1e-8, f"{_ADAM}; here it is 1e-8"),
-    "optimiser_psi.momentum": (0.0, _PSI),
-    "optimiser_psi.name": ("adam", _PSI),
-    "overselect": (1.0, _FEDERATION),
-    "ray_address": (ANY, "set the environment variable RAY_ADDRESS, as for Ray itself"),
-    "schedule.final_rate": (0.01, _SCHEDULE),
-    "schedule.iterations": (ANY, _SCHEDULE),
-    "schedule.shape": (ANY, _SCHEDULE),
-    "search.epsilon": (None, "clients' scores have no noise; leave it out"),
-    "search.own_values_first": (
-        ANY,
-        "the first run has the configuration's values, if space offers them",
-    ),
-    "search.reduction": (3, "a third of the runs goes on; leave it out"),
-    "select.laplace_every": (150, "plain networks report every 150 iterations; leave it out"),
-    "server.betas": _BETAS,
-    "server.hypergradient": (0.0, _ADAM),
-    "server_psi.betas": _BETAS,
-    "server_psi.eps": (ANY, "it is the server's; set server.eps"),
-    "server_psi.momentum": (0.0, _PSI),
-    "server_psi.name": ("adam", _PSI),
-    "share_dropout_mask": (False, "it is an argument of fedpart.Task"),
-    "split.bins": (10, "there are 10 bins of angles"),
-    "staleness": ("none", _FEDERATION),
-    "trim": (ANY, "write defence: trim, and defence_options: {share: 0.1}"),
+    key: (entry.get("left", ANY), entry["advice"])
+    for key, entry in read_yaml(Path(__file__).with_name("gone.yaml")).items()
 }
 
 

@@ -125,8 +125,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
 
     precision: Literal["fp32", "fp64", "bf16", "auto"] = entry(
         "fp32",
-        "floating-point type of the network; auto: fp32 or bf16 and a memory format, as this machine is "
-        "fastest, measured once and written into the run's config.yaml",
+        "floating-point type of the network; auto: bf16 where this machine multiplies in it, else fp32, with "
+        "channels last; the run's config.yaml says which",
     )
     channels_last: bool = entry(
         False,

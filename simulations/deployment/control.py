@@ -17,7 +17,6 @@ from simulations.errors import RunError
 
 PATIENCE_SECONDS = 120.0  # that the SuperLink may be away
 PENDING_SECONDS = 10.0  # in which an executor takes a run, or the operator is told
-SERVER_APP = "simulations.running.server_app:app"  # what runs `fedpart submit` and `up` start
 _APP = """\
 [project]
 name = "fedpart"
@@ -25,7 +24,7 @@ version = "{version}"
 [tool.flwr.app]
 publisher = "fedpart"
 [tool.flwr.app.components]
-serverapp = "{serverapp}"
+serverapp = "simulations.running.server_app:app"
 clientapp = "simulations.flower.client:app"
 [tool.flwr.app.config]
 experiment = ""
@@ -73,10 +72,10 @@ class Control:
         """The SuperNodes that are registered."""
         return [node for node in self._call("ListNodes").nodes_info if node.status != "unregistered"]
 
-    def start(self, run_config: Mapping[str, Any], serverapp: str = SERVER_APP) -> int:
+    def start(self, run_config: Mapping[str, Any]) -> int:
         """Start a run of the app that is installed where an executor runs; the run's id."""
         with self._errors():
-            app = _APP.format(version=fedpart.__version__, serverapp=serverapp)
+            app = _APP.format(version=fedpart.__version__)
             return int(self._call("StartRun", start_request(app, run_config)).run_id)
 
     def again(self, run: SubmittedRun) -> int | None:

@@ -4,7 +4,6 @@
 """
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +12,13 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedpart.checks import require
 from fedpart.data import Dataset, Splits, load_splits
 from fedpart.nn.models.pretrained import three_channels
 from simulations.pretraining.descent import descend, refusals
 
 OUT = Path("pretrained/digits_resnet18.pt")
-CLASSES = (0, 1, 2, 3, 4)
+CLASSES = [0, 1, 2, 3, 4]
 
 
 def pretrain_resnet(
@@ -28,20 +28,10 @@ def pretrain_resnet(
     from torchvision.models import resnet18
 
     data = splits.train
-    if (
-        not isinstance(data.input_shape, tuple)
-        or len(data.input_shape) != 3
-        or data.input_shape[0] not in (1, 3)
-    ):
-        raise ValueError(
-            f"A ResNet-18 takes images [1 or 3 channels, height, width], not {data.input_shape}; choose "
-            f"another data set."
-        )
     steps = epochs * (len(data) // batch_size)
-    if steps < 1:
-        raise ValueError(
-            f"{len(data)} images in {epochs} epochs are no batch of {batch_size}; give more of either."
-        )
+    require(
+        steps, f"{len(data)} images in {epochs} epochs are no batch of {batch_size}; give more of either."
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: nn.Module = resnet18(num_classes=splits.num_classes)
@@ -71,30 +61,19 @@ def accuracy(model: nn.Module, data: Dataset) -> float:
 
 def main(
     out: Annotated[Path, typer.Argument(help="File of the weights.")] = OUT,
-    data: Annotated[str, typer.Option(help="Data set, by its name in configurations.")] = "mnist",
-    data_dir: Annotated[str, typer.Option(help="Folder of its files.")] = "../shared/data",
-    classes: Annotated[str, typer.Option(help="Classes to train on, separated by commas.")] = "0,1,2,3,4",
+    data_dir: Annotated[str, typer.Option(help="Folder of MNIST.")] = "../shared/data",
     epochs: Annotated[int, typer.Option(min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Of initial values and order.")] = 0,
 ) -> None:
-    """Train a ResNet-18 on part of a data set's classes, and write its weights."""
+    """Train a ResNet-18 on the digits 0-4 of MNIST, and write its weights."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
     with refusals():
-        splits = load_splits(data, data_dir, classes=_numbers(classes))
+        splits = load_splits("mnist", data_dir, classes=CLASSES)
         out.parent.mkdir(parents=True, exist_ok=True)
         model = pretrain_resnet(splits, epochs, seed=seed)
         torch.save(model.state_dict(), out)
     print(f"{out}: {accuracy(model, splits.test):.1%} of the test images of its own classes are told right.")
-
-
-def _numbers(classes: str) -> Sequence[int]:
-    try:
-        return [int(number) for number in classes.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"--classes takes numbers separated by commas, such as 0,1,2, not {classes!r}."
-        ) from None
 
 
 if __name__ == "__main__":

@@ -183,32 +183,16 @@ class Comparison:
         tables.write_csv(out / "comparison.csv", self.flat())
 
     def flat(self) -> list[dict[str, Any]]:
-        """A row of numbers per method, by column: fractions, bytes, seconds, psi in physical units."""
+        """A row of numbers per method, by the names in ``comparison.json``; psi in physical units."""
         return [self._flat(row) for row in self.rows]
 
     def _flat(self, row: MethodScores) -> dict[str, Any]:
-        test, clients = (self.metric.replace("val_", part) for part in ("test_", "client_"))
-        names = {
-            "validation": f"{self.metric}_last10",
-            "equal_upload": f"{self.metric}_last10 at equal upload",
-            "test": test,
-            "clients": f"{clients}_last10",
-            "clients_worst": f"{clients}_worst_decile_last10",
-            "lml": "lml_last10",
-            "held_out": "held_out_share",
-        }
-        optional = {"clients", "clients_worst", "lml"}
-        scores = {
-            k: estimate for k, estimate in row.scores.items() if estimate is not None or k not in optional
-        }
-        flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds)}
+        flat: dict[str, Any] = {"method": row.method, "seeds": len(row.seeds), "metric": self.metric}
+        paper: dict[str, Estimate | None] = {}
         if self.published is not None:
-            validation, difference = scores.pop("validation"), self.difference(row)
+            paper["paper"], difference = self.theirs(row.method), self.difference(row)
             flat["difference from paper [standard errors]"] = "" if difference is None else difference
-            scores = {"validation": validation, "paper": self.theirs(row.method)} | scores
-        flat |= tables.number_columns(
-            {names.get(k, k): estimate for k, estimate in (scores | row.psi).items()}
-        )
+        flat |= tables.number_columns(paper | row.scores | row.psi)
         return flat | {key: "; ".join(single(values)) for key, values in row.chosen.items()}
 
 

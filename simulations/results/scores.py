@@ -108,8 +108,8 @@ class Score:
 
     @property
     def heading(self) -> str:
-        """``accuracy [%]``."""
-        return f"{self.word} [{self.unit}]"
+        """``accuracy [%]``; of bytes and times the word alone, for their numbers have units."""
+        return f"{self.word} [{self.unit}]" if self.unit and self.unit not in _READ else self.word
 
     @property
     def axis(self) -> str:

@@ -18,7 +18,7 @@ from simulations.config.load import ConfigError, TrainingConfig
 from simulations.folders.data_files import git_commit, versions
 from simulations.folders.run_directory import SUMMARY
 from simulations.results.scores import EVIDENCES, Estimate, Score, counted, score_of
-from simulations.results.tables import CAPTION, LF, number_columns, terminal_table, write_csv, write_json
+from simulations.results.tables import CAPTION, LF, terminal_table, write_json
 
 # What is kept of each run: name here -> key in its summary.json and the factor of that.
 _MEASURES = {
@@ -191,7 +191,7 @@ class Selection:
         return cls(content["key"], columns, failures, config)
 
     def write(self, out: Path) -> None:
-        """Write ``summary.json``, with what the first column says at the top, and ``select.csv``."""
+        """Write ``summary.json``, with what the first column says at the top."""
         first, *others = self.columns
         content = {
             "key": self.key,
@@ -206,13 +206,6 @@ class Selection:
             "git_commit": git_commit(),
         }
         write_json(out / SUMMARY, finite(content))
-        rows = [
-            {"method": column.name, "value": row.value, "seeds": len(row.seeds)}
-            | number_columns({key: getattr(row, key) for key in _MEASURES})
-            for column in self.columns
-            for row in column.rows
-        ]
-        write_csv(out / "select.csv", rows)
 
 
 def is_number(value: Any) -> bool:

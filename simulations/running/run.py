@@ -68,7 +68,7 @@ def run_experiment(
         here = "The engine flower is what `flwr run .` records; run here with"
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)
-    config = choose_precision(config, out, progress)
+    config = choose_precision(config, out)
     with one_sentence():
         loggers = Loggers([one.model_dump() for one in config.loggers])
         listed = listed_data(config)

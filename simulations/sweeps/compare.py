@@ -51,9 +51,7 @@ def run_comparisons(
     """Run every cell that is not finished, seed by seed, then print and write the comparisons, by name."""
     out, runner = Path(out), runner or CellRunner()
     _check_layout(out, several="" not in configs)
-    configs = {
-        name: choose_precision(config, out / name, runner.progress) for name, config in configs.items()
-    }
+    configs = {name: choose_precision(config, out / name) for name, config in configs.items()}
     plans = {
         name: _that_fit(plan(config, methods, seeds, out / name), name, runner)
         for name, config in configs.items()

@@ -48,7 +48,7 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
 def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | None = None) -> Selection:
     """Train with every value, then print and write which one the evidence prefers."""
     out, runner = Path(out), runner or CellRunner()
-    config = choose_precision(config, out, runner.progress)
+    config = choose_precision(config, out)
     cells = plan(config, out)
     assert config.select is not None
     twins = [_laplace_twin(cell, out) for cell in cells] if config.select.laplace else []
@@ -66,7 +66,7 @@ def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | 
     selection = Selection(config.select.key, columns, failures, config)
     out.mkdir(parents=True, exist_ok=True)
     selection.write(out)
-    files = [out / "summary.json", out / "select.csv", *plot_selection(selection, out)]
+    files = [out / "summary.json", *plot_selection(selection, out)]
     remarks = [f"Files: {', '.join(map(str, files))}"]
     runner.conclude(selection, remarks, failed, len(cells) + len(twins))
     return selection

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from simulations.results.tables import (
     text_of,
     write_csv,
 )
-from simulations.running.precision import choose_together
+from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, summaries
 
 
@@ -134,18 +135,14 @@ def run_table(
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:
             raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
-    every = [
-        Cell(
-            f"{label}, seed {seed}",
+    cells = []
+    for seed, label in product(table.seeds, names):
+        config, folder = (
             table.configured(label, seed, file, out, scale, overrides),
-            out / name / f"seed{seed}",
+            out / names[label] / f"seed{seed}",
         )
-        for seed in table.seeds
-        for label, name in names.items()
-    ]
-    cells = choose_together(
-        [cell for cell in every if not read_only or holds_run(cell.folder)], runner.progress
-    )
+        if not read_only or holds_run(folder):
+            cells.append(Cell(f"{label}, seed {seed}", choose_precision(config, folder), folder))
     asked = {names[label] for label in labels or names if not read_only}
     wanted = [cell for cell in cells if cell.folder.parent.name in asked]
     known = KnownData()

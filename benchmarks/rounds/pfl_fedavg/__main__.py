@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from benchmarks.rounds.timed import TimedEngine, Unavailable, serve
+from benchmarks.rounds.timed import Run, Unavailable, serve
 
 
-def _start(kernels: str, arguments: Mapping[str, Any]) -> TimedEngine:
+def _start(kernels: str, arguments: Mapping[str, Any]) -> Run:
     try:
         import torch
 
@@ -25,7 +25,7 @@ def _start(kernels: str, arguments: Mapping[str, Any]) -> TimedEngine:
     ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))
     if ours != theirs:
         raise Unavailable(f"pfl's environment has torch {theirs}, this one {ours}: install the same there.")
-    return TimedPfl(Workload.from_dict(arguments["workload"]), equal_kernels=kernels == "ours")
+    return TimedPfl(Workload.from_dict(arguments["workload"]), equal_kernels=kernels == "ours").run
 
 
 if __name__ == "__main__":

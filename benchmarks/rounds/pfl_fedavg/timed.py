@@ -1,6 +1,5 @@
 """Rounds of pfl's FedAvg: SimulatedBackend, FederatedAveraging, PyTorchModel and torch's Adam."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,8 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
 from benchmarks.rounds.networks import NETWORKS, Model
-from benchmarks.rounds.timed import TimedEngine
+from benchmarks.rounds.timed import seconds
 from benchmarks.rounds.workloads import Workload
-from benchmarks.script import seconds
 
 
 class Classifier(Model):
@@ -31,7 +29,7 @@ class Classifier(Model):
             return {"loss": Weighted(self.loss(x, y).item() * len(y), len(y))}
 
 
-class TimedPfl(TimedEngine):
+class TimedPfl:
     """Rounds of pfl's simulation."""
 
     def __init__(self, workload: Workload, *, equal_kernels: bool, device: str = "cpu") -> None:
@@ -73,13 +71,3 @@ class TimedPfl(TimedEngine):
             val_cohort_size=0,
         )
         self.algorithm.run(params, self.backend, self.model, self.local)
-
-    def passes(self) -> Callable[[], object]:
-        def alone() -> None:
-            module = self.model.pytorch_model
-            for x, y in self.shards[: self.workload.cohort]:
-                parts = (part.split(self.workload.batch_size) for part in (x, y))
-                for batch in zip(*parts, strict=True):
-                    torch.autograd.grad(module.loss(*batch), module.weights)
-
-        return alone

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from simulations.results.curves import LAST, Band, Run, metric, metric_band, psi_bands, with_curve
 from simulations.results.pictures import figures as fig
 from simulations.results.psi_parts import Group, groups
-from simulations.results.scores import FIRST, SCORES, Score, byte_unit, score_of, size_name, words_of
+from simulations.results.scores import SCORES, byte_unit, score_of, words_of
 
 Runs = Mapping[str, Sequence[Run]]
 AVERAGED = f"moving average of up to {LAST} evaluations"
@@ -24,11 +23,6 @@ AXES = {  # what a score may be drawn against, see :meth:`.Run.along`
     "bytes": "upload + download",
     "seconds": "measured time",
     "time": "simulated time",
-}
-SIZES = {  # what of a row of summary.json's by_architecture is drawn
-    **{key: replace(SCORES[key], word=f"Test {SCORES[key].word}") for key in FIRST},
-    "upload_bytes": Score("Sent by a client", "MB", 1e-6),
-    "download_bytes": Score("Received by a client", "MB", 1e-6),
 }
 
 
@@ -115,77 +109,57 @@ def psi_groups(runs: Runs) -> list[Group]:
     return groups(dict.fromkeys(name for learned in bands for name in learned))
 
 
-def psi_figure(runs: Runs, found: Sequence[Group], *, page: bool = False) -> fig.Figure:
-    """Learned hyperparameters of every method over rounds, in physical units: a panel per kind."""
+def psi_figure(runs: Runs, found: Sequence[Group], *, columns: int = 1, page: bool = False) -> fig.Figure:
+    """Learned hyperparameters over rounds, in physical units: a panel per kind.
+
+    Of several methods each has its colour, and its components dashes. Of a single one the components have
+    colours, and what lies between the ends of a range is shaded.
+    """
     from matplotlib.lines import Line2D
 
     methods = {method: psi_bands(members) for method, members in runs.items() if members}
-    colours = {method: fig.COLOURS[i] for method, i in fig.places(runs).items()}
-    figure, axes = fig.canvas(f"Learned hyperparameters, {spread(runs)}", len(found), page=page)
-    last = max(len(run.metrics) for members in runs.values() for run in members)
+    place, every = fig.places(runs), [run for members in runs.values() for run in members]
+    several, columns = len(runs) > 1, 1 if page else columns
+    title = f"Learned hyperparameters, {spread(runs)}" if several else "Learned hyperparameters"
+    figure, axes = fig.canvas(title, len(found), columns, page=page)
+    limits = (float(every[0].counts()[0]), float(max(run.counts()[-1] for run in every)))
     shown = {name for group in found for name in group.names}
-    learners = [method for method, bands in methods.items() if shown & bands.keys()]
-    handles: list[Any] = [Line2D([], [], color=colours[method], lw=3) for method in learners]
-    labels = list(learners)
+    learners = {method: bands for method, bands in methods.items() if shown & bands.keys()}
+    labels = [*learners] if several else []
+    handles: list[Any] = [Line2D([], [], color=fig.COLOURS[place[method]], lw=3) for method in labels]
     for ax, group in zip(axes, found, strict=True):
-        title = "" if page else group.title
-        fig.dress(ax, group.axis, "round" if ax is axes[-1] else "", title, limits=(1, last))
+        x = every[0].clock if not several or ax is axes[-1] else ""
+        fig.dress(ax, group.axis, x, "" if page else group.title, limits=limits)
         many = len(group.lines) > fig.MANY
-        for method in learners:
-            bands, colour = methods[method], colours[method]
+        for method, bands in learners.items():
             if many:
-                fig.draw_many(ax, group, bands, colour)
-            for names, dash in zip([] if many else group.lines.values(), fig.DASHES, strict=False):
-                for name in names:  # a dash for each component
-                    if name in bands:
-                        fig.draw_band(ax, bands[name], colour, ls=dash)
-        dashes, components = _keys(group)
+                fig.draw_many(ax, group, bands, fig.COLOURS[place[method] if several else 0])
+            for i, names in enumerate([] if many else group.lines.values()):
+                ends = [bands[name] for name in names if name in bands]
+                colour = fig.COLOURS[place[method] if several else i]
+                for end in ends:
+                    fig.draw_band(ax, end, colour, ls=fig.DASHES[i])
+                if len(ends) == 2 and not several:
+                    ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
+        keys = _keys(group, several)
         if page:
-            handles += dashes
-            labels += components
+            handles, labels = [*handles, *keys[0]], [*labels, *keys[1]]
         else:
-            fig.legend_above(ax, (dashes, components))
+            fig.legend_above(ax, keys, columns=4 // columns)
     fig.legend_below(figure, handles, labels)
     return figure
 
 
-def _keys(group: Group) -> fig.Keys:
-    """What tells the components of a kind of psi apart, whatever the method."""
+def _keys(group: Group, several: bool) -> fig.Keys:
+    """What tells the components of a kind of psi apart; of ``several`` methods, whatever the method."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     if len(group.lines) > fig.MANY:
-        median = Line2D([], [], color=fig.GREY, lw=2)
-        return [median, Patch(color=fig.GREY, alpha=0.2, lw=0)], [f"median of {len(group.lines)}", fig.MIDDLE]
+        colour = fig.GREY if several else fig.COLOURS[0]
+        median = Line2D([], [], color=colour, lw=2)
+        return [median, Patch(color=colour, alpha=0.2, lw=0)], [f"median of {len(group.lines)}", fig.MIDDLE]
     names = list(group.lines) if len(group.lines) > 1 else []
-    return [Line2D([], [], color=fig.GREY, ls=dash, lw=1.8) for dash in fig.DASHES[: len(names)]], names
-
-
-def by_size(runs: Sequence[Run]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each size in finished runs that have several, by the options that make it."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for run in runs:
-        for row in run.summary.get("by_architecture", ()):
-            found.setdefault(size_name(row), []).append(row)
-    return found
-
-
-def sizes_figure(runs: Runs, key: str, *, page: bool = False) -> fig.Figure:
-    """Bars of one of :data:`SIZES`, a group for each size and a colour for each method; means over seeds."""
-    score, place = SIZES[key], fig.places(runs)
-    rows = {method: sizes for method, members in runs.items() if (sizes := by_size(members))}
-    names = list(dict.fromkeys(name for members in rows.values() for name in members))
-    figure, (ax,) = fig.canvas(f"{score.heading} by size of the network", page=page)
-    wide = 0.8 / len(rows)
-    for i, (method, members) in enumerate(rows.items()):
-        each = [[row for row in members.get(name, []) if key in row] for name in names]
-        shares = [
-            [row[key] / (max(1, row["clients"]) if "bytes" in key else 1) for row in one] for one in each
-        ]
-        values = [score.factor * mean(one) if one else 0.0 for one in shares]
-        x = np.arange(len(names)) + (i - (len(rows) - 1) / 2) * wide
-        ax.bar(x, values, wide, color=fig.COLOURS[place[method]], label=method)
-    fig.dress(ax, score.heading)
-    ax.set_xticks(range(len(names)), [fig.wrapped(name, 12) for name in names])
-    fig.legend_below(figure, *ax.get_legend_handles_labels())
-    return figure
+    colours = [fig.GREY] * len(names) if several else fig.COLOURS
+    forms = zip(colours, fig.DASHES, names, strict=False)
+    return [Line2D([], [], color=colour, ls=dash, lw=1.8) for colour, dash, _ in forms], names

@@ -17,7 +17,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from simulations.building.data import load_data
 from simulations.building.task import build_task, saved_psi
 from simulations.folders.run_directory import BESIDE, CONFIG, STATE, saved_config
-from simulations.results.curves import LAST, Run, metric, moving_average, psi_bands, with_curve
+from simulations.results.curves import LAST, Run, metric, moving_average, with_curve
 from simulations.results.pictures import figures as fig
 from simulations.results.pictures.comparison_figures import metric_figure, psi_figure, psi_groups
 from simulations.results.pictures.figures import drawn, save_png
@@ -32,8 +32,9 @@ def run_figures(run: Run, beside: Run | None = None, *, page: bool = False) -> d
     """Those that there are data for, by the names of their files."""
     figures = {"learning_curve": run_figure(run, beside, page=page)}
     masks = PsiParts.of(run.courses()).keeps
-    if len(masks) < len(run.courses()):
-        figures["psi"] = run_psi_figure(run, page=page)
+    if kinds := groups(name for name in run.courses() if name not in masks):
+        columns = 1 if len(kinds) < 4 else 2
+        figures["psi"] = psi_figure({run.config.method: [run]}, kinds, columns=columns, page=page)
     return figures | ({"mask": mask_figure(run, page=page)} if masks else {})
 
 
@@ -85,27 +86,6 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fi
             ax.axvline(line[run.clock], color=fig.GREY, lw=1.2, ls=":", label=label)
     for ax in axes:
         fig.legend_above(ax)
-    return figure
-
-
-def run_psi_figure(run: Run, *, page: bool = False) -> fig.Figure:
-    """Learned psi of one run over its clock, in physical units: a panel per kind, ranges as shaded bands."""
-    masks = PsiParts.of(run.courses()).keeps
-    bands, found = psi_bands([run]), groups(name for name in run.courses() if name not in masks)
-    columns = 1 if len(found) < 4 or page else 2
-    figure, axes = fig.canvas("Learned hyperparameters", len(found), columns, page=page)
-    for ax, group in zip(axes, found, strict=True):
-        fig.dress(ax, group.axis, run.clock, group.title, limits=_limits(run))
-        if many := len(group.lines) > fig.MANY:
-            fig.draw_many(ax, group, bands, fig.COLOURS[0])
-        for i, (label, names) in enumerate({} if many else group.lines.items()):
-            colour, ends = fig.COLOURS[i % len(fig.COLOURS)], [bands[name] for name in names]
-            for j, end in enumerate(ends):
-                shown = label if len(group.lines) > 1 and not j else None
-                ax.plot(end.x, end.mean, color=colour, ls=fig.DASHES[i], lw=1.8, label=shown)
-            if len(ends) == 2:
-                ax.fill_between(ends[0].x, ends[0].mean, ends[1].mean, color=colour, alpha=0.12, lw=0)
-        fig.legend_above(ax, columns=4 // columns)
     return figure
 
 

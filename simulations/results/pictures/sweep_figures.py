@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +91,10 @@ def _ticks(ax: fig.Axes, x: np.ndarray, texts: list[str], numbers: bool) -> None
 
 
 @fig.drawn
-def plot_search(out: Path, found: Found, study: Any) -> list[Path]:
-    """Draw ``spent.png`` into ``out``, and of two complete trials or more Optuna's own pictures."""
+def plot_search(out: Path, found: Found) -> list[Path]:
+    """Draw ``spent.png`` into ``out``, if a trial was tested."""
     curve = spent_figure(found)
-    paths = fig.save_png({} if curve is None else {"spent": curve}, out)
-    several = sum(row.state == "complete" for row in found.rows) > 1
-    return paths + (_optunas(out, study) if several else [])
+    return fig.save_png({} if curve is None else {"spent": curve}, out)
 
 
 def spent_figure(found: Found, *, page: bool = False) -> fig.Figure | None:
@@ -128,29 +125,6 @@ def plot_costs(bands: Mapping[str, Band], out: Path) -> list[Path]:
     ax.set_xscale("log")
     fig.legend_below(figure, *ax.get_legend_handles_labels())
     return fig.save_png({"costs": figure}, out)
-
-
-def _optunas(out: Path, study: Any) -> list[Path]:
-    """How the objective went, which keys decided it, and which values went together, as Optuna draws them."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # Optuna draws with pyplot, which must not look for a screen
-    import matplotlib.pyplot as plt
-    from optuna.importance import PedAnovaImportanceEvaluator
-    from optuna.visualization import matplotlib as shown
-
-    kinds: dict[str, Callable[[], Any]] = {
-        "history": lambda: shown.plot_optimization_history(study),
-        "importance": lambda: shown.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator()),
-        "parallel": lambda: shown.plot_parallel_coordinate(study),
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of few trials, and that the pictures are experimental
-        for name, draw in kinds.items():
-            figure = np.ravel(draw())[0].get_figure()
-            figure.savefig(out / f"{name}.png", dpi=fig.DPI, bbox_inches="tight")
-            plt.close(figure)
-    return [out / f"{name}.png" for name in kinds]
 
 
 @fig.drawn

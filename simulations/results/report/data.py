@@ -74,14 +74,11 @@ def images_section(found: Sequence[Run], data: Data | str) -> PageSection | str 
             sheets.setdefault(run.name, []).append(Sheet(title, image, block.shape[1]))
     if not sheets:
         return " ".join(problems) or None
-    text = (
-        "Training images, and how the network is shown them: samples under the ranges with which a run "
-        "started, and under those that it has learned. Above each: all that was drawn from."
-    )
+    text = ""
     config = found[0].config
     if getattr(config, "rotated", False):
         turned = span(-config.max_angle, config.max_angle, "deg")
-        text += f" The data had each image turned before, once, by an angle of its own in {turned}."
+        text = f"The data had each image turned before, once, by an angle of its own in {turned}."
     text += f" The rows, from above: {', '.join(names)}." if names else ""
     return PageSection("Learned augmentation", sheets=sheets, text=text, lines=problems)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedpart.extras import need
 from fedpart.training.files import parsed
-from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
@@ -13,15 +13,38 @@ from simulations.results.comparison import COLUMNS, COSTS
 from simulations.results.curves import Run
 from simulations.results.overview import Overview, headline
 from simulations.results.pictures.figures import COLOURS, DARK, PREFIX, THEMES
+from simulations.results.pictures.run_figures import run_figures
+from simulations.results.pictures.sweep_figures import selection_figure, spent_figure
 from simulations.results.report import sections as of_runs
 from simulations.results.report.data import Data, clients_section, images_section, read_data
-from simulations.results.report.folder import Found, about, find, runs_table, versions
-from simulations.results.report.others import searched, selected, trained
-from simulations.results.report.sections import PageTable, Part, sorted_out
-from simulations.results.scores import BYTES, COUNT, SHARE, TIME, Estimate
+from simulations.results.report.folder import Found, about, find, points_of, runs_table, versions
+from simulations.results.report.sections import PageSection, PageTable, Part, chart, sorted_out
+from simulations.results.scores import (
+    BYTES,
+    COUNT,
+    DASH,
+    EVIDENCES,
+    FIRST,
+    PARTS,
+    SCORES,
+    SHARE,
+    TIME,
+    Estimate,
+    counted,
+    first_of,
+    score_of,
+)
 from simulations.results.search import SEARCH
+from simulations.results.search import Found as Search
+from simulations.results.selection import Selection
 from simulations.results.tables import without
 
+_TITLES = {
+    "learning_curve": "Learning curve",
+    "psi": "Hyperparameters over iterations",
+    "mask": "Learned mask",
+}
+_EXAMPLES = {"val": "validation_examples", "test": "test_examples"}
 COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "examples"]
 
 
@@ -116,8 +139,7 @@ def _part(entry: Found, data: Data | str) -> Part:
         [
             of_runs.curves_section(shown),
             of_runs.clock_section(shown),
-            of_runs.sizes_section(shown),
-            of_runs.caps_section(shown),
+            of_runs.kinds_section(shown),
             of_runs.evaluation_section(shown),
             of_runs.lml_section(shown),
             of_runs.psi_section(shown),
@@ -129,3 +151,97 @@ def _part(entry: Found, data: Data | str) -> Part:
     notes = [*entry.comparison.remarks, *entry.notes, *entry.unfinished, *missing]
     shared = {key: own for key, own in entry.config.resolved().items() if key not in ("method", "seed")}
     return Part(entry.name, about(entry.config), leads, notes, sections, as_yaml(shared, 90, None))
+
+
+def trained(run: Run) -> Part:
+    """A run of ``fedpart train``, finished or not."""
+    config, summary, charts, scores = run.config, run.summary, [], None
+    headline = f"{run.name}: {counted(len(run.metrics), 'report')} so far, not finished."
+    if run.finished:
+        rows = []
+        for part in ("train", "val", "test"):
+            rows.append([f"{PARTS[part]} data", *(_score(summary, f"{part}_{key}") for key in FIRST)])
+        head = ["scores on", *(SCORES[key].heading for key in FIRST)]
+        scores = PageSection("Scores", tables=[PageTable.of(f"Scores of {run.name}", head, rows)])
+        lml, evidence = summary.get("lml"), EVIDENCES[summary.get("evidence", "lml")]
+        judged = lml is not None and f"{evidence.text(lml)} at iteration {summary['lml_iteration']:,}"
+        headline = f"{run.name}: {_tested(summary)}{f', {evidence.word} {judged}' if judged else ''}."
+    if run.metrics:
+        charts = [chart(_TITLES[name], figure) for name, figure in run_figures(run, page=True).items()]
+    drawn = images_section([run], read_data(config, [run.folder])) if run.finished else None
+    sections, notes = sorted_out([scores, PageSection("Curves", charts) if charts else None, drawn])
+    return _alone(run.folder, "", config, headline, sections, notes)
+
+
+def selected(folder: Path) -> Part:
+    """The outcome of ``fedpart select`` in a folder."""
+    selection = Selection.load(folder)
+    sentences, tables, charts = [], [], []
+    note = "Means over seeds; the shade is the standard error, the dotted line the best value."
+    for column in selection.columns:
+        found = "; ".join(selection.sentences(column)).removeprefix("* ")
+        sentences.append(f"{column.name}: {found}.")
+        what = f"the evidence is {EVIDENCES[column.evidence].word}; a star marks the best value"
+        tables.append(PageTable.of(f"{column.name}: {what}", *selection.cells(column)))
+        if selection.known:
+            alone = Selection(selection.key, [column], [], selection.config)
+            charts.append(chart(column.name, selection_figure(alone, page=True), note))
+    sections = [PageSection("Values", tables=tables)]
+    sections += [PageSection(f"Scores over {selection.key}", charts)] if charts else []
+    notes = [f"Failed: {name}: {error}" for name, error in selection.failures]
+    about = f"Values of {selection.key}. "
+    return _alone(folder, about, selection.config, " ".join(sentences), sections, notes)
+
+
+def searched(folder: Path) -> Part:
+    """The outcome of ``fedpart search`` in a folder."""
+    found = Search.load(folder)
+    objective, best = found.section.objective, found.best
+    cost = "bytes" if found.federated else "iterations"
+    head = ["trial", "state", *found.section.space, objective, f"test {SCORES['accuracy'].heading}", cost]
+    rows = []
+    for row in found.ranked():
+        tried, cost = found.texts(row)
+        reached = DASH if row.objective is None else f"{row.objective:.4g}"
+        rows.append(
+            [str(row.number), row.state, *tried, reached, _score(row.summary, "test_accuracy", 1), cost]
+        )
+    headline = "No trial has a result."
+    if best is not None:
+        values = ", ".join(f"{key} {value}" for key, value in best.values.items())
+        headline = f"Trial {best.number} is best, with {objective} {best.objective:.4g}: {values}."
+        headline += f" {_tested(best.summary).capitalize()}."
+    headline += f" All {counted(len(found.rows), 'trial')} took {found.cost()}."
+    caption = f"Trials, the best by {objective} first"
+    sections = [PageSection("Trials", tables=[PageTable.of(caption, head, rows, names=2)])]
+    if (figure := spent_figure(found, page=True)) is not None:
+        note = (
+            "Test accuracy of the run that was best by the objective, over what all trials had cost by then."
+        )
+        sections.append(PageSection("What would be deployed", [chart("Test accuracy", figure, note)]))
+    return _alone(folder, f"A search by {found.section.sampler}. ", found.config, headline, sections)
+
+
+def _alone(
+    folder: Path, about: str, config: Config, headline: str, sections: list[PageSection], notes: Any = ()
+) -> Part:
+    length = counted(config.length, config.clock.name)
+    about += (
+        f"Data {config.data}, {points_of(config)}; model {config.model}; method {config.method}, {length}."
+    )
+    return Part(folder.resolve().name, about, headline, notes, sections, as_yaml(config.resolved(), 90, None))
+
+
+def _score(summary: dict[str, Any], key: str, digits: int | None = None) -> str:
+    """A score in a table, with the digits that the examples hold, or a dash."""
+    if (value := summary.get(key)) is None:
+        return DASH
+    score, held = score_of(key), summary.get(_EXAMPLES.get(key.partition("_")[0], ""))
+    return score.number(value, score.places(held) if digits is None else digits)
+
+
+def _tested(summary: dict[str, Any]) -> str:
+    if (key := first_of(summary, "test_")) is None:
+        return "no score on test data"
+    score = score_of(key)
+    return f"test {score.word} {score.text(summary[key], score.places(summary.get('test_examples')))}"

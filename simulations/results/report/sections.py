@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from simulations.results.curves import LAST, Run, metric, seconds_to_accuracy, with_curve
+from simulations.results.curves import Run, metric, seconds_to_accuracy, with_curve
 from simulations.results.pictures import comparison_figures as pictures
 from simulations.results.pictures import figures as fig
-from simulations.results.pictures.comparison_figures import AVERAGED, AXES, OF_ROUNDS, SIZES, by_size, spread
+from simulations.results.pictures.comparison_figures import AVERAGED, AXES, OF_ROUNDS, spread
 from simulations.results.pictures.figures import MANY, Chart, svg
-from simulations.results.scores import BYTES, DASH, TIME, score_of, words_of
+from simulations.results.scores import (
+    BYTES,
+    COUNT,
+    DASH,
+    FIRST,
+    TIME,
+    Estimate,
+    score_of,
+    size_name,
+    words_of,
+)
 
+KINDS = {"by_architecture": "size", "by_cap": "cap"}  # of clients, by the key in a summary
+OF_KIND = {  # columns
+    "clients": replace(COUNT, word="clients"),
+    "parameters": replace(COUNT, word="parameters"),
+    "upload_bytes": replace(BYTES, word="sent"),
+    "download_bytes": replace(BYTES, word="received"),
+    **{key: replace(score_of(key), word=f"test {score_of(key).word}") for key in FIRST},
+}
 SCORES = ("validation", "test", "clients ", "at equal")  # columns with these beginnings are always shown
 
 
@@ -57,7 +76,7 @@ class PageSection:
     charts: Sequence[fig.Chart] = ()  # drawn side by side where there is room
     sheets: Mapping[str, Sequence[Sheet]] = field(default_factory=dict)  # in groups with a heading each
     tables: Sequence[PageTable] = ()
-    text: str = ""  # above all that
+    text: str = ""  # above all that, below what the page says of every section of this heading
     lines: Sequence[str] = ()  # a list below the text
 
 
@@ -93,11 +112,6 @@ def curves_section(runs: Runs) -> PageSection | str:
     shown = with_curve(runs, key)
     if not any(shown.values()):
         return "No run has been evaluated yet."
-    text = (
-        f"A point is the mean of the {LAST} evaluations up to it, or of half if there are fewer, so that a "
-        "curve ends at the validation score of the table. The y axis is fitted to what comes after the first "
-        "tenth of the evaluations."
-    )
     views = {}
     for against, name in AXES.items():
         drawn = clocked(shown) if against == "time" else shown
@@ -107,7 +121,7 @@ def curves_section(runs: Runs) -> PageSection | str:
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     if any(run.summary.get("runs_at_a_time", 1) > 1 for group in runs.values() for run in group):
         note += " Time was measured while several runs shared the machine."
-    return PageSection("Learning curves", [Chart(words_of(key).capitalize(), views, note)], text=text)
+    return PageSection("Learning curves", [Chart(words_of(key).capitalize(), views, note)])
 
 
 def clocked(runs: Runs) -> dict[str, list[Run]]:
@@ -128,11 +142,7 @@ def clock_section(runs: Runs) -> PageSection | None:
         chunks = f" Answers by chunk: {shares}." if shares else ""
         whole = TIME.text(run.metrics[-1]["simulated_seconds"])
         lines.append(f"{run.name}: {told or 'less than 50%'}, of {whole}.{chunks}")
-    text = (
-        "The time that the clients' simulated devices take, without evaluations; and after how much of it an "
-        "evaluation first found so many right. The learning curves can be drawn against it."
-    )
-    return PageSection("Simulated time", text=text, lines=lines) if lines else None
+    return PageSection("Simulated time", lines=lines) if lines else None
 
 
 def evaluation_section(runs: Runs) -> PageSection | None:
@@ -149,64 +159,41 @@ def evaluation_section(runs: Runs) -> PageSection | None:
         lines.append(f"{run.name}, round {line['round']}: {told}.")
     if not lines:
         return None
-    text = (
-        "Clients have scored the network on a share of their examples that neither weights nor "
-        "hyperparameters have learned from, in these runs. Means are over examples; the worst tenth are the "
-        "clients with the lowest accuracy, or the highest loss, in that round."
-    )
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     title = f"{score.word.capitalize()} on the clients over rounds"
     drawn = chart(title, pictures.clients_figure(asked, page=True), note)
-    return PageSection("Evaluation on the clients", [drawn], text=text, lines=lines)
+    return PageSection("Evaluation on the clients", [drawn], lines=lines)
 
 
-def sizes_section(runs: Runs) -> PageSection | None:
-    """Accuracy and bytes of each size of the network; None: no finished run has several."""
-    sizes = by_size([run for group in runs.values() for run in group])
-    if not sizes:
-        return None
-    parameters = "; ".join(f"{name}: {group[0]['parameters']:,} parameters" for name, group in sizes.items())
-    text = "Clients have networks of different sizes, whose numbers are parts of the largest one's."
-    shown = [
-        key for key in SIZES if any(row.get(key) is not None for group in sizes.values() for row in group)
-    ]
-    note = f"{spread(runs).capitalize()}."
-    charts = [
-        chart(SIZES[key].heading, pictures.sizes_figure(runs, key, page=True), note)
-        for key in shown
-        if key != "nll" or "accuracy" not in shown
-    ]
-    return PageSection("Sizes of the network", charts, text=f"{text} {parameters}.")
-
-
-def caps_section(runs: Runs) -> PageSection | None:
-    """What clients of each cap sent and received; None: no finished run has caps."""
-    lines = []
-    for run in (run for group in runs.values() for run in group):
-        told = []
-        for row in run.summary.get("by_cap", ()):
-            each = (BYTES.text(row[key] / row["clients"]) for key in ("upload_bytes", "download_bytes"))
-            told.append(
-                f"cap {row['cap']}: {row['clients']} clients, each sent {' and received '.join(each)}"
-            )
-        lines += [f"{run.name}: {'; '.join(told)}."] if told else []
-    text = "A client with the cap c computes the subnetworks 1 to c, and trains no later partition."
-    return PageSection("Caps of the devices", text=text, lines=lines) if lines else None
+def kinds_section(runs: Runs) -> PageSection | None:
+    """What clients of each size and cap reach, send and receive; None: no finished run has several kinds."""
+    tables = []
+    for key, kind in KINDS.items():
+        kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for method, row in ((m, row) for m in runs for run in runs[m] for row in run.summary.get(key, ())):
+            name = size_name(row) if "model_options" in row else str(row["cap"])
+            each = {way: row[way] / max(1, row["clients"]) for way in ("upload_bytes", "download_bytes")}
+            kinds.setdefault((name, method), []).append(row | each)
+        rows = [
+            [
+                *names,
+                *(score.shown(Estimate.of(row.get(of) for row in known)) for of, score in OF_KIND.items()),
+            ]
+            for names, known in kinds.items()
+        ]
+        head = [kind, "method", *(score.heading for score in OF_KIND.values())]
+        caption = f"By {kind}: means over seeds, bytes of a client in a whole run"
+        tables += [PageTable.of(caption, head, rows, names=2)] if rows else []
+    return PageSection("Kinds of clients", tables=tables) if tables else None
 
 
 def lml_section(runs: Runs) -> PageSection | None:
     """What is known without held-out data: L_ML per example; None: no run has it."""
     if not any(with_curve(runs, "lml").values()):
         return None
-    text = (
-        "The clients of chunk k score subnetwork k-1, which has never seen them: an estimate of how well the "
-        "network does on new examples, from the training itself. It needs no validation data; where there "
-        "are any, their log-likelihood is drawn beside it. A subnetwork has fewer trained weights than the "
-        "network that is used, and its dropout is on."
-    )
     note = f"{OF_ROUNDS.capitalize()}. {spread(runs).capitalize()}."
     drawn = chart("L_ML per example over rounds", pictures.lml_figure(runs, page=True), note)
-    return PageSection("Without held-out data", [drawn], text=text)
+    return PageSection("Without held-out data", [drawn])
 
 
 def psi_section(runs: Runs) -> PageSection | None:

@@ -87,7 +87,7 @@ def _search(config: Config, section: SearchSection, out: Path, runner: CellRunne
         raise RunError("No trial has a result; see what they said above, and widen or move search.space.")
     text = as_yaml(_with(config, found.best.values).resolved())
     (out / BEST).write_text(f"# trial {found.best.number}: {in_line(found.best.values)}\n{text}")
-    pictures = plot_search(out, found, study.study)
+    pictures = plot_search(out, found)
     files = ["search.csv", "search.json", *(path.name for path in pictures)]
     runner.say(f"{out}/: {', '.join(files)}")
     runner.say(f"The best configuration: fedpart {config.clock.command} {out / BEST}")

@@ -23,7 +23,6 @@ from fedpart import (
 )
 from fedpart.centralised.ensembles import of_ensemble
 from fedpart.centralised.laplace import laplace_evidence
-from fedpart.centralised.sharing import learned_clusters
 from fedpart.nn.models import digits_cnn
 from fedpart.nn.models.ensembles import Ensemble
 
@@ -146,17 +145,15 @@ def test_what_is_told_of_a_training():
     images = Dataset(torch.rand(30, 1, 8, 8), torch.arange(30) % 3)
     points, linear = five_inputs(), of_five_inputs()
     network = Ensemble([digits_cnn(3, (1, 8, 8), width=0.5)])
-    graded, members = (Task(network, likelihood=name, samples=1) for name in (of_first, "ensemble"))
+    graded = Task(network, likelihood=of_first, samples=1)
     masked = Task(linear, transforms=[ConcreteMask(5)], samples=1)
     of_task = partial(training, chunks=(1.0,), method="none")
     subsets = partial(of_ensemble, of_task(graded, images), images)
-    clusters = partial(learned_clusters, of_task(members, images), images)
     at_random = partial(laplace_evidence, of_task(masked, points, method_options={"augment": True}))
     parted = partial(laplace_evidence, training(Task(linear), points))
     refusals.check(
         [
             ("subsets of another likelihood", subsets, TypeError, "an ensemble has Task"),
-            ("clusters of networks that share nothing", clusters, TypeError, "kind: composed"),
             ("evidence of partitions", parted, "method 'none'"),
             ("evidence at random inputs", at_random, "at random"),
         ]

@@ -9,10 +9,8 @@ from torch import nn
 
 from fedpart import Dataset, Task, Training, TrainingSettings
 from fedpart.centralised.ensembles import MOST, of_corrupted, of_ensemble
-from fedpart.centralised.sharing import crop_similarity, learned_clusters, weight_gradients
-from fedpart.nn.models import digits_cnn, wrn
+from fedpart.nn.models import digits_cnn
 from fedpart.nn.models.ensembles import Ensemble, Mimo, batch_ensemble, slimmable
-from fedpart.partition.sharing.bank import Bank
 
 DATA = Dataset(torch.rand(30, 1, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(30) % 3)
 
@@ -84,49 +82,3 @@ def test_the_mean_over_corrupted_images():
     assert len(rows) == 25 and found["mean"].keys() == {"accuracy", "nll", "calibration_error"}
     for key, value in found["mean"].items():
         assert value == pytest.approx(sum(row[key] for row in rows) / 25)
-
-
-def residual_networks(*sizes):
-    torch.manual_seed(0)
-    return [wrn(3, (1, 8, 8), depth, width) for depth, width in sizes]
-
-
-@pytest.fixture(scope="module")
-def mixed():
-    """Two widths and another depth that share banks and coefficients by depth."""
-    bank = Bank(clusters="depth", coupled=True)
-    return state_of(Ensemble(bank.compose(residual_networks((10, 2), (10, 1), (16, 1)))))
-
-
-def test_gradients_are_those_of_the_plain_network(mixed):
-    found = weight_gradients(mixed, DATA)
-    for index, member in enumerate(mixed.module().members):
-        plain = member.plain()
-        outputs = plain(DATA.inputs)
-        nn.functional.cross_entropy(outputs, DATA.targets, reduction="sum").backward()
-        for name in member.recipes:
-            torch.testing.assert_close(found[index, name], plain.get_submodule(name).weight.grad)
-    assert len(found) == 10 + 9 + 15, "all convolutions: the second width has a shortcut less"
-
-
-def test_thresholds_at_the_ends(mixed):
-    alone, bins = learned_clusters(mixed, DATA, 1.0), learned_clusters(mixed, DATA, -1.01)
-    assert len(alone) == 10 and len(bins) < 10
-    names = sorted(f"{i}:{n}" for i, n in weight_gradients(mixed, DATA))
-    for groups in (alone, bins):
-        assert sorted(name for group in groups for name in group) == names
-    assert all(sum(name.startswith("0:") for name in group) == 1 for group in alone)
-
-
-def test_another_depth_joins_what_is_most_similar_and_another_width_its_namesake():
-    bank = Bank(clusters="depth", coupled=True)
-    state = state_of(Ensemble(bank.compose(residual_networks((16, 2), (16, 1.5), (10, 1)))))
-    whose = {name: n for n, group in enumerate(learned_clusters(state, DATA, 1.0)) for name in group}
-    gradients = weight_gradients(state, DATA)
-    for name in state.module().members[1].recipes:
-        assert whose[f"1:{name}"] == whose[f"0:{name}"]
-    recipes = [member.recipes for member in state.module().members]
-    for name, recipe in recipes[2].items():
-        near = [other for other, one in recipes[0].items() if one.banks[0] == recipe.banks[0]]
-        cosines = [crop_similarity(gradients[2, name], gradients[0, other]) for other in near]
-        assert whose[f"2:{name}"] == whose[f"0:{near[cosines.index(max(cosines))]}"]

@@ -23,7 +23,6 @@ from simulations.config.yaml_files import read_extended
 from simulations.folders.run_directory import read_metrics, saved_config
 from simulations.pretraining.resnet import pretrain_resnet
 from simulations.pretraining.text import pretrain_text
-from simulations.running import precision
 from simulations.running.run import run_experiment
 from simulations.sweeps.select import run_selection
 
@@ -59,7 +58,6 @@ def _loaded_once(monkeypatch):
         return splits_of(name, json.dumps(options))
 
     monkeypatch.setattr(building, "load_splits", load)
-    monkeypatch.setattr(precision, "REPEATS", 1)
 
 
 def weights_of(model, folder):

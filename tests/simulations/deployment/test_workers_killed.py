@@ -15,10 +15,9 @@ from hostile_node import Hostile
 from killed import EXPERIMENT, children, kill
 from places import ROOT
 
-from benchmarks.costs.memory import CheckedDeployment
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import CA, CERTIFICATE_KEY, NODE_KEY, SECRET, TOKEN, make_keys
-from simulations.deployment.up import Deployment, complete
+from simulations.deployment.up import Deployment, complete, watch
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import CHECKPOINT, STATE, read_metrics
 from simulations.running.run import run_experiment
@@ -52,9 +51,10 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
     killed = []
     seen = []
 
-    with CheckedDeployment(config, tmp_path) as federation:
+    with Deployment(config.clients, tmp_path / "private", tmp_path / "logs") as federation:
+        over = threading.Event()
 
-        def strike(over):
+        def strike():
             for client in range(2):
                 while len(read_metrics(out)) == client and not over.wait(0.01):
                     pass
@@ -68,7 +68,13 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
                 os.kill([worker, parent][client], signal.SIGKILL)
                 killed.append((parent, worker))
 
-        assert federation.run(out, strike).status == "finished:completed"
+        killer = threading.Thread(target=strike)
+        killer.start()
+        run = federation.control.start(deployed_run_config(config, out, False))
+        ended = watch(federation, run, lambda text: None)
+        over.set()
+        killer.join()
+        assert ended.status == "finished:completed"
         hidden = set(secrets(federation.keys))
         (first, dead), (ended, orphan) = killed
         parent = federation.processes.pid("clientapp-0")

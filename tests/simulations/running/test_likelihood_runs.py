@@ -13,10 +13,9 @@ from fedpart.nn.likelihoods import Classification
 from simulations.config.load import ConfigError
 from simulations.folders.run_directory import read_metrics, read_summary
 from simulations.results.curves import Run
-from simulations.results.pictures.comparison_figures import by_size, sizes_figure
 from simulations.results.pictures.run_figures import anytime_figure, has_costs
 from simulations.results.report.page import write_report
-from simulations.results.report.sections import caps_section, sizes_section
+from simulations.results.report.sections import kinds_section
 from simulations.results.scores import byte_text
 from simulations.results.terminal.panel import panel
 from simulations.running.run import run_experiment
@@ -153,16 +152,19 @@ def test_the_panel_and_the_page_show_them(run, tmp_path):
     text = shown(panel(summary, out))
     assert "width 0.5: " in text and "13,818 parameters, 3 clients" in text and "their ensemble: " in text
     runs = {"partitioned": [Run.load(out)]}
-    section = sizes_section(runs)
-    titles = ["Test accuracy [%]", "Sent by a client [MB]", "Received by a client [MB]"]
-    assert [chart.title for chart in section.charts] == titles
-    assert "width 1.0: 54,314 parameters; width 0.5: 13,818 parameters" in section.text
-    assert set(by_size(runs["partitioned"])) == {"width 1.0", "width 0.5"}
-    bars = sizes_figure(runs, "accuracy").axes[0].patches
-    rows = summary["by_architecture"]
-    assert [bar.get_height() for bar in bars] == pytest.approx([100 * row["accuracy"] for row in rows])
+    (table,) = kinds_section(runs).tables
+    assert table.head[:3] == ["size", "method", "clients"] or "clients: 3" in table.alike
+    rows = {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
+    wanted = {
+        f"width {width}": row for width, row in zip((1.0, 0.5), summary["by_architecture"], strict=True)
+    }
+    assert rows.keys() == wanted.keys()
+    for name, row in wanted.items():
+        assert rows[name]["parameters"] == f"{row['parameters']:,}"
+        assert rows[name]["test accuracy [%]"] == f"{100 * row['accuracy']:.1f}"
+        assert rows[name]["sent"] == byte_text(row["upload_bytes"] / row["clients"])
     write_run(tmp_path / "plain", small_config(), [0.5] * 12)
-    assert sizes_section({"fedavg": [Run.load(tmp_path / "plain")]}) is None
+    assert kinds_section({"fedavg": [Run.load(tmp_path / "plain")]}) is None
 
 
 @pytest.mark.slow
@@ -175,6 +177,5 @@ def test_what_clients_of_each_cap_sent_and_received_is_told(tmp_path):
     assert small["download_bytes"] + large["download_bytes"] == summary["download_bytes"]
     assert min(small["upload_bytes"], large["upload_bytes"]) > 0
     page = write_report(tmp_path / "run").read_text()
-    each = byte_text(small["upload_bytes"] / 3)
-    assert f"cap 1: 3 clients, each sent {each} and received" in page
-    assert caps_section({"partitioned": [Run.load(tmp_path / "run")]}) is not None and "by cap " in page
+    assert "Kinds of clients" in page and "By cap: means over seeds" in page
+    assert byte_text(small["upload_bytes"] / 3) in page and byte_text(large["download_bytes"] / 3) in page

@@ -1,9 +1,7 @@
 """precision: auto, and what is refused before a run has a folder."""
 
 import io
-from collections import Counter
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import refusals
@@ -11,103 +9,69 @@ import yaml
 from command_line import fedpart
 from fake_runs import write_run
 from rich.console import Console
-from tiny import tiny, tiny_file, tiny_training
+from tiny import tiny, tiny_file
 
 from simulations.building.task import build_task
 from simulations.config.load import ConfigError
 from simulations.folders.run_directory import saved_config
 from simulations.running import precision
-from simulations.running.precision import choose_precision, measure
+from simulations.running.precision import choose_precision, multiplies_bf16
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
 from simulations.sweeps.table import run_table
-
-ORDER = [("fp32", False), ("fp32", True), ("bf16", False), ("bf16", True)]
-
-
-@pytest.fixture
-def seconds(monkeypatch):
-    """Makes a step take what the test says, in the order of ORDER."""
-
-    def given(*times):
-        left = {"fp32": {False: times[0], True: times[1]}, "bf16": {False: times[2], True: times[3]}}
-        monkeypatch.setattr(precision, "_seconds", lambda task, *_: left[task.precision][task.channels_last])
-
-    return given
 
 
 def auto(**changes):
     return tiny(precision="auto", **changes)
 
 
-@pytest.mark.parametrize(
-    "times, chosen",
-    [
-        ((4.0, 3.0, 5.0, 1.0), ("bf16", True)),
-        ((4.0, 3.0, 5.0, 2.9), ("fp32", True)),  # hardly faster: not worth other digits
-        ((1.0, 3.0, 5.0, 2.9), ("fp32", False)),
-        ((4.0, 3.0, 1.0, 2.0), ("bf16", False)),
-    ],
-)
-def test_the_fastest_is_chosen_unless_it_hardly_is(times, chosen, seconds, tmp_path):
-    seconds(*times)
+@pytest.fixture
+def units(monkeypatch):
+    """Says whether the machine of the test multiplies in bfloat16."""
+    return lambda has: monkeypatch.setattr(precision, "multiplies_bf16", lambda device: has)
+
+
+@pytest.mark.parametrize("has, chosen", [(True, "bf16"), (False, "fp32")])
+def test_the_choice_is_what_the_machine_has_units_for(has, chosen, units, tmp_path):
+    units(has)
     config = choose_precision(auto(), tmp_path)
-    assert (config.precision, config.channels_last) == chosen
-    expected = auto().resolved() | {"precision": chosen[0], "channels_last": chosen[1]}
-    assert config.resolved() == expected
+    assert config.resolved() == auto().resolved() | {"precision": chosen, "channels_last": True}
+    grouped = choose_precision(auto(execution="grouped"), tmp_path)
+    assert (grouped.precision, grouped.channels_last) == (chosen, False)
+    assert choose_precision(tiny(), tmp_path) == tiny()
+
+
+def test_a_machine_says_what_it_has():
+    assert multiplies_bf16("cpu") in (True, False)
+    assert not multiplies_bf16("mps")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [auto(), tiny_training(precision="auto")], ids=["run", "train"])
-def test_every_way_is_measured(config):
-    found = measure(config)
-    assert sorted((way.precision, way.channels_last) for way in found) == sorted(ORDER)
-    assert all(way.seconds > 0 for way in found)
-
-
-def test_a_step_takes_what_its_fastest_repeat_takes_but_for_the_first(monkeypatch):
-    """On a clock of the test's own, as on a processor without units for bfloat16; the first step compiles."""
-    module, now, repeats = measure.__module__, [0.0], Counter()
-
-    def step(task, *_):
-        way = task.precision, task.channels_last
-        repeats[way] += 1
-        now[0] += {1: 0.5, 2: 9.0, 4: 3.0 if task.precision == "bf16" else 2.0}.get(repeats[way], 4.0)
-
-    monkeypatch.setattr(f"{module}.gradients", step)
-    monkeypatch.setattr(f"{module}.time", SimpleNamespace(perf_counter=lambda: now[0]))
-    found = measure(auto())
-    assert [(way.precision, way.seconds) for way in found] == 2 * [("fp32", 2.0)] + 2 * [("bf16", 3.0)]
-    assert set(repeats) == set(ORDER) and len(set(repeats.values())) == 1
-
-
-@pytest.mark.slow
-def test_the_choice_is_written_and_kept(seconds, tmp_path):
-    seconds(4.0, 3.0, 5.0, 1.0)
+def test_the_choice_is_written_and_kept(units, tmp_path):
+    units(True)
     out = tmp_path / "run"
     summary = run_experiment(auto(rounds=2), out)
     assert (summary["precision"], summary["channels_last"]) == ("bf16", True)
     written = saved_config(out)
     assert (written.precision, written.channels_last) == ("bf16", True)
-    seconds(1.0, 3.0, 5.0, 2.0)  # another day
+    units(False)  # another machine
     file = tiny_file(tmp_path, precision="auto", rounds=2)
     answer = fedpart("run", str(file), "--set", "rounds=3", "--resume", str(out))
     assert answer.exit_code == 0, answer.output
     assert saved_config(out).precision == "bf16"
 
 
-def test_a_comparison_chooses_once(seconds, tmp_path):
-    seconds(4.0, 3.0, 5.0, 1.0)
+def test_a_comparison_chooses_once(units, tmp_path):
+    units(True)
     run_comparisons({"": auto(rounds=1)}, ["fedavg"], 1, tmp_path)
-    seconds(1.0, 3.0, 5.0, 2.0)
+    units(False)
     run_comparisons({"": auto(rounds=1)}, ["fedavg", "partitioned"], 2, tmp_path)
     files = [*tmp_path.glob("*/*/config.yaml")]
     assert [saved_config(file.parent).precision for file in files] == ["bf16"] * 4
 
 
-def test_a_table_chooses_once_and_goes_on_in_its_own_folder(seconds, tmp_path):
-    """A row that is computed otherwise keeps what it can; a started folder keeps what it has."""
+def test_a_run_of_a_table_keeps_what_it_has(units, tmp_path):
     base = {"clients": 20, "cohort": 5, "rounds": 1, "evaluate_every": 1, "precision": "auto"}
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
     changes = {"exact": {"precision": "fp32"}, "vect": {"execution": "grouped"}, "plain": {}}
@@ -125,13 +89,13 @@ def test_a_table_chooses_once_and_goes_on_in_its_own_folder(seconds, tmp_path):
         runner = CellRunner(run=run, console=Console(file=io.StringIO()))
         return run_table(file, [], out, runner, labels=labels, **options)
 
-    with pytest.raises(ConfigError, match="No run"):  # and nothing is measured
+    with pytest.raises(ConfigError, match="No run"):
         made(read_only=True)
-    seconds(4.0, 3.0, 5.0, 1.0)
+    units(True)
     made("exact", "plain")
-    seconds(1.0, 3.0, 5.0, 2.0)  # another day
+    units(False)  # another machine
     made()
-    assert found == {"exact": ("fp32", False), "plain": ("bf16", True), "vect": ("bf16", False)}
+    assert found == {"exact": ("fp32", False), "plain": ("bf16", True), "vect": ("fp32", False)}
     assert made(read_only=True).summaries.keys() == rows.keys()
 
 
@@ -176,8 +140,6 @@ def test_likelihoods(tmp_path):
     )
 
 
-def test_precisions(tmp_path):
-    here, absent = tiny(precision="auto"), tiny(precision="auto", data="mnist", data_dir=None)
-    deployed, choose = partial(build_task, here, 10, (1, 8, 8)), partial(choose_precision, absent, tmp_path)
-    rows = [("Flower starts the clients", deployed, "give fp32 or bf16"), ("no data", choose, "MNIST")]
-    refusals.check((what, call, ValueError, says) for what, call, says in rows)
+def test_clients_on_many_machines_have_no_choice():
+    with pytest.raises(ValueError, match="Flower's clients are on many; give fp32 or bf16"):
+        build_task(auto(), 10, (1, 8, 8))

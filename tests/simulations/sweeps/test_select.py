@@ -1,6 +1,5 @@
 """Selection by L_ML: its runs, its files, and what it says."""
 
-import csv
 import io
 import json
 import math
@@ -80,10 +79,7 @@ def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path):
     assert summary["best_k"] == 15
     assert summary["best_per_seed"] == {"0": 15, "1": 30}
     assert [row["value"] for row in summary["rows"]] == [5, 15, 30]
-    with (tmp_path / "s" / "select.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    assert [line["value"] for line in lines] == ["5", "15", "30"]
-    assert float(lines[1]["lml"]) == -10.0
+    assert summary["rows"][1]["lml"]["mean"] == -10.0
     assert (tmp_path / "s" / "select.png").is_file()
 
     again = Pretends()

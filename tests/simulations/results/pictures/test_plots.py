@@ -21,7 +21,7 @@ from simulations.results.pictures.run_figures import (
     plot_comparison,
     plot_run,
     run_figure,
-    run_psi_figure,
+    run_figures,
     sample,
     shown_blocks,
     transforms_figure,
@@ -66,6 +66,11 @@ def runs(tmp_path):
 def one_run(folder, physical, accuracies=(0.5,) * 12, **options):
     write_run(folder, small_config(method="partitioned"), accuracies, physical=physical, **options)
     return Run.load(folder)
+
+
+def of_run(run):
+    """The picture of what a run has learned."""
+    return run_figures(run)["psi"]
 
 
 def labels(ax):
@@ -181,7 +186,7 @@ def test_one_run(tmp_path):
     assert labels(loss) == ("round", "loss [nats per example]")
     assert [text.get_text() for text in loss.get_legend().get_texts()] == ["training", "validation"]
     np.testing.assert_allclose(loss.lines[0].get_ydata(), [2 / (i + 1) for i in range(12)])
-    rotation, dropout = run_psi_figure(run).axes
+    rotation, dropout = of_run(run).axes
     assert labels(rotation) == ("round", "rotation [degrees]")
     assert labels(dropout) == ("round", "drop rate [%]")
     assert len(dropout.lines) == 1  # dropout2 was not learned
@@ -224,7 +229,7 @@ def test_nothing_overlaps(tmp_path, rounds):
     one, two = {"partitioned": [run]}, {"partitioned": [run], "package.module:Method": [run, run]}
     figures = [run_figure(run), *(metric_figure(two, "bytes", page=page) for page in (False, True))]
     if rounds > 1:
-        figures += [run_psi_figure(run), psi_figure(one, psi_groups(one)[:3])]
+        figures += [of_run(run), psi_figure(one, psi_groups(one)[:3])]
         figures += [psi_figure(two, [group], page=True) for group in psi_groups(two)]
     for line in run.metrics:
         line.pop("val_accuracy")
@@ -235,7 +240,7 @@ def test_nothing_overlaps(tmp_path, rounds):
 
 def test_every_kind_of_psi_has_its_panel_and_unit(tmp_path):
     run = one_run(tmp_path, affine(12))
-    axes = [ax for ax in run_psi_figure(run).axes if ax.get_visible()]
+    axes = [ax for ax in of_run(run).axes if ax.get_visible()]
     units = {"rotation": "degrees", "scale": "factor", "shear": "factor", "shift": "% of the image"}
     wanted = {f"{name} [{unit}]" for name, unit in units.items()} | {"drop rate [%]"}
     assert {ax.get_ylabel() for ax in axes} == wanted
@@ -243,7 +248,7 @@ def test_every_kind_of_psi_has_its_panel_and_unit(tmp_path):
 
 def test_a_mask_of_many_numbers_is_summarised(tmp_path):
     physical = [{f"mask.logit[{k}]": float(k * i) for k in range(1, 102)} for i in range(12)]
-    (ax,) = run_psi_figure(one_run(tmp_path, physical)).axes
+    (ax,) = of_run(one_run(tmp_path, physical)).axes
     assert ax.get_title("left") == "mask.logit" and len(ax.lines) == 1
     np.testing.assert_allclose(ax.lines[0].get_ydata(), 51.0 * np.arange(12))
     assert ax.get_legend().get_texts()[0].get_text() == "median of 101"

@@ -80,8 +80,7 @@ def test_the_best_configuration_is_one_that_runs_and_says_the_same(found, tmp_pa
     run_experiment(config, tmp_path / "again")
     assert read_metrics(tmp_path / "again")[-1]["val_nll"] == result.best.objective
     assert json.loads((out / "search.json").read_text())["best"]["values"] == result.best.values
-    for name in ("spent", "history", "importance", "parallel"):
-        assert (out / f"{name}.png").stat().st_size > 5000
+    assert (out / "spent.png").stat().st_size > 5000
 
 
 SLOW_SAMPLERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("tpe", "gp")]

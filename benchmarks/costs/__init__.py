@@ -1,1 +1,0 @@
-"""Costs: what a federation costs in memory."""
