@@ -153,6 +153,7 @@ def download_bytes(protocol: Protocol, client: int) -> int:
 def state_bytes(protocol: Protocol, client: int) -> int:
     """In how many bytes the server's values travel to ``client``, without the rest of the message."""
     size, of_w = protocol.task.dtype.itemsize, (protocol.download or protocol.task.dtype).itemsize
+    of_w += size if protocol.settings.combination.sends else 0
     return protocol.partition_of(client).needed * of_w + protocol.task.psi_space.size * size
 
 

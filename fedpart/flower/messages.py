@@ -38,7 +38,7 @@ GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept
 
 def state_record(values: Round, protocol: Protocol, partition: Partition) -> ArrayRecord:
     """w, as far as a network needs it, and psi; one record for all who start from them with that network."""
-    state = encode_state(values.w, values.psi, protocol, partition)
+    state = encode_state(values.w, values.psi, protocol, partition, values.variates)
     return ArrayRecord({name: Array(array) for name, array in state.items()})
 
 
