@@ -7,7 +7,7 @@ import signal
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, starmap
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -112,15 +112,11 @@ def work(
 
 def places_of(protocol: Protocol) -> dict[int, slice]:
     """Where each part of an update lies in a row: cells and psi, and what is averaged beside the cells."""
-    cells, psi = protocol.partition.cells, protocol.task.psi_space.size
-    places = {j: slice(*ends) for j, ends in enumerate(pairwise(cells), 1)}
-    after = cells[-1] + psi
-    beside = places if protocol.settings.combination.sees else {}
-    return {
-        **places,
-        PSI: slice(cells[-1], after),
-        **{-j: slice(after + of.start, after + of.stop) for j, of in beside.items()},
-    }
+    cells, sees = protocol.partition.cells, protocol.settings.combination.sees
+    parts = [*range(1, len(cells)), PSI, *(range(-1, -len(cells), -1) if sees else ())]
+    after = cells[-1] + protocol.task.psi_space.size
+    ends = [*cells, *(after + end for end in cells)]
+    return dict(zip(parts, starmap(slice, pairwise(ends)), strict=False))
 
 
 def _moved(total: Update, row: Tensor, places: Mapping[int, slice]) -> Update:

@@ -55,10 +55,8 @@ class _Clients:
         self.executor, self.residuals = Executor(self.protocol), None
         if self.protocol.settings.keeps:
             if folder is None:
-                feedback = self.protocol.settings.error_feedback
-                what = "error_feedback" if feedback else f"method {self.protocol.settings.method}"
-                give = f"give make_client_app() a folder for it, with keep=..., or leave {what} out."
-                raise ValueError(f"With {what} a client keeps a file; {give}")
+                why = "a client keeps a file, for error_feedback or the way to combine clients of the method"
+                raise ValueError(f"In this run {why}; give make_client_app() a folder for it, with keep=....")
             self.residuals = ClientState(folder, self.protocol.fingerprint)
         self._last: tuple[tuple[Any, ...], Round] | None = None
 

@@ -264,9 +264,7 @@ def refuse_other_form(value: Tensor, like: Tensor) -> None:
         raise ValueError(f"a tensor {here} is in the place of one {there}")
 
 
-_FASTEST = math.log(
-    30
-)  # a number's own rate is so many times the settings' at most, and at least one over it
+_FASTEST = math.log(30)  # over and under the settings' rate, for that of each number
 
 
 def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor, each: bool) -> None:

@@ -224,8 +224,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     def options_of(self, method: str) -> dict[str, Any]:
         """Those of a method, and of the ways to combine clients in its name."""
         base, ways = spelled(method)
-        every = [self.method_options.get(name, {}) for name in (base, *ways)]
-        return {key: option for options in every for key, option in options.items()}
+        return dict(pair for name in (base, *ways) for pair in self.method_options.get(name, {}).items())
 
     def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
         """The run's settings: each is the key of that name; a null key is its setting's default or null."""

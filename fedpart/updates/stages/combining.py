@@ -97,7 +97,7 @@ class Combining(Stage):
         for cell, moved in beside.items() if self.way.keeps else ():
             self._sums[self._slices[cell - 1]] += moved
             self._seen[1, cell - 1] += total.weights[-cell]
-        for client in clients:
+        for client in clients if self.way.keeps else ():
             self._seen[0, self._trained(client, round)] += 1
         means = self.means() if self.way.keeps else None
         for cell in beside.keys() & total.parts.keys():  # there are some of which the method counts nothing
