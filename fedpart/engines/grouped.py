@@ -129,12 +129,8 @@ class GroupedRunner:
             learned = count_learned(self.protocol, len(shard))
             update = self.protocol.begin(Update(examples=learned), client, round)
             here = self._executor.on_device(round)
-            work = [
-                ClientJob(
-                    client, local, job, places, self.protocol.correction(update, client, here, job.partition)
-                )
-                for job, places in zip(asked, steps, strict=True)
-            ]
+            corrected = [self.protocol.correction(update, client, here, job.partition) for job in asked]
+            work = [ClientJob(client, local, *of) for of in zip(asked, steps, corrected, strict=True)]
             return _Member(client, shard, jobs, work, update)
 
         return _attempt(client, round, member)

@@ -147,17 +147,14 @@ def decode_jobs(text: Any) -> list[Job]:
 
 
 def encode_state(
-    w: torch.Tensor,
-    psi: torch.Tensor,
-    protocol: Protocol,
-    partition: Partition,
-    variates: torch.Tensor | None = None,
+    w: torch.Tensor, psi: torch.Tensor, protocol: Protocol, partition: Partition, *variates: torch.Tensor
 ) -> dict[str, NDArray[Any]]:
-    """The server's values for an instruction to clients with a network: ``w [needed]``, ``psi [P]``."""
+    """The server's values for an instruction to clients with a network: ``w [needed]``, ``psi [P]``, and the
+    mean of the clients' variates ``[needed]``, if it is sent along."""
     narrow, w = protocol.download, partition.of_server(w.detach())
     w = w if narrow is None else w.to(narrow).view(torch.int16)
-    more = {} if variates is None else {"variates": partition.of_server(variates).cpu().numpy()}
-    return {"w": w.cpu().numpy(), "psi": psi.detach().cpu().numpy(), **more}
+    values = [w, psi.detach(), *map(partition.of_server, variates)]
+    return {n: tensor.cpu().numpy() for n, tensor in zip(("w", "psi", "variates"), values, strict=False)}
 
 
 def decode_state(

@@ -87,14 +87,11 @@ class AdamSettings(Settings):
         ge=0,
     )
 
+    remembered = frozenset({"step", "exp_avg", "exp_avg_sq"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_betas(self.betas)
-
-    @property
-    def remembered(self) -> set[str]:
-        """Names in the state of a slice that has been stepped."""
-        return {"step", "exp_avg", "exp_avg_sq"}
 
     def step(
         self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float

@@ -15,7 +15,7 @@ from problems import (
     shards,
 )
 
-from fedpart import Federation, LocalSettings, Protocol, SGDSettings, Task, federate
+from fedpart import ClipSettings, Federation, LocalSettings, Protocol, SGDSettings, Task, federate
 from fedpart.engines.executor import Executor
 from fedpart.methods.base import build_method
 from fedpart.updates.combining import COMBINATIONS
@@ -95,18 +95,28 @@ def test_scaffold_sends_the_mean_down_and_nothing_more_up():
     assert scaffold[0].download_bytes - plain[0].download_bytes == more
 
 
-WAYS = ["partitioned+scaffold", "feddyn", "partitioned+fednova", "augerino+fedprox+yogi"]
+FED_BACK = {"upload": "topk", "share": 0.1, "error_feedback": True}
+RUNS = [
+    {"method": "partitioned+scaffold"},
+    {"method": "feddyn"},
+    {"method": "partitioned+fednova", "clip": ClipSettings(multiple=1.0)},
+    {"method": "augerino+fedprox+yogi"},
+    {"method": "partitioned+scaffold", **FED_BACK},
+    {"method": "partitioned+scaffold", "sizes": True, "upload": "int8"},
+    {"method": "scaffold", "sizes": True, "download": "bf16"},
+    {"method": "partitioned+fedprox", "defence": "trim", "weighting": "uniform"},
+]
+PARAMETERS = [RUNS[0], *(pytest.param(run, marks=pytest.mark.slow) for run in RUNS[1:])]
 
 
-@pytest.mark.parametrize(
-    "method", [WAYS[0], *(pytest.param(run, marks=pytest.mark.slow) for run in WAYS[1:])]
-)
-def test_workers_and_messages_have_the_bits_of_the_loop(method, tmp_path):
-    config = {"method": method}
+@pytest.mark.parametrize("config", PARAMETERS, ids=str)
+def test_workers_and_messages_have_the_bits_of_the_loop(config, tmp_path):
     expected, reports = local(4, **config)
     assert_same(local(4, 2, **config)[0], expected)
     over_flower, others = deployed(4, {**config, "residuals": str(tmp_path)})
     assert_same(over_flower, expected)
+    without = "+".join(part for part in config["method"].split("+") if part not in EVERY) or "fedavg"
+    assert not torch.equal(local(4, **{**config, "method": without})[0].w, expected.w)
     for mine, theirs in zip(others, reports, strict=True):
         for key in ("upload_bytes", "download_bytes"):  # but for headers
             assert getattr(mine, key) == pytest.approx(getattr(theirs, key), abs=200 * 12)
