@@ -99,8 +99,7 @@ def admit(data: Any, folder: str | None = None) -> None:
 def foreign(data: Any) -> Iterator[str]:
     """The texts in plain data, keys among them, that have the form ``package.module:attribute``."""
     if isinstance(data, str):
-        if _FOREIGN.fullmatch(data):
-            yield data
+        yield from filter(_FOREIGN.fullmatch, data.split("+"))  # as in method: fedavg+mine:Way
     elif isinstance(data, Mapping | list | tuple):
         for part in (*data, *data.values()) if isinstance(data, Mapping) else data:
             yield from foreign(part)

@@ -227,6 +227,11 @@ def nothing(number=1, residuals=None):
     return Round(number, torch.zeros(1), torch.zeros(1), residuals)
 
 
+def upload_numbers(protocol, client, jobs):
+    """How many numbers the client's answer to ``jobs`` holds."""
+    return sum(protocol.upload_sizes(client, jobs).values())
+
+
 def update_of(cells=None, psi=None, psi_weight=None, **more):
     """An update with these changes of cells, by number, and this gradient of psi."""
     weights = {} if psi_weight is None else {PSI: psi_weight}

@@ -30,7 +30,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.optimisers import LocalSGD, PartSGD
+from fedpart.training.local_sgd import LocalSGD, PartSGD
 from fedpart.trees import read, tensors_in, wide
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
@@ -140,7 +140,8 @@ class Executor:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         start, view = time.perf_counter(), self.view(round, client)
         shard = self.moved(self.checked(client, shard))
-        update = Update(examples=count_learned(self.protocol, len(shard)))
+        learned = count_learned(self.protocol, len(shard))
+        update = self.protocol.begin(Update(examples=learned), client, round)
         losses: list[Any] = [self._run_job(update, round, view, shard, job) for job in jobs]
         if self.doubts is None:
             losses = read(losses)
@@ -173,7 +174,8 @@ class Executor:
         if self._here is None or self._here[0] is not round:
             # psi in memory of our own, as the subnetworks are
             psi = round.psi.to(self.device, copy=True)
-            self._here = round, replace(round, w=round.w.to(self.device), psi=psi)
+            variates = None if round.variates is None else round.variates.to(self.device)
+            self._here = round, replace(round, w=round.w.to(self.device), psi=psi, variates=variates)
             self._subnetworks.clear()
         return self._here[1]
 
@@ -203,6 +205,7 @@ class Executor:
         if j is not None:
             decay, steps = local.decays(protocol.chunks)[j - 1], len(batches)
             sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, final=asked != job)
+            sgd.correction = protocol.correction(update, view.number, self.on_device(round), j)
         sizes = method.architectures(view, len(batches)) if sgd is not None and len(view.parts) > 1 else ()
 
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:

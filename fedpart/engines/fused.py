@@ -43,6 +43,8 @@ class FusedRunner:
         none = "Fused clients have no updates of their own to clip, to round, to compare or to make private"
         free = settings.clip is None and settings.defence is None and settings.upload is None  # privacy clips
         require(free, f"{none}; leave clip, upload, defence and privacy out, or {loop}")
+        kept = f"Fused clients have no updates of their own, of which those of {method!r} keep something"
+        require(not settings.combination.keeps, f"{kept}; {loop}")
         step = f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or {loop}"
         require(local.epochs == 1, step)
         weigh = f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}"

@@ -126,8 +126,12 @@ class GroupedRunner:
             steps = [local_batches(self.protocol, view, local, len(shard), job) for job in jobs]
             apart = self.protocol.method.held_out  # whose feedback takes the place of psi's gradient
             asked = [replace(job, psi=False) if apart else job for job in jobs]
-            work = [ClientJob(client, local, job, batches) for job, batches in zip(asked, steps, strict=True)]
-            return _Member(client, shard, jobs, work)
+            learned = count_learned(self.protocol, len(shard))
+            update = self.protocol.begin(Update(examples=learned), client, round)
+            here = self._executor.on_device(round)
+            corrected = [self.protocol.correction(update, client, here, job.partition) for job in asked]
+            work = [ClientJob(client, local, *of) for of in zip(asked, steps, corrected, strict=True)]
+            return _Member(client, shard, jobs, work, update)
 
         return _attempt(client, round, member)
 
@@ -188,12 +192,12 @@ class GroupedRunner:
         updates = {}
         for member in members:
             visited = sum(len(places) for of in member.work for places in of.batches)
-            learned = count_learned(self.protocol, len(member.shard))
-            updates[member.client] = Update(examples=learned, visited=visited)
+            begun = member.update
+            updates[member.client] = Update(examples=begun.examples, visited=visited, kept={**begun.kept})
         computed, means = [], []
         for stack in self._stacks(members):
             mean, deltas, psi = self._stack.run(round, stack, inputs, targets)
-            for row, (client, _, job, _) in enumerate(stack):
+            for row, (client, _, job, *_) in enumerate(stack):
                 if job.partition is not None:
                     updates[client].parts[job.partition] = deltas[row]
                 if psi is not None:
@@ -202,7 +206,7 @@ class GroupedRunner:
             means.append(mean)
         losses: dict[int, dict[Job, Any]] = {client: {} for client in updates}
         every, later = torch.cat(means), self._executor.doubts is not None
-        for (client, _, job, _), loss in zip(computed, every if later else every.tolist(), strict=True):
+        for (client, _, job, *_), loss in zip(computed, every if later else every.tolist(), strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
             self._executor.note(update, client, losses[client])
@@ -270,6 +274,7 @@ class _Member(NamedTuple):
     shard: Dataset
     jobs: Sequence[Job]
     work: list[ClientJob]
+    update: Update  # as it begins
 
     @property
     def width(self) -> int:

@@ -23,7 +23,8 @@ from fedpart.task.gradients import Gradients, Job, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import LocalSGD, SGDSettings
+from fedpart.training.local_sgd import LocalSGD
+from fedpart.training.optimisers import SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.state import ModelState, rows_at_once
 from fedpart.updates.errors import ClientError, blamed

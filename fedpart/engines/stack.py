@@ -22,7 +22,7 @@ from fedpart.randomness.streams import NoiseKey
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import PartSGD
+from fedpart.training.local_sgd import Correction, PartSGD
 from fedpart.trees import Tree, map_leaves
 from fedpart.updates.update import Round
 
@@ -31,13 +31,14 @@ class ClientJob(NamedTuple):
     """One job of one client.
 
     ``local``: how the client trains; ``batches``: where the examples of each local step lie in the stack's
-    data, ``[b]`` int64 on the CPU.
+    data, ``[b]`` int64 on the CPU; ``correction``: of its gradients.
     """
 
     client: int
     local: LocalSettings
     job: Job
     batches: list[Tensor]
+    correction: Correction = Correction()
 
     @property
     def order(self) -> tuple[float | str, ...]:
@@ -143,6 +144,8 @@ class _Run:
         start, _ = executor.subnetwork(round, protocol.partition, k)
         how = local.sgd, local.decays(protocol.chunks)[j - 1], self.steps
         self.sgd = PartSGD(protocol.partition, start.expand(self.count, -1), j, k, *how, final=True)
+        shifts = [of.correction.shift for of in jobs if of.correction.shift is not None]
+        self.sgd.correction = Correction(jobs[0].correction.pull, torch.stack(shifts) if shifts else None)
 
 
 # vmap takes these apart before autocast sees them.

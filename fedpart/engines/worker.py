@@ -5,8 +5,9 @@ import gc
 import pickle
 import signal
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise, starmap
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -75,8 +76,10 @@ def work(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)  # more do not survive a fork
     protocol, shards = pickle.loads(load) if isinstance(load, bytes) else load
-    executor, bounds, epoch = Executor(protocol), protocol.partition.cells, 0
-    w, psi = torch.tensor_split(shared.row(0), bounds[-1:])
+    executor, places, epoch = Executor(protocol), places_of(protocol), 0
+    ends = places[PSI].start, places[PSI].stop
+    w, psi, beside = torch.tensor_split(shared.row(0), ends)
+    variates = beside if protocol.settings.combination.sends else None
     round = Round(0, w, psi)
     answer: CohortSum | ClientError | None = None
 
@@ -92,13 +95,13 @@ def work(
         except (EOFError, OSError):
             return
         if block.epoch != epoch:
-            round, epoch = Round(block.round, w, psi, block.kept, block.bounds), block.epoch
+            round, epoch = Round(block.round, w, psi, block.kept, variates, block.bounds), block.epoch
         elif round.kept is not None and block.kept is not None:
             round.kept.versions.update(block.kept.versions)
         found = CohortSum()
         try:
             total = sum_updates(map(of_client, block.clients))
-            found.total = None if total is None else _moved(total, shared.row(block.row), bounds)
+            found.total = None if total is None else _moved(total, shared.row(block.row), places)
             del total  # or it would live on while the next block is summed
             found.norms = {**known(found.norms)}
             answer = found
@@ -107,20 +110,25 @@ def work(
             answer = error
 
 
-def _moved(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
+def places_of(protocol: Protocol) -> dict[int, slice]:
+    """Where each part of an update lies in a row: cells and psi, and what is averaged beside the cells."""
+    cells, sees = protocol.partition.cells, protocol.settings.combination.sees
+    parts = [*range(1, len(cells)), PSI, *(range(-1, -len(cells), -1) if sees else ())]
+    after = cells[-1] + protocol.task.psi_space.size
+    ends = [*cells, *(after + end for end in cells)]
+    return dict(zip(parts, starmap(slice, pairwise(ends)), strict=False))
+
+
+def _moved(total: Update, row: Tensor, places: Mapping[int, slice]) -> Update:
     """A sum without its tensors, which are written into ``row``."""
     for part, tensor in total.parts.items():
-        row[_place(part, bounds)].copy_(tensor)
+        row[places[part]].copy_(tensor)
     return replace(total, parts={})
 
 
-def in_memory(total: Update, row: Tensor, bounds: Sequence[int]) -> Update:
-    """A worker's sum with its tensors, which are in ``row``; ``bounds`` are those of the cells."""
-    return replace(total, parts={part: row[_place(part, bounds)] for part in total.weights})
-
-
-def _place(part: int, bounds: Sequence[int]) -> slice:
-    return slice(bounds[-1], None) if part == PSI else slice(bounds[part - 1], bounds[part])
+def in_memory(total: Update, row: Tensor, places: Mapping[int, slice]) -> Update:
+    """A worker's sum with its tensors, which are in ``row``; ``places``: see :func:`places_of`."""
+    return replace(total, parts={part: row[places[part]] for part in total.weights})
 
 
 def copied(update: Update, total: Update | None) -> Update:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fedpart.data.dataset import Dataset
-from fedpart.engines.worker import Block, Shared, copied, in_memory, work
+from fedpart.engines.worker import Block, Shared, copied, in_memory, places_of, work
 from fedpart.federated.cohorts import CohortSum, blocks, sum_updates
 from fedpart.federated.protocol import Protocol
 from fedpart.updates.errors import ClientError, skipped
@@ -55,9 +55,9 @@ class WorkerPool:
         # Sums under way, or done before their turn: so none waits while others take up to twice as long.
         self._places = self.workers + (self.workers + 1) // 2
         self._context: Any = multiprocessing.get_context(_start_method())
-        task, bounds = protocol.task, protocol.partition.cells
-        numbers = bounds[-1] + task.psi_space.size
-        self._shared = Shared(self._context, 1 + self._places, numbers, task.dtype, self.workers)
+        self._parts = places_of(protocol)
+        numbers = max(place.stop for place in self._parts.values())
+        self._shared = Shared(self._context, 1 + self._places, numbers, protocol.task.dtype, self.workers)
         self._idle: list[_Worker] = []
         self._busy: dict[Connection, tuple[_Worker, Block]] = {}
         self._epoch = 0
@@ -75,7 +75,8 @@ class WorkerPool:
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """See :meth:`.Execution.sum`."""
         self._epoch += 1
-        torch.cat([round.w, round.psi], out=self._shared.row(0))
+        values = [round.w, round.psi, *(() if round.variates is None else (round.variates,))]
+        torch.cat(values, out=self._shared.row(0)[: sum(map(len, values))])
         of_all = round.of_all
         parts = blocks(cohort, single=of_all is not None)
         waiting = deque[Block]()
@@ -89,7 +90,7 @@ class WorkerPool:
             raise
 
     def _sum(self, waiting: deque[Block], of_all: OfAll | None, cohort: Sequence[int]) -> CohortSum:
-        bounds, found, total = self.protocol.partition.cells, CohortSum(cohort=[*cohort]), None
+        found, total = CohortSum(cohort=[*cohort]), None
         done: dict[int, tuple[Block, CohortSum | ClientError]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
         kept: list[Update] = []
@@ -116,7 +117,7 @@ class WorkerPool:
             found.skipped += answer.skipped
             found.norms |= answer.norms
             if answer.total is not None:
-                update = in_memory(answer.total, self._shared.row(block.row), bounds)
+                update = in_memory(answer.total, self._shared.row(block.row), self._parts)
                 if of_all is not None:
                     kept.append(copied(update, None))
                 else:

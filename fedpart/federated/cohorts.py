@@ -126,11 +126,6 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
     return update
 
 
-def upload_numbers(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
-    """How many numbers the client's answer to ``jobs`` holds."""
-    return sum(protocol.upload_sizes(client, jobs).values())
-
-
 def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
     return _answer_bytes(protocol, protocol.upload_sizes(client, jobs))
@@ -153,6 +148,7 @@ def download_bytes(protocol: Protocol, client: int) -> int:
 def state_bytes(protocol: Protocol, client: int) -> int:
     """In how many bytes the server's values travel to ``client``, without the rest of the message."""
     size, of_w = protocol.task.dtype.itemsize, (protocol.download or protocol.task.dtype).itemsize
+    of_w += size if protocol.settings.combination.sends else 0
     return protocol.partition_of(client).needed * of_w + protocol.task.psi_space.size * size
 
 

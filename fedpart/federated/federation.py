@@ -37,7 +37,7 @@ class Federation(ModelState):
         super().__init__(
             protocol.task,
             protocol.partition,
-            settings.server,
+            settings.stepped_by,
             settings.server_psi,
             seed=settings.seed,
             device=settings.device,
@@ -49,7 +49,7 @@ class Federation(ModelState):
         self._accept += [] if self.best is None else [self.best.accept]
         self.remembering = [*self.stages, *(part for part in (self.pace, self.best) if part is not None)]
         self.agreement = {**protocol.agreement, **settings.of_server()}
-        self.stepped, both = True, (settings.server, settings.server_psi)
+        self.stepped, both = True, (settings.stepped_by, settings.server_psi)
         self.learns_rates = any(getattr(each, "hypergradient", 0.0) for each in both)
         self._limits = [bound.to(settings.device) for bound in protocol.task.psi_bounds]
 

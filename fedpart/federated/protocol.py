@@ -26,8 +26,9 @@ from fedpart.task.gradients import Job, psi_mask
 from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
+from fedpart.training.local_sgd import Correction
 from fedpart.updates.codecs import Codec
-from fedpart.updates.stages import UploadCodec, doing, stage_of, stages_of
+from fedpart.updates.stages import Combining, UploadCodec, doing, stage_of, stages_of
 from fedpart.updates.update import LARGEST, PSI, Norms, Round, Update, validate
 
 
@@ -130,7 +131,8 @@ class Protocol:
         coding = stage_of(self.stages, UploadCodec)
         self.codec: Codec | None = None if coding is None else coding.codec
         self._send, self._receive = doing(self.stages, "send"), doing(self.stages, "receive")
-        self._sent = doing(self.stages, "sent")[::-1]
+        self._sent, self._begin = doing(self.stages, "sent")[::-1], doing(self.stages, "begin")
+        self._combining = stage_of(self.stages, Combining)
         self.plain = not (self._send or self._sent or settings.on_client_error == "skip")
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
@@ -231,6 +233,18 @@ class Protocol:
     def check(self, update: Update, limit: float = LARGEST) -> None:
         """Refuse, with a :class:`.Refusal`, numbers that cannot be summed; ``limit``: see :class:`.Round`."""
         validate(update, self.settings.max_examples, limit)
+
+    def begin(self, update: Update, client: int, round: Round) -> Update:
+        """An update that a client is about to compute, with what it has kept for that."""
+        for read in self._begin:
+            read(update, client, round)
+        return update
+
+    def correction(self, update: Update, client: int, round: Round, j: int | None) -> Correction:
+        """What the client that makes ``update`` adds to the gradients of w_j; ``round``: on its device."""
+        if self._combining is None or j is None:
+            return Correction(self.settings.combination.pull)
+        return self._combining.correction(update, round, self.partition_of(client).cell_sizes(j))
 
     def send(self, update: Update, client: int, round: Round) -> Update:
         """A client's update as it leaves the client, changed by all stages in place: the numbers that are

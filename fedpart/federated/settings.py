@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from fedpart.checks import require
@@ -9,9 +10,11 @@ from fedpart.federated.options import Deal, checked_architectures, checked_caps
 from fedpart.federated.pace.settings import PaceSettings
 from fedpart.partition.sharing import sharing_of
 from fedpart.training.local import LocalSettings
-from fedpart.training.optimisers import AdamSettings, SGDSettings
+from fedpart.training.optimisers import AdamSettings, ServerSettings, SGDSettings
 from fedpart.training.settings import documented, setting
 from fedpart.updates.codecs import CODECS, Codec
+from fedpart.updates.combining import Combination
+from fedpart.updates.combining.base import combined
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.stages import check_stages
 from fedpart.updates.stages.clip import ClipSettings
@@ -197,6 +200,21 @@ class FederationSettings(PaceSettings):
         options = dict(self.defence_options)
         bucket = options.pop("bucket", 1)
         return Defended(DEFENCES.make(str(self.defence), options), bucket, self.seed)
+
+    @cached_property
+    def combination(self) -> Combination:
+        """What clients do, and the server with their changes, beside the method."""
+        return combined(self.method, self.method_options)[1]
+
+    @property
+    def stepped_by(self) -> ServerSettings:
+        """The server's optimiser of the weights: the method's name may say so (``fedavg+yogi``)."""
+        return combined(self.method, self.method_options)[2] or self.server
+
+    @property
+    def keeps(self) -> bool:
+        """Whether clients keep something from one round for their next ones."""
+        return self.error_feedback or self.combination.keeps
 
     def codec(self) -> Codec:
         """The upload codec, where there is one."""

@@ -1,8 +1,9 @@
 """Wire form: what server and client exchange in a round, as named arrays and plain scalars of any transport.
 
 Instruction: arrays ``w`` (what the client's network has of it, in partition order; rounded to 16 bits, the
-bits as int16, with ``download``) and ``psi``; the header; ``jobs`` as JSON; with error feedback
-``residuals``, the rounds that :class:`.ClientState` lists for the client.
+bits as int16, with ``download``), ``psi``, and where clients step along them, as with scaffold, ``variates``
+in the order of ``w``; the header; ``jobs`` as JSON; where clients keep something ``residuals``, the rounds
+that :class:`.ClientState` lists for the client.
 Reply: arrays ``w`` (the changes of the trained partitions, ascending, as one vector) and ``psi`` (its
 gradient), each only if it was asked for; with an upload codec ``w`` is bytes, partition after partition;
 scalars ``examples``, ``loss`` and, where a job has one to tell
@@ -146,26 +147,32 @@ def decode_jobs(text: Any) -> list[Job]:
 
 
 def encode_state(
-    w: torch.Tensor, psi: torch.Tensor, protocol: Protocol, partition: Partition
+    w: torch.Tensor, psi: torch.Tensor, protocol: Protocol, partition: Partition, *variates: torch.Tensor
 ) -> dict[str, NDArray[Any]]:
-    """The server's values for an instruction to clients with a network: ``w [needed]``, ``psi [P]``."""
+    """The server's values for an instruction to clients with a network: ``w [needed]``, ``psi [P]``, and the
+    mean of the clients' variates ``[needed]``, if it is sent along."""
     narrow, w = protocol.download, partition.of_server(w.detach())
     w = w if narrow is None else w.to(narrow).view(torch.int16)
-    return {"w": w.cpu().numpy(), "psi": psi.detach().cpu().numpy()}
+    values = [w, psi.detach(), *map(partition.of_server, variates)]
+    return {n: tensor.cpu().numpy() for n, tensor in zip(("w", "psi", "variates"), values, strict=False)}
 
 
 def decode_state(
     arrays: Mapping[str, NDArray[Any]], protocol: Protocol, client: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inverse of :func:`encode_state` for a client's network: ``w`` in the server's order, and ``psi``.
+) -> tuple[torch.Tensor, ...]:
+    """Inverse of :func:`encode_state` for a client's network: ``w`` in the server's order, ``psi``, and the
+    variates, if there are any.
 
     The arrays are not copied where all have one network and nothing is rounded.
     """
     partition, narrow, own = protocol.partition_of(client), protocol.download, _dtype(protocol)
     of_w = Form(partition.needed, own if narrow is None else np.dtype(np.int16))
-    check_arrays(arrays, {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)})
-    w, psi = torch.from_numpy(arrays["w"]), torch.from_numpy(arrays["psi"])
-    return partition.for_client(w if narrow is None else w.view(narrow).to(psi.dtype)), psi
+    forms = {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)}
+    more = {"variates": Form(partition.needed, own)} if protocol.settings.combination.sends else {}
+    check_arrays(arrays, forms | more)
+    w, psi, *variates = (torch.from_numpy(arrays[name]) for name in forms | more)
+    w = partition.for_client(w if narrow is None else w.view(narrow).to(psi.dtype))
+    return w, psi, *map(partition.for_client, variates)
 
 
 def encode_update(update: Update) -> dict[str, NDArray[Any]]:

@@ -53,21 +53,21 @@ class _Clients:
     def __init__(self, experiment: ClientSide, folder: Path | None) -> None:
         self.protocol, self.shards = experiment.protocol, Shards(experiment.shards)
         self.executor, self.residuals = Executor(self.protocol), None
-        if self.protocol.settings.error_feedback:
+        if self.protocol.settings.keeps:
             if folder is None:
-                give = "give make_client_app() a folder for it, with keep=..., or leave error_feedback out."
-                raise ValueError(f"With error_feedback a client keeps a file; {give}")
+                why = "a client keeps a file, for error_feedback or the way to combine clients of the method"
+                raise ValueError(f"In this run {why}; give make_client_app() a folder for it, with keep=....")
             self.residuals = ClientState(folder, self.protocol.fingerprint)
-        self._last: tuple[tuple[int, int, bytes, bytes], Round] | None = None
+        self._last: tuple[tuple[Any, ...], Round] | None = None
 
     def round(self, number: int, client: int, record: ArrayRecord) -> Round:
         """The server's values; the same object for the clients of a round, if their networks are the same."""
         architecture = self.protocol.architectures[client]
-        values = (number, architecture, record["w"].data, record["psi"].data)
+        values = (number, architecture, *(record[name].data for name in sorted(record)))
         if self._last is None or self._last[0] != values:
             arrays = {name: array.numpy() for name, array in record.items()}
-            w, psi = decode_state(arrays, self.protocol, client)
-            self._last = values, Round(number, w, psi, self.residuals)
+            w, psi, *more = decode_state(arrays, self.protocol, client)
+            self._last = values, Round(number, w, psi, self.residuals, more[0] if more else None)
         return self._last[1]
 
 

@@ -38,7 +38,8 @@ GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept
 
 def state_record(values: Round, protocol: Protocol, partition: Partition) -> ArrayRecord:
     """w, as far as a network needs it, and psi; one record for all who start from them with that network."""
-    state = encode_state(values.w, values.psi, protocol, partition)
+    variates = () if values.variates is None else (values.variates,)
+    state = encode_state(values.w, values.psi, protocol, partition, *variates)
     return ArrayRecord({name: Array(array) for name, array in state.items()})
 
 

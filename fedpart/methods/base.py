@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.partition.nodes import divided
 from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
-from fedpart.registry import Registry
+from fedpart.registry import Registry, nearest
 from fedpart.task.gradients import Job, Objective, Step
 from fedpart.task.held_out import HeldOutScore
 from fedpart.task.task import Batch, Task
@@ -20,6 +21,8 @@ from fedpart.training.local import LocalSettings
 from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree
+from fedpart.updates.combining import COMBINATIONS
+from fedpart.updates.combining.base import combined, spelled
 from fedpart.updates.update import Update, descend
 
 Shares = tuple[float, ...]
@@ -252,7 +255,22 @@ class CentralMethod(Method):
 METHODS: Registry[type[Method]] = Registry("method", makes=(Method,))
 
 
+def method_class(name: str) -> type[Method]:
+    """The method in a name such as ``partitioned+scaffold``; all names in it are known."""
+    method, ways = spelled(name)
+    if ":" not in method and method not in METHODS:
+        raise ValueError(f"Unknown method {method!r}: {nearest(method, [*METHODS, *COMBINATIONS])}")
+    for way in ways:
+        COMBINATIONS.resolve(way)  # refuses
+    kind = METHODS.resolve(method)
+    federated = not ways or getattr(kind, "federated", True)
+    require(federated, f"{name!r} combines clients, and {method!r} has none; use it alone.")
+    return kind
+
+
 def build_method(name: str, options: Mapping[str, Any]) -> Method:
-    """The method called ``name``, or given as ``package.module:Class``, with its options."""
-    made: Method = METHODS.make(name, options)
+    """The method called ``name``, or given as ``package.module:Class``, with its options; those of the ways
+    to combine clients that the name has are among them."""
+    method_class(name)  # refuses
+    made: Method = METHODS.make(spelled(name)[0], combined(name, options)[0])
     return made

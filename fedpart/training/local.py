@@ -36,3 +36,13 @@ class LocalSettings(DecaySettings):
     def sgd(self) -> SGDSettings:
         """The optimiser of a client's steps."""
         return SGDSettings(self.learning_rate, self.momentum)
+
+    def length(self, examples: int) -> float:
+        """Sum of the rates with which a client's gradients count in its change, the first ones with all their
+        momentum: ``learning_rate |a|_1`` of Wang et al. 2020, Section 4.1; of a client of so many examples.
+        """
+        steps = self.epochs * -(-examples // self.batch_size)
+        if not self.momentum:
+            return self.learning_rate * steps
+        lost = self.momentum * (1 - self.momentum**steps) / (1 - self.momentum)
+        return self.learning_rate * (steps - lost) / (1 - self.momentum)

@@ -16,7 +16,6 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from fedpart.checks import is_list, is_number, require
-from fedpart.partition.partition import Partition
 from fedpart.training.settings import Settings, documented, setting
 from fedpart.trees import wide
 
@@ -65,6 +64,13 @@ class SGDSettings(Settings):
             state["momentum_buffer"] = buffers[0]
 
 
+def check_betas(betas: Any) -> None:
+    """Refuse, with a ValueError, what is no pair of decays."""
+    pair = is_list(betas) and len(betas) == 2
+    if not (pair and all(is_number(beta) and 0 <= beta < 1 for beta in betas)):
+        raise ValueError(f"betas are two numbers, at least 0 and below 1, got {betas!r}.")
+
+
 @documented
 @dataclass(frozen=True)
 class AdamSettings(Settings):
@@ -81,16 +87,11 @@ class AdamSettings(Settings):
         ge=0,
     )
 
+    remembered = frozenset({"step", "exp_avg", "exp_avg_sq"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        pair = is_list(self.betas) and len(self.betas) == 2
-        if not (pair and all(is_number(beta) and 0 <= beta < 1 for beta in self.betas)):
-            raise ValueError(f"betas are two numbers, at least 0 and below 1, got {self.betas!r}.")
-
-    @property
-    def remembered(self) -> set[str]:
-        """Names in the state of a slice that has been stepped."""
-        return {"step", "exp_avg", "exp_avg_sq"}
+        check_betas(self.betas)
 
     def step(
         self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float
@@ -130,7 +131,52 @@ class AdamWSettings(AdamSettings):
         return adamw
 
 
+@documented
+@dataclass(frozen=True)
+class AdagradSettings(Settings):
+    """Settings of FedAdagrad's step (Reddi et al. 2021, Algorithm 2, with beta_1 = 0 and v = 0 at first)."""
+
+    learning_rate: float = setting(1e-2, "of the optimiser", gt=0)
+    eps: float = setting(1e-3, "the paper's tau, added to the root of v", gt=0)
+    remembered = frozenset({"exp_avg_sq"})
+
+    def step(
+        self, vector: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, weight_decay: float
+    ) -> None:
+        """One step of ``vector [n]``, in place, as ``state`` is; the decay is part of the gradient."""
+        if weight_decay:
+            gradient = gradient.add(vector, alpha=weight_decay)
+        for name in self.remembered - state.keys():
+            state[name] = torch.zeros_like(vector)
+        first = self._moments(gradient, state)
+        vector.addcdiv_(first, state["exp_avg_sq"].sqrt().add_(self.eps), value=-rate)
+
+    def _moments(self, gradient: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """The step's direction; v is brought up to date in place."""
+        state["exp_avg_sq"].addcmul_(gradient, gradient)
+        return gradient
+
+
+@documented
+@dataclass(frozen=True)
+class YogiSettings(AdagradSettings):
+    """Settings of FedYogi's step (Reddi et al. 2021, Algorithm 2, with m = v = 0 at first)."""
+
+    betas: tuple[float, float] = setting((0.9, 0.99), "decay of the first and second moment")
+    remembered = frozenset({"exp_avg", "exp_avg_sq"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_betas(self.betas)
+
+    def _moments(self, gradient: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        square, second = gradient.square(), state["exp_avg_sq"]
+        second.addcmul_(square, torch.sign(second - square), value=self.betas[1] - 1)
+        return state["exp_avg"].lerp_(gradient, 1 - self.betas[0])
+
+
 OptimiserSettings = SGDSettings | AdamSettings
+ServerSettings = OptimiserSettings | AdagradSettings
 
 
 class SlicedOptimiser:
@@ -145,7 +191,7 @@ class SlicedOptimiser:
         self,
         vector: Tensor,
         slices: Sequence[slice],
-        settings: OptimiserSettings,
+        settings: ServerSettings,
         weight_decays: Sequence[float] | None = None,
         slow: Sequence[Tensor] | None = None,
         scalars: float = 1.0,
@@ -215,9 +261,7 @@ def refuse_other_form(value: Tensor, like: Tensor) -> None:
         raise ValueError(f"a tensor {here} is in the place of one {there}")
 
 
-_FASTEST = math.log(
-    30
-)  # a number's own rate is so many times the settings' at most, and at least one over it
+_FASTEST = math.log(30)  # over and under the settings' rate, for that of each number
 
 
 def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor, each: bool) -> None:
@@ -242,75 +286,3 @@ def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tens
     cosine = torch.dot(gradient, u).item() / norms if norms else 0.0
     last = state.get("log_rate", torch.zeros((), dtype=torch.float64))
     state["log_rate"] = last + settings.hypergradient * cosine
-
-
-class LocalSGD:
-    """SGD on a client: some steps from the server's values of a vector, ``origin()``, anew in every round.
-
-    What is stepped is the change itself, which is small: a difference of final and first values would be
-    rounded as they are. ``final`` says whether ``values`` are of interest after the last of the ``steps``.
-    """
-
-    def __init__(
-        self,
-        origin: Callable[[], Tensor],
-        settings: SGDSettings,
-        weight_decay: float,
-        steps: int,
-        final: bool = False,
-    ) -> None:
-        self._take, self._decay, self._rate = origin, weight_decay, settings.learning_rate
-        self._sgd: SlicedOptimiser | None = None
-        if steps > 1 or final:
-            self._change = torch.zeros_like(self.values)
-            self._sgd = SlicedOptimiser(self._change.view(-1), [slice(None)], settings)
-
-    @cached_property
-    def values(self) -> Tensor:
-        """After the steps so far; the server's where only one will follow, unless ``final``."""
-        return self._origin
-
-    @cached_property
-    def _origin(self) -> Tensor:
-        return self._take()
-
-    def step(self, gradient: Tensor) -> None:
-        """One step along a gradient, which is used up."""
-        if self._decay:
-            gradient = gradient.add_(self.values, alpha=self._decay)
-        if self._sgd is None:  # torch's only step, whose momentum begins with the second
-            self._change = gradient.mul_(-self._rate)
-        else:
-            self._sgd.step(0, gradient.reshape(-1))
-            self.values = self._origin + self._change
-
-    def change(self) -> Tensor:
-        """What all steps have added to the vector."""
-        return self._change
-
-
-class PartSGD(LocalSGD):
-    """SGD on w_j of subnetworks w_s^(k), ``start [..., n]``, of which nothing else moves."""
-
-    def __init__(
-        self,
-        partition: Partition,
-        start: Tensor,
-        j: int,
-        k: int,
-        settings: SGDSettings,
-        weight_decay: float,
-        steps: int,
-        final: bool = False,
-    ) -> None:
-        self._partition, self._start, self._which = partition, start, (j, k)
-        super().__init__(partial(partition.take, start, j, k), settings, weight_decay, steps, final)
-
-    @property
-    def theta(self) -> Tensor:
-        """The subnetworks after the steps so far, ``[..., n]``."""
-        return self._partition.put(self._start, *self._which, self.values)
-
-    def step(self, gradient: Tensor) -> None:
-        """One step along a gradient of the subnetworks, ``[..., n]``."""
-        super().step(self._partition.take(gradient, *self._which))

@@ -19,7 +19,7 @@ from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.agreement import difference
 from fedpart.training.files import kept, previous_of, read_tensors, replace
-from fedpart.training.optimisers import OptimiserSettings, SlicedOptimiser, refuse_other_form
+from fedpart.training.optimisers import ServerSettings, SlicedOptimiser, refuse_other_form
 from fedpart.training.plain import plain
 from fedpart.training.settings import check_device
 from fedpart.trees import Tree, first_leaf, map_leaves
@@ -43,8 +43,8 @@ class ModelState:
         self,
         task: Task,
         partition: Partition,
-        optimiser: OptimiserSettings,
-        optimiser_psi: OptimiserSettings,
+        optimiser: ServerSettings,
+        optimiser_psi: ServerSettings,
         *,
         seed: int,
         device: str = "cpu",

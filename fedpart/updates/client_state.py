@@ -16,7 +16,7 @@ NONE = (0, 0, 0)  # versions of a client of which nothing has been taken
 
 
 class ClientState:
-    """Files of tensors, one for each client and round that has left one (today what an upload codec loses).
+    """Files of tensors, one for each client and round that has left one.
 
     A client writes what its round leaves before anybody knows whether its update will be taken. So the server
     says from which round's file it begins: of the last round in which it has taken the client's update. After
@@ -46,7 +46,7 @@ class ClientState:
         self.versions = {client: (now, now, last) for client, (now, last, _) in self.versions.items()}
 
     def read(self, client: int) -> dict[int, Tensor]:
-        """What the client begins from, tensors by whole numbers (cells); empty: nothing has been left."""
+        """What the client begins from, tensors as in :attr:`.Update.kept`; empty: nothing is."""
         round = self.versions.get(client, NONE)[0]
         if round == 0:
             return {}
@@ -57,7 +57,7 @@ class ClientState:
         except Exception as error:  # a torn or foreign file raises anything
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"what error feedback has kept of round {round} cannot be read ({reason}); put {file} back, "
+                f"what the client has kept of round {round} cannot be read ({reason}); put {file} back, "
                 f"or start the run anew"
             ) from error
         return content

@@ -49,7 +49,8 @@ class Update:
         visited, seconds: examples whose gradients were taken, each time, and how long all took; 0: not told.
         clients: how many clients are in the sum.
         encoded: per cell the bytes whose numbers its change is, with an upload codec; not of a sum.
-        lost: per cell what these bytes leave out, with error feedback, while the client makes its update.
+        kept: while a client makes its update, what it keeps for its next ones: by cell what these bytes leave
+            out, with error feedback; by minus the cell its variate, see :class:`.Combination`.
     """
 
     parts: dict[int, Tensor] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Update:
     seconds: float = 0.0
     clients: int = 1
     encoded: dict[int, Tensor] = field(default_factory=dict)
-    lost: dict[int, Tensor] = field(default_factory=dict)
+    kept: dict[int, Tensor] = field(default_factory=dict)
 
     @property
     def psi(self) -> Tensor | None:
@@ -72,8 +73,8 @@ class Update:
 
     @property
     def cells(self) -> dict[int, Tensor]:
-        """The changes of cells, without psi's gradient."""
-        return {part: tensor for part, tensor in self.parts.items() if part != PSI}
+        """The changes of cells, without psi's gradient, and without what is averaged beside them."""
+        return {part: tensor for part, tensor in self.parts.items() if part > PSI}
 
     def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
         """Turn a client's update into a term of the sum, in place."""
@@ -175,7 +176,8 @@ class Round:
         number: 1..
         w: ``[size]`` in partition order.
         psi: ``[P]``.
-        kept: what clients have kept of earlier rounds, with ``error_feedback``.
+        kept: what clients have kept of earlier rounds, where they do.
+        variates: the mean of the clients' variates, ``[size]`` in partition order; None: none is sent along.
         bounds: to which the server clips, where they follow the clients; None: those of the settings.
         norms: that the parts without a usual norm have had so far, where bounds follow the clients.
         of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
@@ -185,6 +187,7 @@ class Round:
     w: Tensor
     psi: Tensor
     kept: ClientState | None = None
+    variates: Tensor | None = None
     bounds: Bounds | None = None
     norms: Mapping[int, Sequence[float]] = field(default_factory=dict)
     of_all: OfAll | None = None

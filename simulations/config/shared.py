@@ -11,11 +11,12 @@ from pydantic import ValidationError, ValidationInfo, field_validator, model_val
 from fedpart import METHODS
 from fedpart.checks import require
 from fedpart.data import DATASETS
-from fedpart.methods.base import Method, build_method
+from fedpart.methods.base import Method, build_method, method_class
 from fedpart.nn.likelihoods import LIKELIHOODS
 from fedpart.nn.models import MODELS
 from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
+from fedpart.updates.combining.base import COMBINATIONS, spelled
 from simulations.config.gone import restored
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers
@@ -54,7 +55,9 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     clock: ClassVar[Clock]
 
     method_options: dict[str, dict[str, Any]] = entry(
-        {}, "options by method, e.g. {augerino: {safe: false}}; only those of `method` are used"
+        {},
+        "options by method, and by way to combine clients, e.g. {augerino: {safe: false}, fedprox: {mu: 1}}; "
+        "only those of `method` are used",
     )
     data_seed: int = entry(0, "decides the data: rotation angles, subset, split among clients", ge=0)
 
@@ -167,7 +170,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     def _method(cls, value: str) -> str:
         if cls._can_run(value):
             return value
-        here = ", ".join(name for name in METHODS.names() if cls._can_run(name))
+        names = [*METHODS.names(), *COMBINATIONS.names()]
+        here = ", ".join(name for name in names if cls._can_run(name))
         other = next(kind.clock for kind in Config.__subclasses__() if kind is not cls)
         raise ValueError(
             f"the method {value!r} is for {other.kind}: use it with fedpart {other.command}, or one of "
@@ -176,7 +180,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
 
     @classmethod
     def _can_run(cls, method: str) -> bool:
-        return bool(getattr(METHODS.resolve(method), cls.clock.way, True))
+        can = getattr(method_class(method), cls.clock.way, True)
+        return bool(can) and (cls.clock.way == "federated" or not spelled(method)[1])
 
     @field_validator("data_options")
     @classmethod
@@ -200,7 +205,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     @classmethod
     def _method_options(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for method, options in value.items():
-            check_options(METHODS.resolve(method), options, f"the method {method!r}")
+            kind = COMBINATIONS if method in COMBINATIONS else METHODS
+            check_options(kind.resolve(method), options, f"the method {method!r}")
         return value
 
     @property
@@ -213,13 +219,18 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         return True
 
     def build_method(self) -> Method:
-        return build_method(self.method, self.method_options.get(self.method, {}))
+        return build_method(self.method, self.options_of(self.method))
+
+    def options_of(self, method: str) -> dict[str, Any]:
+        """Those of a method, and of the ways to combine clients in its name."""
+        base, ways = spelled(method)
+        return dict(pair for name in (base, *ways) for pair in self.method_options.get(name, {}).items())
 
     def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
         """The run's settings: each is the key of that name; a null key is its setting's default or null."""
         default = {name: key.default for name, key in type(self).model_fields.items()}
         given = {name: getattr(self, name) for name in default}
-        given |= {"method_options": self.method_options.get(self.method, {})} | changes
+        given |= {"method_options": self.options_of(self.method)} | changes
         known = {field.name for field in dataclasses.fields(kind)}
         left = {name for name, value in given.items() if value is None and default.get(name) is None}
         return kind(**{name: value for name, value in given.items() if name in known - left})

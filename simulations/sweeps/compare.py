@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedpart.methods import METHODS, Method
+from fedpart.methods.base import Method, method_class
 from fedpart.methods.plain import Plain
 from simulations.building.data import load_data
 from simulations.building.reading import seen_shape
@@ -33,7 +33,8 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
     cells = []
     for seed in range(config.seed, config.seed + seeds):
         for method in methods:
-            options = {name: own for name, own in config.method_options.items() if name == method}
+            names = [method, *method.split("+")]
+            options = {name: own for name, own in config.method_options.items() if name in names}
             values = {"method": method, "method_options": options, "seed": seed}
             folder = out / method.replace(":", ".") / f"seed{seed}"
             own_config = with_values(config, values, f"--methods {method}")
@@ -97,7 +98,7 @@ def _that_fit(cells: Sequence[Cell], name: str, runner: CellRunner) -> list[Cell
     left = dict(firsts)
     shape: tuple[int, Any] | None = None  # of the data, which all cells have in common
     for method, cell in firsts.items():
-        prepare = getattr(METHODS.resolve(method), "prepare", Method.prepare)
+        prepare = getattr(method_class(method), "prepare", Method.prepare)
         if prepare in (Method.prepare, Plain.prepare) or len(left) == 1 or cell.finished():
             continue  # it takes every task, or has taken this one
         with one_sentence():

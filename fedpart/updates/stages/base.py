@@ -68,6 +68,9 @@ class Stage:
         """On the server: who is asked, ascending; None: the run decides."""
         return None
 
+    def begin(self, update: Update, client: int, round: Round) -> None:
+        """On the client: before it computes its update, which has ``examples`` alone."""
+
     def send(self, update: Update, client: int, round: Round) -> None:
         """On the client: change its update, in place. Stages are asked in their order."""
 

@@ -25,7 +25,7 @@ from fedpart import (
 )
 from fedpart.engines.executor import Executor
 from fedpart.task.gradients import Job
-from fedpart.training.optimisers import LocalSGD
+from fedpart.training.local_sgd import LocalSGD
 from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round
 

@@ -5,7 +5,18 @@ from functools import partial
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, Lazy, assert_same, augmentation, chain_net, norm_net, shard, shards
+from problems import (
+    CLASSES,
+    SIZE,
+    Lazy,
+    assert_same,
+    augmentation,
+    chain_net,
+    norm_net,
+    shard,
+    shards,
+    upload_numbers,
+)
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
@@ -20,7 +31,6 @@ from fedpart import (
     federate,
 )
 from fedpart.engines import LocalEngine
-from fedpart.federated.cohorts import upload_numbers
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 CHUNKS = (0.5, 0.3, 0.2)

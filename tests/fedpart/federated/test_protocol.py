@@ -8,12 +8,22 @@ import pytest
 import sizes
 import torch
 from flower_experiment import local
-from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net, update_of
+from problems import (
+    accepted,
+    augmentation,
+    chain_net,
+    norm_net,
+    nothing,
+    settings,
+    smooth_net,
+    update_of,
+    upload_numbers,
+)
 from torch import nn
 from torch.nn import functional as F
 
 from fedpart import AdamSettings, LocalSettings, Protocol, Task
-from fedpart.federated.cohorts import expected_upload_ratio, state_bytes, upload_numbers
+from fedpart.federated.cohorts import expected_upload_ratio, state_bytes
 from fedpart.federated.wire import decode_state, encode_state
 from fedpart.nn.likelihoods import Gaussian, TokenClassification
 from fedpart.task.gradients import Job

@@ -27,7 +27,8 @@ def changes(protocol, seed):
 
 def sent(protocol, residuals, client, round, deltas, taken=True):
     deltas = {j: delta.clone() for j, delta in deltas.items()}
-    found = protocol.send(update_of(deltas), client, nothing(round, residuals)).cells
+    begun = protocol.begin(update_of(deltas), client, nothing(round, residuals))
+    found = protocol.send(begun, client, nothing(round, residuals)).cells
     if taken:
         residuals.take(round, [client])
     return found

@@ -8,9 +8,10 @@ from flower_experiment import CLIENTS, app, assert_equal_runs, build, deployed, 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
+from problems import upload_numbers
 
 from fedpart import ClientError, Federation
-from fedpart.federated.cohorts import DOWNLOAD_HEADER, UPLOAD_HEADER, state_bytes, upload_numbers
+from fedpart.federated.cohorts import DOWNLOAD_HEADER, UPLOAD_HEADER, state_bytes
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import cause
 from fedpart.flower.nodes import NodesError

@@ -17,7 +17,7 @@ import simulations.running.server_app as served
 from fedpart import ClipSettings, Federation
 from fedpart.engines import LocalEngine
 from fedpart.flower import FedPart, strategy
-from fedpart.updates.stages import Feedback
+from fedpart.updates.stages import Kept
 from simulations.building.experiment import build
 from simulations.config.load import ConfigError, load_config
 from simulations.deployment.up import run_deployed
@@ -131,4 +131,4 @@ def test_messages_to_processes_with_a_disk_give_the_bits_of_one_process(tmp_path
     LocalEngine(here, experiment.shards).run(4)
     assert torch.equal(sent.w, here.w)
     kept = {int(file.parent.name) for file in tmp_path.glob("fedpart/residuals/*/*/*.pt")}
-    assert kept == set(here.stage(Feedback).residuals.versions)
+    assert kept == set(here.stage(Kept).residuals.versions)

@@ -12,10 +12,10 @@ import pytest
 import torch
 import yaml
 from interruptions import Died, DiesAfter, die, killed
+from problems import upload_numbers
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
-from fedpart.federated.cohorts import upload_numbers
 from fedpart.training.agreement import difference
 from simulations.building.experiment import build
 from simulations.config.gone import translated

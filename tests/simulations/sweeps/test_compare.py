@@ -385,3 +385,19 @@ def test_every_kind_of_psi_that_has_moved_is_named_and_ranges_stand_in_order(tmp
     assert row.psi["affine.angle_min [deg]"].mean == pytest.approx(-3.0)
     said = "augerino learned: rotation -3.00..+6.00 deg; scale +0.60..+1.70; mine.reach -2.5"
     assert said in compare.printed.replace("\n", " ")
+
+
+def test_methods_with_ways_to_combine_clients_are_rows_and_take_their_own_options(tmp_path):
+    methods = ("partitioned", "fedprox", "partitioned+fedprox", "fedavg+yogi")
+    options = {"partitioned": {}, "fedprox": {"mu": 0.3}, "yogi": {"eps": 0.1}, "fedex": {"augment": True}}
+    cells = plan(small_config(method_options=options), methods, 1, tmp_path)
+    settings = [cell.config.settings() for cell in cells]
+    assert [fixed.combination.pull for fixed in settings] == [0, 0.3, 0.3, 0]
+    assert settings[3].stepped_by.eps == 0.1 and settings[2].stepped_by == settings[2].server
+    assert [cell.folder.parent.name for cell in cells] == list(methods)
+    shown = compare(tmp_path, FakeRunner(), methods, method_options=options)
+    assert [row.method for row in shown.rows] == list(methods)
+    with pytest.raises(ConfigError, match="Unknown way to combine 'scafold': did you mean 'scaffold'"):
+        compare(tmp_path / "other", FakeRunner(), ("fedavg", "partitioned+scafold"))
+    with pytest.raises(ConfigError, match="'none' has none; use it alone"):
+        compare(tmp_path / "other", FakeRunner(), ("fedavg", "none+scaffold"))

@@ -22,7 +22,7 @@ from problems import (
 
 from fedpart import Federation, Protocol, Task, federate
 from fedpart.engines import LocalEngine
-from fedpart.updates.stages import Feedback
+from fedpart.updates.stages import Kept
 
 SPARSE = {"upload": "topk", "share": 0.1}  # as the run config of a test knows it, scalars only
 FED_BACK = {**SPARSE, "error_feedback": True}
@@ -70,7 +70,7 @@ def test_feedback_changes_what_a_client_sends_from_its_second_answer_on():
 
 
 def kept(federation):
-    return federation.stage(Feedback).residuals.versions
+    return federation.stage(Kept).residuals.versions
 
 
 @pytest.mark.slow

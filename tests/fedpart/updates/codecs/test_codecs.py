@@ -244,7 +244,7 @@ def test_error_feedback(tmp_path, monkeypatch):
     for file in tmp_path.glob("run.residuals/*/*/*.pt"):
         file.unlink()
     resumed = partial(run, 6, tmp_path, resume=True)
-    gone = r"what error feedback has kept of round \d cannot be read"
+    gone = r"what the client has kept of round \d cannot be read"
     no_folder = r"give make_client_app\(\) a folder for it, with keep="
     refusals.check(
         [

@@ -1,0 +1,100 @@
+"""SGD on a client: its steps from the server's values, and what is added to their gradients."""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpart.partition.partition import Partition
+from fedpart.training.optimisers import SGDSettings, SlicedOptimiser
+
+
+class Correction(NamedTuple):
+    """What is added to every gradient of a client's steps: ``pull * (w - w_start) + shift``.
+
+    ``shift [..., n]``: as the vector that is stepped; None: nothing.
+    """
+
+    pull: float = 0.0
+    shift: Tensor | None = None
+
+
+class LocalSGD:
+    """SGD on a client: some steps from the server's values of a vector, ``origin()``, anew in every round.
+
+    What is stepped is the change itself, which is small: a difference of final and first values would be
+    rounded as they are. ``final`` says whether ``values`` are of interest after the last of the ``steps``.
+    """
+
+    correction = Correction()
+
+    def __init__(
+        self,
+        origin: Callable[[], Tensor],
+        settings: SGDSettings,
+        weight_decay: float,
+        steps: int,
+        final: bool = False,
+    ) -> None:
+        self._take, self._decay, self._rate = origin, weight_decay, settings.learning_rate
+        self._sgd: SlicedOptimiser | None = None
+        if steps > 1 or final:
+            self._change = torch.zeros_like(self.values)
+            self._sgd = SlicedOptimiser(self._change.view(-1), [slice(None)], settings)
+
+    @cached_property
+    def values(self) -> Tensor:
+        """After the steps so far; the server's where only one will follow, unless ``final``."""
+        return self._origin
+
+    @cached_property
+    def _origin(self) -> Tensor:
+        return self._take()
+
+    def step(self, gradient: Tensor) -> None:
+        """One step along a gradient, which is used up."""
+        if self._decay:
+            gradient = gradient.add_(self.values, alpha=self._decay)
+        pull, shift = self.correction
+        if shift is not None:
+            gradient = gradient.add_(shift)
+        if pull and self._sgd is not None:  # a single step begins where it is pulled to
+            gradient = gradient.add_(self._change, alpha=pull)
+        if self._sgd is None:  # torch's only step, whose momentum begins with the second
+            self._change = gradient.mul_(-self._rate)
+        else:
+            self._sgd.step(0, gradient.reshape(-1))
+            self.values = self._origin + self._change
+
+    def change(self) -> Tensor:
+        """What all steps have added to the vector."""
+        return self._change
+
+
+class PartSGD(LocalSGD):
+    """SGD on w_j of subnetworks w_s^(k), ``start [..., n]``, of which nothing else moves."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        start: Tensor,
+        j: int,
+        k: int,
+        settings: SGDSettings,
+        weight_decay: float,
+        steps: int,
+        final: bool = False,
+    ) -> None:
+        self._partition, self._start, self._which = partition, start, (j, k)
+        super().__init__(partial(partition.take, start, j, k), settings, weight_decay, steps, final)
+
+    @property
+    def theta(self) -> Tensor:
+        """The subnetworks after the steps so far, ``[..., n]``."""
+        return self._partition.put(self._start, *self._which, self.values)
+
+    def step(self, gradient: Tensor) -> None:
+        """One step along a gradient of the subnetworks, ``[..., n]``."""
+        super().step(self._partition.take(gradient, *self._which))

@@ -1,0 +1,81 @@
+"""Combination: how clients are combined, apart from what a method has them learn."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fedpart.checks import require
+from fedpart.registry import Registry
+from fedpart.training.optimisers import ServerSettings
+from fedpart.training.settings import Settings
+
+
+class Combination:
+    """Subclass it in a file of its own and register it: ``@COMBINATIONS.register("name")``. It is asked for
+    behind a method's name, ``partitioned+name``, and by its own name for FedAvg.
+
+    It works on each cell of the weights by itself, and keeps nothing: a client's ``own`` variate ``[size]``
+    stays with the client, the ``mean`` ``[size]`` of all clients' with the server. Both are 0 at first.
+
+    Attributes:
+        pull: mu; to each gradient of a client's steps ``mu (w - w_start)`` is added.
+        keeps: whether clients have variates.
+        sends: whether their mean is sent along to clients.
+        sees: whether the server looks at single clients' changes; so it must where clients have variates.
+    """
+
+    pull: float = 0.0
+    keeps: bool = False
+    sends: bool = False
+    sees: bool = False
+
+    def shift(self, own: Tensor, mean: Tensor | None) -> Tensor | None:
+        """What else is added to each gradient, ``[size]``; None: nothing."""
+        return None
+
+    def beside(self, change: Tensor, mean: Tensor | None, length: float) -> Tensor:
+        """What is averaged beside a client's change: with variates what is added to the client's own.
+
+        Args:
+            change: ``[size]`` of the client's weights; only without variates it may be changed in place.
+            mean: as it was sent along; None: it was not.
+            length: sum of the learning rates with which the client's gradients count in its change.
+
+        Returns:
+            ``[size]`` or ``[1]``.
+        """
+        raise TypeError(f"{type(self).__name__} does not define beside().")
+
+    def step(self, change: Tensor, beside: Tensor, mean: Tensor | None) -> None:
+        """On the server: alter the mean ``change``, in place; ``beside``: the mean of what is beside it."""
+
+
+COMBINATIONS: Registry[Callable[..., Combination | ServerSettings]] = Registry(
+    "way to combine", makes=(Combination, Settings)
+)
+
+
+def spelled(name: str) -> tuple[str, list[str]]:
+    """``partitioned+scaffold``: the method, and how clients are combined; ``scaffold`` is FedAvg so."""
+    method, *ways = name.split("+") if isinstance(name, str) else [name]
+    return ("fedavg", [method, *ways]) if method in COMBINATIONS else (method, ways)
+
+
+def combined(
+    name: str, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], Combination, ServerSettings | None]:
+    """The options of ``name`` that are the method's, what clients do, and the server's optimiser if it says.
+
+    Raises:
+        ValueError: an unknown way, or two that answer one question; one sentence.
+    """
+    left, clients, servers = dict(options), list[Combination](), list[ServerSettings]()
+    for way in spelled(name)[1]:
+        takes = inspect.signature(COMBINATIONS.resolve(way)).parameters
+        made = COMBINATIONS.make(way, {key: left.pop(key) for key in [*left] if key in takes})
+        (clients if isinstance(made, Combination) else servers).append(made)
+    excluded = f"{name!r} has two ways to combine that exclude each other; leave one of them out."
+    require(len(clients) < 2 and len(servers) < 2, excluded)
+    return left, next(iter(clients), Combination()), next(iter(servers), None)
