@@ -19,6 +19,7 @@ import torch
 torch.set_num_threads(1)
 
 TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled once; deployments mostly wait
+    "test_versions.py": "versions",  # which takes minutes of one process
     "test_ray.py": "ray",
     "test_ray_cluster.py": "ray",
     "test_own_files.py": "ray",

@@ -27,6 +27,7 @@ FOLLOWING = (
     "cuda-", "llvmlite", "nvidia-", "onnx-ir", "pydantic-core", "setuptools", "sympy", "tokenizers", "triton",
 )  # fmt: skip
 CORE = "engines/test_federate.py", "randomness", "task/test_psi.py", "task/test_task.py", "training"
+LOCAL = "rounds=2", "beside=null", "engine=local"
 RUN = """
 import sys, torch
 import fedpart
@@ -41,19 +42,12 @@ print(fedpart.__file__)
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def free(tmp_path_factory):
+def free(folder):
     """Constraints for all that is neither required by us nor follows from it."""
     ours = EXTRAS | {r.name for r in REQUIRED}
-    file = tmp_path_factory.mktemp("constraints") / "free.txt"
     lines = [line for line in PINS if Requirement(line).name not in ours and not line.startswith(FOLLOWING)]
-    file.write_text("\n".join(lines))
-    return file
+    (folder / "free.txt").write_text("\n".join(lines))
+    return folder / "free.txt"
 
 
 def environment(folder, *options):
@@ -73,33 +67,42 @@ def versions(python):
     return {package["name"]: Version(package["version"]) for package in json.loads(listed)}
 
 
-def runs(python, folder):
+def runs(python, folder, out="run"):
     """A run from Python, and the default one for two rounds, whose test accuracy is in its folder."""
     assert str(python.parents[1]) in call(folder, python, "-c", RUN)
     fedpart = python.parent / "fedpart"
     assert "fedpart[onnx]" in call(folder, fedpart, "export", "--help")
-    call(folder, fedpart, "run", "quickstart", "--set", "rounds=2", "--out", "run")
-    summary = json.loads((folder / "run" / "summary.json").read_text())
+    call(folder, fedpart, "run", "quickstart", "--set", "rounds=2", "beside=null", "--out", out)
+    summary = json.loads((folder / out / "summary.json").read_text())
     assert summary["rounds"] == 2 and 0 <= summary["test_accuracy"] <= 1
 
 
-def test_it_runs_on_the_oldest_versions_and_passes_tests_there(wheel, free, tmp_path):
-    python = environment(tmp_path)
-    oldest = ["--resolution", "lowest-direct", "-c", free]
+def test_pip_keeps_the_oldest_torch_and_beside_it_the_oldest_of_all_run_and_pass_tests(tmp_path):
+    """In one environment: the oldest of all take the place of what pip has added."""
+    python, others = environment(tmp_path, "--seed"), free(tmp_path)
+    pair = {name: OLDEST[name] for name in ("torch", "torchvision")}
+    install(python, *(f"{name}=={version}.*" for name, version in pair.items()))
+    before = versions(python)
+    call(tmp_path, python, "-m", "pip", "install", "-q", "--no-compile", "-c", others, ROOT)
+    after = versions(python)
+    assert {name: after[name] for name in pair} == {name: before[name] for name in pair}
+    runs(python, tmp_path)
+
+    oldest = ["--upgrade", "--resolution", "lowest-direct", "-c", others]
     install(python, *oldest, "-r", ROOT / "pyproject.toml", *TOOLS)
-    install(python, "--no-deps", wheel)
     installed = versions(python)
     lowest = {name: (*Version(bound).release, 0)[:2] for name, bound in OLDEST.items()}
     newer = [name for name, bound in lowest.items() if installed[name].release[:2] != bound]
     assert not newer, "lower bounds that nobody has tried"
-    runs(python, tmp_path)
+    runs(python, tmp_path, "oldest")
     tests = [ROOT / "tests" / "fedpart" / name for name in CORE]
     call(ROOT, python.parent / "pytest", "-n0", "-p", "no:cacheprovider", "-m", "not slow", *tests)
 
 
-def test_without_extras_it_runs_and_a_command_says_which_it_needs(wheel, tmp_path):
+def test_without_extras_a_command_says_which_it_needs_and_with_all_of_them_every_one_runs(tmp_path):
     (tmp_path / "pins.txt").write_text("\n".join(PINS))
-    python = environment(tmp_path)
+    python, wheel = environment(tmp_path), build_wheel(tmp_path)
+    fedpart = python.parent / "fedpart"
     install(python, "-c", tmp_path / "pins.txt", wheel)
     others = {"cryptography", "httpx", "jinja2", "narwhals"}  # Flower, torch and scikit-learn bring these
     assert EXTRAS & set(versions(python)) == others
@@ -111,33 +114,18 @@ def test_without_extras_it_runs_and_a_command_says_which_it_needs(wheel, tmp_pat
         (["search", "search_quickstart"], "optuna", "search"),
         (["up", "quickstart"], "psutil", "deployment"),
     ]:
-        said = call(tmp_path, python.parent / "fedpart", *command, status=2)
+        said = call(tmp_path, fedpart, *command, status=2)
         assert re.fullmatch(rf'.+ needs {library}: pip install "fedpart\[{extra}\]"\.\n', said), said
 
-
-def test_with_all_extras_every_command_runs(wheel, tmp_path):
-    (tmp_path / "pins.txt").write_text("\n".join(PINS))
-    python = environment(tmp_path)
     install(python, "-c", tmp_path / "pins.txt", f"fedpart[all] @ {wheel.as_uri()}")
     assert set(versions(python)) >= EXTRAS
-    runs(python, tmp_path)
-    assert list((tmp_path / "run").glob("*.png"))
+    call(tmp_path, fedpart, "run", "quickstart", "--set", *LOCAL, "--out", "whole")
+    assert list((tmp_path / "whole").glob("*.png"))
     short = ["--set", "rounds=2", "search.trials=2", "search.min_rounds=1"]
     for command, file in [
-        (["report", "run"], "run/report.html"),
-        (["export", "run", "--format", "onnx"], "run/model.onnx"),
+        (["report", "whole"], "whole/report.html"),
+        (["export", "whole", "--format", "onnx"], "whole/model.onnx"),
         (["search", "search_quickstart", "--out", "search", *short], "search/search.json"),
     ]:
-        call(tmp_path, python.parent / "fedpart", *command)
+        call(tmp_path, fedpart, *command)
         assert (tmp_path / file).stat().st_size
-
-
-def test_pip_keeps_the_oldest_torch_that_is_there(free, tmp_path):
-    python = environment(tmp_path, "--seed")
-    pair = {name: OLDEST[name] for name in ("torch", "torchvision")}
-    install(python, *(f"{name}=={version}.*" for name, version in pair.items()))
-    before = versions(python)
-    call(tmp_path, python, "-m", "pip", "install", "-q", "-c", free, ROOT)
-    after = versions(python)
-    assert {name: after[name] for name in pair} == {name: before[name] for name in pair}
-    runs(python, tmp_path)

@@ -23,6 +23,7 @@ TINY: dict[str, Any] = {
     "evaluate_every": 2,
     "checkpoint_every": 2,
 }
+KEPT = {"keep_best": "lml", "rounds": 20, "clients": 6, "cohort": 6, "samples": 1}
 
 
 def tiny(**changes: Any) -> ExperimentConfig:

@@ -12,11 +12,11 @@ def data_of(stock, seed=0):
     return [Dataset(*stock.shard(examples, seed + client)) for client, examples in enumerate(SIZES)]
 
 
-def federation_of(stock, kind=Federation, of=None, dropout=0.2, batch_size=2, **changes):
+def federation_of(stock, of=None, dropout=0.2, batch_size=2, **changes):
     """All dropout of the network is on, and its rates are learned where they are those of layers."""
     task = Task(stock.network(dropout), **{"samples": 1, "learn_dropout": True, **stock.of(), **(of or {})})
     local = LocalSettings(learning_rate=0.1, batch_size=batch_size)
-    return kind(Protocol(task, settings(len(SIZES), chunks=CHUNKS, local=local, **changes)))
+    return Federation(Protocol(task, settings(len(SIZES), chunks=CHUNKS, local=local, **changes)))
 
 
 def trained(federation, data, rounds, workers=1, execution="loop", seed=0):

@@ -3,33 +3,20 @@
 import re
 
 import pytest
-import torch
-from problems import SIZE, after, assert_near, chain_net, settings, shards
+from problems import CLASSES, SIZE, Branching, after, assert_near, chain_net, settings, shards
 from torch import nn
 
 from fedpart import Federation, LocalSettings, Protocol, Task
 from fedpart.engines import LocalEngine, automatic
 from fedpart.engines.local import Loop
 
-SIZES, CLASSES = (7, 12, 3, 9), 3
+SIZES = (7, 12, 3, 9)
 SEVERAL = {"local": LocalSettings(batch_size=4)}
 
 
 class Last(nn.Module):
     def forward(self, given):
         return given[0]
-
-
-class Branching(nn.Module):
-    """What it does depends on the data, which shows in the first round."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear = nn.Linear(SIZE**2, CLASSES)
-
-    def forward(self, x):
-        return self.linear(x.flatten(1)) if x.sum() > 0 else self.linear(-x.flatten(1))
 
 
 def recurrent():

@@ -6,21 +6,9 @@ import pytest
 import refusals
 import torch
 from parity import ROUND, SIZES, assert_close, cohort, started
-from problems import CLASSES, SIZE, Lazy, augmentation, chain_net, shards
-from torch import nn
+from problems import CLASSES, Branching, Lazy, augmentation, chain_net, shards
 
 from fedpart import ClientError, Dataset, LocalSettings, Task
-
-
-class Branching(nn.Module):
-    """What it does depends on the data."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(SIZE**2, CLASSES)
-
-    def forward(self, x):
-        return self.linear(x.flatten(1)) if x.sum() > 0 else self.linear(-x.flatten(1))
 
 
 def test_what_cannot_be_computed_together():

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from tiny import same_run, tiny
+from tiny import KEPT, same_run, tiny
 from torch import nn
 
 from fedpart import ConcreteDropout, Task, federate, load
@@ -13,8 +13,6 @@ from fedpart.federated.best import WINDOW, fallen
 from simulations.building.data import load_data
 from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
-
-KEPT = {"keep_best": "lml", "rounds": 20, "clients": 6, "cohort": 6, "samples": 1}
 
 
 def shards():
@@ -94,10 +92,10 @@ def test_a_run_that_was_stopped_keeps_the_same_and_its_scores_are_those_of_what_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", [{"workers": 2}, {"engine": "ray", "workers": 2}])
-def test_every_engine_keeps_the_same_bits(tmp_path, other):
+def test_workers_keep_the_same_bits(tmp_path):
+    """And Ray, in test_ray.py."""
     run_experiment(tiny(**KEPT), tmp_path / "one")
-    run_experiment(tiny(**KEPT, **other), tmp_path / "other")
+    run_experiment(tiny(**KEPT, workers=2), tmp_path / "other")
     states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("one", "other")]
     assert states[0] == states[1]
 

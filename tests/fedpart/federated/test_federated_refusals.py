@@ -39,9 +39,6 @@ def test_settings_of_a_federation():
         partial(settings, 8),
         [
             ({"chunks": (0.5, 0.4)}, r"chunk proportions must sum to 1, but \[0.5, 0.4\] sums to 0.9"),
-            ({"chunks": (0.5, 0.5, 0.0)}, "must be positive"),
-            ({"chunks": (1.5, -0.5)}, "must be positive"),
-            ({"chunks": ()}, "between 1 and 255"),
             ({"chunks": [1 / 256] * 256}, "between 1 and 255 chunk proportions, got 256"),
             ({"parameters": (0.5, 0.5)}, "3 chunk proportions but 2 parameter proportions"),
             ({"parameters": (0.5, 0.3, 0.3)}, "parameter proportions must sum to 1"),
@@ -68,7 +65,6 @@ def test_local_training():
             ({"epochs": 0}, "epochs is at least 1, got 0"),
             ({"learning_rate": 0.0}, "learning_rate is above 0, got 0.0"),
             ({"learning_rate": math.nan}, "learning_rate is finite and above 0, got nan"),
-            ({"learning_rate": math.inf}, "learning_rate is finite and above 0, got inf"),
             ({"momentum": 1.0}, "momentum is at least 0 and below 1, got 1.0"),
             ({"weight_decay": -0.1}, "weight_decay is at least 0, got -0.1"),
             ({"decay_scaling": "x"}, "decay_scaling is one of reciprocal, square_root or none, got 'x'"),
@@ -162,7 +158,6 @@ def test_privacy_that_would_not_hold():
         PrivacySettings,
         [
             ({"noise_multiplier": 0.0}, "noise_multiplier is above 0, got 0.0"),
-            ({"noise_multiplier": math.nan}, "noise_multiplier is finite and above 0, got nan"),
             ({"noise_multiplier": 1.0, "delta": 0.0}, "delta is above 0 and below 1, got 0.0"),
             ({"noise_multiplier": 1.0, "delta": 1.0}, "delta is above 0 and below 1, got 1.0"),
         ],

@@ -24,7 +24,6 @@ SETTINGS = [
     ({"clip": "adaptve"}, "clip is one of .*ClipSettings"),
     ({"local": {"epochs": 0}}, "local does not fit: epochs is at least 1, got 0"),
     ({"server": {"name": "adamw"}}, "server is one of adam, sgd, got the name 'adamw'"),
-    ({"server": AdamWSettings()}, "The server steps by Adam or SGD"),
     ({"privacy": {}}, "privacy does not fit: .*noise_multiplier"),
     ({"seed": "a"}, "seed is a whole number and at least 0, got 'a'"),
     ({"cohort": 2.0}, "cohort is a whole number and at least 1, got 2.0"),

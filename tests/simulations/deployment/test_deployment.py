@@ -1,6 +1,5 @@
 """A federation of real processes on this machine: its keys, whom it refuses, and what it survives."""
 
-import os
 import re
 import signal
 import subprocess
@@ -9,7 +8,7 @@ import threading
 
 import pytest
 import torch
-from command_line import fedpart
+from command_line import begun, fedpart
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from killed import EXPERIMENT, kill, survived
@@ -154,14 +153,7 @@ def test_up_finishes_its_round_when_it_is_asked_to_stop(tmp_path):
     file.write_text("\n".join(f"{key}: {value}" for key, value in keys.items()))
     private = tmp_path / "private"  # of the federation: keys and state, which its processes are given
     private.mkdir()
-    main = "from simulations.cli.main import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", main, "up", file, "--out", out],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(private)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begun("up", file, "--out", out, env={"TMPDIR": str(private)}, stderr=subprocess.PIPE)
     running = []
     for line in process.stdout:
         if line.startswith("round 1/8:"):

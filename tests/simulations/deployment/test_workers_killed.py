@@ -41,48 +41,55 @@ def secrets(keys):
         yield from secret.splitlines()[1:-1]  # of a key
 
 
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Of two clients, for one run after another; in the end nothing secret stands in its logs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        folder = tmp_path_factory.mktemp("federation")
+        with Deployment(EXPERIMENT["clients"], folder / "private", folder / "logs") as running:
+            yield running
+            hidden = set(secrets(running.keys))
+    logs = b"".join(file.read_bytes() for file in running.processes.logs.iterdir())
+    assert logs and not [secret for secret in hidden if secret in logs]
+
+
 @pytest.mark.deployment
 @pytest.mark.slow
 def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those_of_a_calm_run(
-    tmp_path, monkeypatch
+    federation, tmp_path
 ):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config, out = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 4, "samples": 160}), tmp_path / "out"
-    killed = []
-    seen = []
+    killed, seen, over = [], [], threading.Event()
 
-    with Deployment(config.clients, tmp_path / "private", tmp_path / "logs") as federation:
-        over = threading.Event()
+    def strike():
+        for client in range(2):
+            while len(read_metrics(out)) == client and not over.wait(0.01):
+                pass
+            parent = federation.processes.pid(f"clientapp-{client}")
+            (worker,) = children(parent)
+            process = psutil.Process(worker)
+            before = process.cpu_times().user
+            while process.cpu_times().user < before + 0.1:  # it has begun with its message
+                time.sleep(0.01)
+            seen.append(read_of_processes())
+            os.kill([worker, parent][client], signal.SIGKILL)
+            killed.append((parent, worker))
 
-        def strike():
-            for client in range(2):
-                while len(read_metrics(out)) == client and not over.wait(0.01):
-                    pass
-                parent = federation.processes.pid(f"clientapp-{client}")
-                (worker,) = children(parent)
-                process = psutil.Process(worker)
-                before = process.cpu_times().user
-                while process.cpu_times().user < before + 0.1:  # it has begun with its message
-                    time.sleep(0.01)
-                seen.append(read_of_processes())
-                os.kill([worker, parent][client], signal.SIGKILL)
-                killed.append((parent, worker))
-
-        killer = threading.Thread(target=strike)
-        killer.start()
-        run = federation.control.start(deployed_run_config(config, out, False))
-        ended = watch(federation, run, lambda text: None)
-        over.set()
-        killer.join()
-        assert ended.status == "finished:completed"
-        hidden = set(secrets(federation.keys))
-        (first, dead), (ended, orphan) = killed
-        parent = federation.processes.pid("clientapp-0")
-        assert parent == first and dead not in children(parent)
-        assert not psutil.pid_exists(orphan) and not psutil.pid_exists(ended)
-    logs = b"".join(file.read_bytes() for file in (tmp_path / "logs").iterdir())
-    assert len(seen) == 2 and b"flower.workarounds.superlink" in seen[0] and logs and len(hidden) > 20
-    assert not [secret for secret in hidden for text in (*seen, logs) if secret in text]
+    killer = threading.Thread(target=strike)
+    killer.start()
+    run = federation.control.start(deployed_run_config(config, out, False))
+    ended = watch(federation, run, lambda text: None)
+    over.set()
+    killer.join()
+    assert ended.status == "finished:completed"
+    hidden = set(secrets(federation.keys))
+    (first, dead), (ended, orphan) = killed
+    parent = federation.processes.pid("clientapp-0")
+    assert parent == first and dead not in children(parent)
+    assert not psutil.pid_exists(orphan) and not psutil.pid_exists(ended)
+    assert len(seen) == 2 and b"flower.workarounds.superlink" in seen[0] and len(hidden) > 20
+    assert not [secret for secret in hidden for text in seen if secret in text]
     assert not any(line["skipped"] for line in read_metrics(out))
     run_experiment(config, tmp_path / "local")
     assert (out / STATE).read_bytes() == (tmp_path / "local" / STATE).read_bytes()
@@ -90,33 +97,31 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
 
 @pytest.mark.deployment
 @pytest.mark.slow
-def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(federation, tmp_path):
     config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 3, "checkpoint_every": 100})
     out, said, reached = tmp_path / "out", [], []
 
-    with Deployment(2, tmp_path, tmp_path / "logs") as federation:
-        make_keys(federation.keys, 3)
-        assert federation.control.register() == (3, 0)
-        keys = federation.keys
-        hostile = Hostile(ABUSES, federation.address, keys / "superlink" / CA, keys / "supernode-2")
-        hostile.start()
-        over = threading.Event()
+    keys = federation.keys
+    make_keys(keys, 3)
+    assert federation.control.register() == (3, 0)
+    hostile = Hostile(ABUSES, federation.address, keys / "superlink" / CA, keys / "supernode-2")
+    hostile.start()
+    over = threading.Event()
 
-        def kill_between_rounds_0_and_1_and_after_round_1():
-            for rounds in range(2):
-                while not over.wait(0.01):
-                    if (out / CHECKPOINT).exists() and len(read_metrics(out)) >= rounds:
-                        reached.append(len(read_metrics(out)))
-                        assert kill(federation, "ServerApp")
-                        break
+    def kill_between_rounds_0_and_1_and_after_round_1():
+        for rounds in range(2):
+            while not over.wait(0.01):
+                if (out / CHECKPOINT).exists() and len(read_metrics(out)) >= rounds:
+                    reached.append(len(read_metrics(out)))
+                    assert kill(federation, "ServerApp")
+                    break
 
-        killer = threading.Thread(target=kill_between_rounds_0_and_1_and_after_round_1)
-        killer.start()
-        run = complete(federation, deployed_run_config(config, out, False), said.append)
-        for thread, stop in ((killer, over), (hostile, hostile.over)):
-            stop.set()
-            thread.join()
+    killer = threading.Thread(target=kill_between_rounds_0_and_1_and_after_round_1)
+    killer.start()
+    run = complete(federation, deployed_run_config(config, out, False), said.append)
+    for thread, stop in ((killer, over), (hostile, hostile.over)):
+        stop.set()
+        thread.join()
 
     text = "".join(said)
     assert run.status == "finished:completed", text
@@ -125,7 +130,7 @@ def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(tmp_path, mon
     assert hostile.failed is None, hostile.failed
     statuses = {status for _, status in hostile.answers}
     assert {400, 429} <= statuses and not [one for one in hostile.answers if one[1] >= 500], hostile.answers
-    log = (tmp_path / "logs" / "superlink.log").read_text()
+    log = (federation.processes.logs / "superlink.log").read_text()
     assert "client-2" in log and "is refused, with status 400" in log
     assert not any(line["skipped"] for line in read_metrics(out))
     run_experiment(config, tmp_path / "calm")

@@ -103,9 +103,9 @@ def test_they_import_the_strategy_and_the_client_app(own):
 @pytest.mark.slow
 def test_the_bundle_of_a_deployment_names_what_is_installed():
     bundle = tomllib.loads(control._APP.format(version=1))
-    for place in bundle["tool"]["flwr"]["app"]["components"].values():
-        load = f"from {place.replace(':', ' import ')}; import sys; sys.exit('server' in sys.modules)"
-        python(ROOT.parent, "-c", load)
+    places = bundle["tool"]["flwr"]["app"]["components"].values()
+    load = "".join(f"from {place.replace(':', ' import ')}; " for place in places)
+    python(ROOT.parent, "-c", f"{load}import sys; sys.exit('server' in sys.modules)")
 
 
 OVERRIDES = "rounds=2 clients=5 cohort=3 samples=2 training_points=100 evaluate_every=2"

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.serde import message_to_proto
 from sizes import TWO
+from tiny import KEPT, tiny
 
 from fedpart import ClientError, Federation
 from fedpart.engines import LocalEngine, local_engine
@@ -23,6 +24,7 @@ from simulations.config.load import ExperimentConfig
 from simulations.ray.actor import FIRST_NODE, make_slots, pack, unpack, writing
 from simulations.ray.engine import starting
 from simulations.ray.grid import WAITING, RayGrid
+from simulations.running.run import run_experiment
 
 import ray  # isort: skip  (after the environment is set)
 
@@ -356,3 +358,10 @@ def test_clients_whom_the_data_know_have_their_rows_on_ray_too(tmp_path):
     LocalEngine(other, experiment.shards, evaluate_every=1).run(2, expected.append)
     assert reports[-1].client_nll is not None
     assert_equal_runs((federation, reports), (other, expected))
+
+
+def test_the_best_round_is_kept_to_the_same_bits(tmp_path):
+    for name, more in (("here", {}), ("there", {"engine": "ray", "workers": 2})):
+        run_experiment(tiny(**KEPT, **more), tmp_path / name)
+    states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("here", "there")]
+    assert states[0] == states[1]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from command_line import begun
 from tiny import tiny
 
 from simulations.folders.run_directory import read_metrics
@@ -92,16 +93,8 @@ def test_the_run_ends_with_a_checkpoint_though_its_clients_do_not_answer(tmp_pat
     known |= {"engine": "ray", "workers": 1, "rounds": 1_000_000, "checkpoint_every": 1_000_000}
     known |= {"evaluation": "none", "hyperparameters": {"affine": {}}, "training_points": 40}
     (tmp_path / "held.yaml").write_text(yaml.safe_dump(known))
-    command = [sys.executable, "-c", "from simulations.cli.main import main; main()", "run", "held.yaml"]
-    process = subprocess.Popen(
-        [*command, "--out", "run"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    apart = {"cwd": tmp_path, "stderr": subprocess.PIPE, "start_new_session": True}
+    process = begun("run", "held.yaml", "--out", "run", paths=os.pathsep.join(sys.path), **apart)
     try:
         lines = tmp_path / "run/metrics.jsonl"
         wait_until(lambda: lines.is_file() and len(lines.read_text().splitlines()) > 1, process)

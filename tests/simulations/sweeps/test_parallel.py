@@ -4,15 +4,13 @@ import io
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command_line import fedpart
+from command_line import begun, fedpart
 from fake_runs import small_config
 from interruptions import Died, DiesAfter
 from places import importing
@@ -147,7 +145,6 @@ def test_a_person_stops_all(tmp_path):
     assert signal.getsignal(signal.SIGINT) == before
 
 
-@pytest.mark.slow
 def test_a_run_that_waits_for_an_answer_ends_with_all(tmp_path):
     own = cells(tmp_path, {"rounds": 1_000_000, "evaluate_every": 1})
     waiting = list(own)
@@ -174,26 +171,19 @@ class Deserted(FedAvg):
         return super().plan(client)
 
 
-@pytest.mark.slow
 def test_cells_end_with_a_main_process_that_is_killed(tmp_path, monkeypatch):
     """In order, with a checkpoint; the same command finishes them, to the bits of undisturbed runs."""
     monkeypatch.chdir(tmp_path)
     file = str(tiny_file(tmp_path, rounds=6, checkpoint_every=100))
     arguments = ["compare", file, "--methods", f"{__name__}:Deserted", "--seeds", "2"]
     (tmp_path / "desert").touch()
-    several, code = ["--jobs", "2", "--out", "out"], "from simulations.cli.main import main; main()"
-    main = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments, *several],
-        env={**os.environ, "PYTHONPATH": importing(__file__), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    several = ["--jobs", "2", "--out", "out"]
+    main = begun(*arguments, *several, paths=importing(__file__), env={"OMP_NUM_THREADS": "1"})
     said, _ = main.communicate(timeout=600)  # which every process that it has started has to close
     assert main.returncode == -signal.SIGKILL and "Traceback" not in said, said
     cells = sorted(Path("out").glob("*/seed*"))
-    begun = [cell for cell in cells if read_metrics(cell)]  # the other may not have got that far
-    assert begun and all((cell / "checkpoint.pt").exists() for cell in begun)
+    started = [cell for cell in cells if read_metrics(cell)]  # the other may not have got that far
+    assert started and all((cell / "checkpoint.pt").exists() for cell in started)
     assert not any((cell / "summary.json").exists() for cell in cells)
 
     (tmp_path / "desert").unlink()
