@@ -13,7 +13,7 @@ from torch import Tensor
 from fedpart.checks import require
 from fedpart.data.cells import Floats, in_yaml, merged
 from fedpart.data.columns import Columns, floats_of
-from fedpart.data.dataset import Dataset, Splits
+from fedpart.data.dataset import Dataset, Splits, has_labels
 from fedpart.data.preprocessing.rows import DATE, Rows, days_of, is_date, levels_of, missing_in
 from fedpart.registry import nearest
 
@@ -36,11 +36,13 @@ def prepared(
     tables: Mapping[str, tuple[Columns, str]],
     names: Sequence[str],
     read: Mapping[str, Any],
+    standardise_target: bool = True,
     **options: Any,
 ) -> Splits:
     """Splits with the inputs ``names`` in place of :func:`numbers_of_rows`, and the preprocessing that made
     them. ``tables`` are columns, and the name for messages, by part; a part that has none is of rows of the
-    training table. See :func:`fitted`, whose are ``read`` and ``options``."""
+    training table. See :func:`fitted`, whose are ``read`` and ``options``. Real targets stay as they are: the
+    preprocessing tells mean and deviation of those of training rows, for :meth:`.Gaussian.in_units`."""
     columns, file = tables["train"]
     for name in names:
         if _UNNAMED.fullmatch(name):
@@ -56,6 +58,10 @@ def prepared(
         parts[part] = replace(dataset, inputs=made(rows))
     if made.state["standardise"]:
         _check_apart(made, torch.cat([*raw.values()]))
+    if standardise_target and not has_labels(splits.train):
+        reals = splits.train.targets.double()
+        unit = {"mean": reals.mean().item(), "deviation": reals.std(correction=0).item() or 1.0}
+        made.state["target"] = unit
     return replace(splits, **parts, preprocessing=made)
 
 

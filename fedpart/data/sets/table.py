@@ -21,6 +21,7 @@ def load_table(
     client: str | None = None,
     ignore: Sequence[Any] = (),
     standardise: bool = False,
+    standardise_target: bool = True,
     categorical: Categorical = None,
     missing: Missing = "refuse",
     delimiter: str | None = None,
@@ -44,6 +45,8 @@ def load_table(
         client: the column that says whose a row is; the data set then knows its clients.
         ignore: columns that are left out.
         standardise, categorical, missing: see :func:`.fitted`.
+        standardise_target: whether a network learns a number as deviations from its mean over training rows;
+            predictions, exports and errors are in its own units all the same. Of ``likelihood: gaussian``.
         delimiter, decimal: of a CSV file, see :func:`.read_csv`.
         real_targets: whether the target is a number to predict, float32, and no class, int64.
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
@@ -61,4 +64,4 @@ def load_table(
     shares = {"test": test, "validation": validation}
     splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)
     options: dict[str, Any] = {"standardise": standardise, "categorical": categorical, "missing": missing}
-    return prepared(splits, tables, inputs, read, **options)
+    return prepared(splits, tables, inputs, read, standardise_target, **options)
