@@ -31,7 +31,8 @@ class Preprocessing(nn.Module):
         return [column["name"] for column in self.state.get("columns", ())]
 
     def inputs(self, given: Any) -> Tensor:
-        """Inputs ``[n, ...]`` float32 of a network, for raw examples as people have them."""
+        """Inputs ``[n, ...]`` float32 of a network, for raw examples as people have them; a ValueError says
+        what cannot be told from inputs that are made already."""
         raise NotImplementedError
 
     def outputs(self, given: Any) -> Any:

@@ -14,7 +14,7 @@ from fedpart.checks import require
 from fedpart.data.cells import Floats, in_yaml, merged
 from fedpart.data.columns import Columns, floats_of
 from fedpart.data.dataset import Dataset, Splits, has_labels
-from fedpart.data.preprocessing.rows import DATE, Rows, days_of, is_date, levels_of, missing_in
+from fedpart.data.preprocessing.rows import DATE, Rows, days_of, levels_of, missing_in
 from fedpart.registry import nearest
 
 Categorical = Literal["auto"] | Sequence[Any] | None
@@ -158,8 +158,7 @@ def _kind(cells: Sequence[Any]) -> str:
 def _numbers(cells: Sequence[Any], rows: Any, kind: str) -> Floats:
     """NaN where a cell is missing, or not what it should be, which :meth:`.Rows.encode` then refuses."""
     if kind == "date":
-        dates = [str(cells[row]).strip() for row in rows]
-        return days_of([date if is_date(date) else "NaT" for date in dates])
+        return days_of([cells[row] for row in rows])
     return np.asarray(floats_of(cells)[rows])
 
 

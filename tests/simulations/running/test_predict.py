@@ -249,14 +249,15 @@ def test_a_number_is_learned_in_deviations_and_predicted_in_its_own_units(tmp_pa
     unit = scores["preprocessing"]["target"]
     assert abs(unit["mean"] - 250) < 10 and 35 < unit["deviation"] < 45
     assert scores["test_rmse"] < scores["guess"]["rmse"] < 50, "in units of the price"
-    assert scores["psi_initial"] == {"likelihood.standard_deviation": pytest.approx(unit["deviation"] * 0.5**0.5)}
+    (start,) = scores["psi_initial"].values()
+    assert start == pytest.approx(unit["deviation"] * 0.5**0.5), "the noise's, too"
     assert "target" not in read_summary("plain")["preprocessing"]
     test = load_data(ExperimentConfig.from_dict(run.config)).test
     with torch.no_grad():
         here = run.with_preprocessing()(run.preprocessing.encode(*columns_of("prices.csv", {})))
         near(here, run.predict("prices.csv"))
         file, _ = export_run(Path("run"), "torch-export")
-        near(torch.export.load(file).module()(torch.tensor([[0.0]], dtype=torch.float64)), run.predict({"size": 0}))
+        near(torch.export.load(file).module()(torch.zeros(1, 1).double()), run.predict({"size": 0}))
         errors = torch.cat(list(run.state.predict(test.inputs))) - test.targets[:, None]
     assert errors.square().mean().sqrt().item() == pytest.approx(scores["test_rmse"], rel=1e-4)
     done = command("predict", "run", "prices.csv", "--out", "scored.csv")
