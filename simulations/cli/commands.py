@@ -1,6 +1,7 @@
 """What the commands do, from what was typed to what is shown; experiments.py says what they are."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +29,7 @@ from simulations.config.load import (
 from simulations.config.yaml_files import key_of, purpose, read_extended, shipped
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
+from simulations.folders.starting import start_folder
 from simulations.results.pictures.sweep_figures import plot_personal
 from simulations.results.report.page import write_report
 from simulations.results.terminal.panel import show_end
@@ -70,6 +72,11 @@ def _run(
 
 run = partial(_run, ExperimentConfig)
 train = partial(_run, TrainingConfig)
+
+
+def new(kind: str, folder: Path) -> None:
+    command = start_folder(kind, folder)
+    print(f"{folder} has what runs as it is; next:\n  cd {shlex.quote(str(folder))}\n  {command}")
 
 
 def show(run: Path) -> None:
