@@ -1,5 +1,6 @@
 """What the commands do, from what was typed to what is shown; experiments.py says what they are."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -104,6 +105,13 @@ def configs() -> None:
     for name, file in shipped().items():
         table.add_row(Text(name, style="bold"), Text(purpose(file)))
     Console().print(table)
+
+
+def schema(kind: str) -> None:
+    kinds = {each.clock.command: each for each in Config.__subclasses__()}
+    known = f"fedpart schema takes {' or '.join(kinds)}, got {kind!r}; name one."
+    require(kind in kinds, known, ConfigError)
+    print(json.dumps(kinds[kind].file_schema(), indent=2))
 
 
 def retrain(found: Path, overrides: list[str], out: Path | None) -> None:

@@ -79,6 +79,13 @@ def configs() -> None:
 
 
 @command
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="run|train", help="Of which command.")] = "run",
+) -> None:
+    """Print the JSON Schema of a configuration, by which editors complete and check its keys."""
+
+
+@command
 def compare(
     config: Configs = None,
     settings: Sets = None,

@@ -55,6 +55,13 @@ GONE: dict[str, tuple[Any, str]] = {  # by key, the value that every run has now
     "trim": (ANY, "write defence: trim, and defence_options: {share: 0.1}"),
 }
 
+_ADAM_STEPS = "method: fedavg has a server that steps by Adam, at server.learning_rate"
+ELSEWHERE = {  # methods that other libraries have, and what is nearest to them here
+    "fedprox": "method: fedavg with fewer local.epochs keeps clients near the server",
+    "scaffold": "method: fedavg with fewer local.epochs keeps clients near the server",
+    **dict.fromkeys(("fedadam", "fedopt", "fedyogi", "fedadagrad", "fedavgm"), _ADAM_STEPS),
+}
+
 
 def translated(data: dict[str, Any]) -> None:
     """Write a run's keys of before as those of now, in place, where there are equivalents.

@@ -61,8 +61,8 @@ def test_each_runs(kind, monkeypatch):
     assert read_summary("run")["rounds"] == 2
     new = {"table": "people.csv"}.get(kind)
     if new is not None:
-        assert fedpart("predict", "run", new).exit_code == 0
-        with open("predictions.csv", newline="") as opened:
+        assert fedpart("predict", "run", new, "--out", "scored.csv").exit_code == 0
+        with open("scored.csv", newline="") as opened:
             assert {row["predicted"] for row in csv.DictReader(opened)} <= {"yes", "no"}
 
 
