@@ -33,7 +33,7 @@ def learned(summary: Mapping[str, Any]) -> str:
     return f"and its hyperparameters{settled}"
 
 
-def _keys(method: str, rate: str) -> dict[str, str]:
+def _keys(method: str | None, rate: str) -> dict[str, str]:
     if method == "fedex":  # whose steps have no rate
         return dict.fromkeys(("larger", "smaller"), "another schedule in method_options.fedex")
     return {"larger": f"a larger {rate}", "smaller": f"a smaller {rate}"}
@@ -46,7 +46,7 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
         psi = whole(summary.get("psi_learned", ()), summary["psi"])
         yield from several("learned", *in_words(psi, before))
     clock, steps = ("iterations", "optimiser") if "iterations" in summary else ("rounds", "server")
-    words = {"clock": clock, **_keys(summary["method"], f"{steps}_psi.learning_rate")}
+    words = {"clock": clock, **_keys(summary.get("method"), f"{steps}_psi.learning_rate")}
     for state, text in _OF_STATES.items():
         those = {name: course for name, course in told_of.items() if course["state"] == state}
         steady = state in ("settled", "swinging")
