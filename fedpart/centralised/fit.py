@@ -101,7 +101,9 @@ def fit(
     logs = None if path is None else path.with_suffix(".logs")
     printed = Printed(training.total, evaluate_every) if progress else None
     with logged(loggers, logs, training.settings, training.completed, printed) as log:
-        metrics = reports_of(TrainingReport, log.kept)
+        metrics, ends = reports_of(TrainingReport, log.kept), {end: name for name, end in training.stages}
+        for before in metrics:
+            before.stage = ends.get(before.iteration)
         with stoppable("iteration", path) as stopped:
             training.run(evaluate_every, report, step)
         result = Result(training, metrics, tested)

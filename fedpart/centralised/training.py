@@ -203,20 +203,23 @@ class Training(ModelState):
         """Train to the end, from wherever the state is; a TrainingError as in :meth:`step`.
 
         ``on_report`` is called with a report ``every`` so many iterations and at the ends of stages;
-        ``on_step`` with the number of every completed iteration, after its report.
+        ``on_step`` with the number of every completed iteration, after its report. With ``keep_best`` the
+        state is that of the best report when it returns, or raises.
         """
         require(every >= 1, f"Reports are at least one iteration apart, got {every}.")
         ends, start = {end: name for name, end in self.stages}, time.perf_counter()
-        while self.completed < self.total:
-            self.step()
-            if (now := self.completed) % every == 0 or now in ends:
-                on_report(self._report(ends.get(now), start))
-                start = time.perf_counter()
-            if on_step is not None:
-                on_step(now)
-        if self.best is not None:
-            self.w.copy_(self.best.w)
-            self.psi.copy_(self.best.psi)
+        try:
+            while self.completed < self.total:
+                self.step()
+                if (now := self.completed) % every == 0 or now in ends:
+                    on_report(self._report(ends.get(now), start))
+                    start = time.perf_counter()
+                if on_step is not None:
+                    on_step(now)
+        finally:  # of a run that is stopped, too
+            if self.best is not None:
+                self.w.copy_(self.best.w)
+                self.psi.copy_(self.best.psi)
 
     def state_dict(self) -> dict[str, Any]:
         best = None if self.best is None else tuple(self.best)

@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedpart.checks import require
@@ -51,17 +52,22 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
     )
 
 
+Signs = Mapping[str, str | None]
+"""``delimiter`` and ``decimal`` of CSV files, see :func:`read_csv`."""
+
+
 def read_table(
-    file: Path, delimiter: str | None = None, decimal: str | None = None, limits: Limits = USUAL
-) -> Columns:
-    """The columns of a table, see :func:`read_csv` (``delimiter`` and ``decimal`` are its) and
-    :func:`read_parquet`."""
+    file: Path, signs: Signs = MappingProxyType({}), limits: Limits = USUAL
+) -> tuple[Columns, Signs]:
+    """The columns of a table, see :func:`read_csv` and :func:`read_parquet`, and the signs of a CSV file as
+    they were given or recognised."""
     limits.file_size(file)
-    return read_csv(file, delimiter, decimal) if _kind(file) == "csv" else read_parquet(file, limits)
+    return read_csv(file, **signs) if _kind(file) == "csv" else (read_parquet(file, limits), signs)
 
 
-def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = None) -> Columns:
-    """The columns of a CSV file whose first row names them, in UTF-8; empty lines do not count.
+def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = None) -> tuple[Columns, Signs]:
+    """The columns of a CSV file in UTF-8, whose first row names them, and its signs; empty lines do not
+    count.
 
     Args:
         file: the file.
@@ -74,10 +80,14 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
         raise ValueError(f"data_options.decimal is a point or a comma, in quotes, got {decimal!r}.")
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
-            delimiter = _delimiter([opened.readline() for _ in range(20)]) if delimiter is None else delimiter
+            likely = _delimiter([opened.readline() for _ in range(20)])
+            delimiter = likely if delimiter is None else delimiter
             opened.seek(0)
             reader = csv.reader(opened, delimiter=delimiter, strict=True)
             names = next(reader, [])
+            told = f"{likely!r}, and not {delimiter!r} as data_options.delimiter or the training data say"
+            fits = likely == delimiter or len(names) != 1
+            require(fits, f"The cells of {file} are divided by {told}; save it anew, or correct that.")
             rows = []
             for row in reader:
                 if row and len(row) != len(names):
@@ -94,9 +104,12 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
         ) from error
     if not rows:
         raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
-    if decimal == "," or (decimal is None and delimiter != "," and _has_commas(rows)):
+    if decimal is None:
+        decimal = "," if delimiter != "," and _has_commas(rows) else "."
+    if decimal == ",":
         rows = [[cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in row] for row in rows]
-    return dict(zip(column_names(names, str(file)), zip(*rows, strict=True), strict=True))
+    columns = dict(zip(column_names(names, str(file)), zip(*rows, strict=True), strict=True))
+    return columns, {"delimiter": delimiter, "decimal": decimal}
 
 
 _COMMA, _POINT = (re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\."))
@@ -127,27 +140,42 @@ def _delimiter(lines: list[str]) -> str:
     return best
 
 
-def columns_of(given: Any, read: Mapping[str, Any]) -> tuple[Columns, str]:
+def columns_of(given: Any, signs: Signs) -> tuple[Columns, str]:
     """The columns of a table, and its name for messages.
 
     Args:
-        given: a CSV or Parquet file, a dict of columns, or a data frame that narwhals knows (pandas, Polars,
-            PyArrow, ...).
-        read: ``delimiter`` and ``decimal`` of :func:`read_csv`.
+        given: a CSV or Parquet file, a dict of columns or of one row's cells, a list of such dicts of cells,
+            or a data frame that narwhals knows (pandas, Polars, PyArrow, ...).
+        signs: of CSV files.
+
+    Raises:
+        ValueError: it is none of these, or cannot be read.
     """
     if isinstance(given, (str, Path)):
         (file,) = table_files(given).values() if Path(given).is_file() else (Path(given),)
         regular(file)
-        return read_table(file, **read), str(file)
+        return read_table(file, signs)[0], str(file)
     name = f"the {type(given).__name__}"
-    if isinstance(given, Mapping):
-        columns = {str(key): [v] if isinstance(v, (str, int, float)) else list(v) for key, v in given.items()}
+    if isinstance(given, (list, tuple)):  # of dicts, of which the first one tells the columns
+        columns = {str(key): [row.get(key) for row in given] for key in given[0]}
+    elif isinstance(given, Mapping):
+        columns = {str(key): _cells(column) for key, column in given.items()}
         if len({len(cells) for cells in columns.values()}) != 1:
             raise ValueError("The columns of a table have one length; give every column a cell for each row.")
     else:
-        frame = need("narwhals", "A data frame", "parquet").from_native(given, eager_only=True)
+        try:
+            frame = need("narwhals", "A data frame", "parquet").from_native(given, eager_only=True)
+        except TypeError as error:
+            kinds = "a CSV or Parquet file, a data frame or a dict of columns"
+            raise ValueError(f"Rows of a table are {kinds}, got {name}; give one.") from error
         columns = {str(key): frame[key].to_list() for key in frame.columns}
     return dict(zip(column_names(list(columns), name), columns.values(), strict=True)), name
+
+
+def _cells(column: Any) -> list[Any]:
+    """A column's cells, or its only one."""
+    alone = isinstance(column, (str, bytes)) or not hasattr(column, "__len__")
+    return [column] if alone else list(column)
 
 
 def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:

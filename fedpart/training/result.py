@@ -217,9 +217,10 @@ class Loaded(Trained):
         self.config, self.classes, self.preprocessing = dict(config), tuple(classes), preprocessing
 
     def predict(self, x: Any) -> Tensor:
-        """Outputs as :meth:`.Trained.predict`, of inputs; or of raw examples as people have them: a file or a
-        folder by its path, a data frame, or a dict of columns, see :meth:`.Preprocessing.inputs`."""
-        if self.preprocessing is not None and (isinstance(x, (str, Path, Mapping)) or hasattr(x, "columns")):
+        """Outputs as :meth:`.Trained.predict`. A run that knows its preprocessing takes raw examples: files,
+        data frames, rows or pixels, see :meth:`.Rows.inputs` and :meth:`.Pictures.inputs`; and inputs that
+        are made already as a :class:`Dataset`. Other runs take inputs."""
+        if self.preprocessing is not None and not isinstance(x, Dataset):
             return super().predict(self.preprocessing.inputs(x))
         require(
             not isinstance(x, (str, Path)),

@@ -213,7 +213,8 @@ def validate(update: Update, max_examples: int, limit: float = LARGEST) -> None:
             continue  # the norm bounds every value
         name, (low, high) = named(part), (bound.item() for bound in torch.aminmax(tensor))
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise Refusal("not_finite", f"{name} has values that are not finite")
+            lower = "lower local.learning_rate if training diverges"
+            raise Refusal("not_finite", f"{name} has values that are not finite; {lower}")
         if max(-low, high) > largest:
             raise Refusal("too_large", f"{name} has values beyond {largest:g}, the most that is taken")
     if not 1 <= update.examples <= max_examples:
@@ -221,7 +222,8 @@ def validate(update: Update, max_examples: int, limit: float = LARGEST) -> None:
         raise Refusal("examples", claims)
     for name, least, category in CLAIMS:
         if not least <= (claim := getattr(update, name)) <= LARGEST:
-            raise Refusal(category, f"its {name} is {claim!r}, not between {least:g} and {LARGEST:g}")
+            lower = "; lower local.learning_rate if training diverges" if name == "loss" else ""
+            raise Refusal(category, f"its {name} is {claim!r}, not between {least:g} and {LARGEST:g}{lower}")
 
 
 def named(part: int) -> str:

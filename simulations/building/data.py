@@ -38,7 +38,8 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
     check_types(loader, options, f"the data set {config.data!r}", "data_options", names=True)
     if not download and "download" in inspect.signature(loader).parameters:
         options["download"] = False
-    if getattr(LIKELIHOODS.resolve(config.likelihood), "real_targets", False):
+    likelihood = LIKELIHOODS.resolve(config.likelihood)
+    if getattr(likelihood, "real_targets", False):
         options = {"real_targets": True, **options}
     splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
     points = {
@@ -58,6 +59,8 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
         for number, (name, (dataset, wanted)) in enumerate(points.items())
     )
     made = splits.preprocessing
+    if made is not None and not getattr(likelihood, "scaled", False):
+        made.state.pop("target", None)
     if config.normalise is not None and made is None:
         made = Pictures.of(None, "rgb" if len(config.normalise.mean) == 3 else "grey")
     if isinstance(made, Pictures):  # rotated stands for how images are found, and is no part of it

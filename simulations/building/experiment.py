@@ -113,7 +113,7 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     """Load the data, build the model, and split or partition; torch's random state stays as it was."""
     check_device(config.device)
     splits = load_data(config)
-    task = build_task(config, splits.num_classes, splits.train.input_shape)
+    task = build_task(config, splits.num_classes, splits.train.input_shape, splits.preprocessing)
     described = (splits.num_classes, splits.classes, splits.preprocessing)
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, *splits.parts().values(), *described)

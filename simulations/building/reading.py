@@ -22,15 +22,15 @@ def read_run(folder: Path) -> Loaded:
     config, summary = _finished(folder)
     built = config.model_copy(update={"device": "cpu", "psi_from": None})  # the psi found is in the folder
     with as_written(folder), one_sentence():
-        task = build_task(built, *seen_shape(config, summary))
+        known = summary.get("preprocessing")
+        made = None if known is None else preprocessing_of(known)
+        task = build_task(built, *seen_shape(config, summary), made)
         state = _whole(task, built)
         state.like = _seen(config, summary, 0)[1]
         load_saved(state, folder)
         stages = summary.get("stages")  # of centralised training
         # The noise of predictions is a function of it.
         state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
-        known = summary.get("preprocessing")
-        made = None if known is None else preprocessing_of(known)
     return Loaded(state, config.resolved(), summary.get("classes", ()), made)
 
 

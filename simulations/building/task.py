@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedpart import AffineAugmentation, HyperModule, Task
 from fedpart.checks import require
+from fedpart.data.preprocessing import Preprocessing
 from fedpart.nn.hyperparameters import TRANSFORMS, ConcreteMask, FixedMask
 from fedpart.nn.likelihoods import LIKELIHOODS, Likelihood
 from fedpart.nn.likelihoods.base import check_needs
@@ -86,14 +87,19 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str, tensors: 
         wanted[name].copy_(found[name])
 
 
-def build_task(config: Config, num_classes: int, input_shape: tuple[int, ...]) -> Task:
-    """The model with its hyperparameters; initial weights are a function of ``config.seed``."""
+def build_task(
+    config: Config, num_classes: int, input_shape: tuple[int, ...], made: Preprocessing | None = None
+) -> Task:
+    """The model with its hyperparameters; initial weights are a function of ``config.seed``. The likelihood
+    is in units of the targets that the preprocessing tells, if it does."""
     if config.precision == "auto":
         raise ValueError(
             "precision: auto is a choice of the machine that starts a run, but Flower's clients are on many; "
             "give fp32 or bf16."
         )
     likelihood = _build_likelihood(config)
+    if made is not None and (unit := made.state.get("target")) is not None:
+        likelihood.in_units(**unit)
     outputs = likelihood.outputs(num_classes) if isinstance(likelihood, Likelihood) else num_classes
     seed = int(generator(config.seed, "model.initial").integers(2**63))
     with torch.random.fork_rng(devices=[]):

@@ -1,6 +1,8 @@
 """What the commands do, from what was typed to what is shown; experiments.py says what they are."""
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +30,7 @@ from simulations.config.load import (
 from simulations.config.yaml_files import key_of, purpose, read_extended, shipped
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
+from simulations.folders.starting import start_folder
 from simulations.results.pictures.sweep_figures import plot_personal
 from simulations.results.report.page import write_report
 from simulations.results.terminal.panel import show_end
@@ -72,6 +75,11 @@ run = partial(_run, ExperimentConfig)
 train = partial(_run, TrainingConfig)
 
 
+def new(kind: str, folder: Path) -> None:
+    command = start_folder(kind, folder)
+    print(f"{folder} has what runs as it is; next:\n  cd {shlex.quote(str(folder))}\n  {command}")
+
+
 def show(run: Path) -> None:
     summary = read_summary(run)
     if summary is None or "method" not in summary:
@@ -97,6 +105,13 @@ def configs() -> None:
     for name, file in shipped().items():
         table.add_row(Text(name, style="bold"), Text(purpose(file)))
     Console().print(table)
+
+
+def schema(kind: str) -> None:
+    kinds = {each.clock.command: each for each in Config.__subclasses__()}
+    known = f"fedpart schema takes {' or '.join(kinds)}, got {kind!r}; name one."
+    require(kind in kinds, known, ConfigError)
+    print(json.dumps(kinds[kind].file_schema(), indent=2))
 
 
 def retrain(found: Path, overrides: list[str], out: Path | None) -> None:

@@ -66,8 +66,23 @@ def predict(
 
 
 @command
+def new(
+    kind: Annotated[str, typer.Argument(metavar="table|images|text|model|flower", help="What it is about.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+) -> None:
+    """Write a folder to start from: a configuration with data, a network of one's own, or a Flower app."""
+
+
+@command
 def configs() -> None:
     """List the configurations that come with fedpart; their names stand for their files."""
+
+
+@command
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="run|train", help="Of which command.")] = "run",
+) -> None:
+    """Print the JSON Schema of a configuration, by which editors complete and check its keys."""
 
 
 @command

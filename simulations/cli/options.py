@@ -10,7 +10,7 @@ import typer
 
 from fedpart.extras import need
 from simulations.cli.guards import BAD_INPUT, fail, guarded
-from simulations.config.yaml_files import file_of, read_yaml
+from simulations.config.yaml_files import file_of, read_yaml, shipped
 from simulations.errors import ConfigError
 
 
@@ -23,6 +23,11 @@ def _there(config: list[str] | None) -> list[str] | None:
         except ConfigError as error:
             fail(str(error), BAD_INPUT)
     return config
+
+
+def _shipped(incomplete: str) -> list[str]:
+    """Names of configurations that come with fedpart, for the shell; files are completed beside them."""
+    return [name for name in shipped() if name.startswith(incomplete)]
 
 
 def _pairs(settings: list[str] | None) -> list[str] | None:
@@ -39,6 +44,7 @@ Configs = Annotated[
         metavar="CONFIG.yaml",
         help="The experiment: a file, or a name that fedpart configs lists.",
         callback=_there,
+        autocompletion=_shipped,
     ),
 ]
 Sets = Annotated[

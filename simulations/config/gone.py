@@ -14,6 +14,14 @@ GONE: dict[str, tuple[Any, str]] = {  # by key, the value that every run has now
     for key, entry in read_yaml(Path(__file__).with_name("gone.yaml")).items()
 }
 
+_ADAM_STEPS = "method: fedavg has a server that steps by Adam, at server.learning_rate"
+_PERSONAL = "fedpart personalise RUN fine-tunes a finished run's network for each client"
+ELSEWHERE = {  # methods that other libraries have, and what is nearest to them here
+    **dict.fromkeys(("fedadam", "fedopt"), _ADAM_STEPS),
+    **{f"fed{name}": f"it is called method: {name}" for name in ("yogi", "adagrad")},
+    **dict.fromkeys(("ditto", "fedrep", "fedper", "apfl"), _PERSONAL),
+}
+
 
 def translated(data: dict[str, Any]) -> None:
     """Write a run's keys of before as those of now, in place, where there are equivalents.

@@ -6,10 +6,11 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import click
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from fedpart.registry import Registry, nearest
+from fedpart.registry import Registry, initials, nearest
 from fedpart.training.settings import Settings
 from simulations.config.gone import GONE
 from simulations.config.keys import Section, keys_of
@@ -24,6 +25,12 @@ def named(known: Mapping[str, Any], kind: str = "name") -> Any:
         return name
 
     return Annotated[str, AfterValidator(check)]
+
+
+def typed() -> str:
+    """The command that was typed, for messages."""
+    context = click.get_current_context(silent=True)
+    return "this command" if context is None else f"fedpart {context.info_name}"
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
@@ -53,7 +60,9 @@ def sentence(error: ValidationError, model: type) -> str:
             advice = f"did you mean {' or '.join(map(repr, elsewhere))}?"
         else:
             known = (path.rpartition(".") for path in _paths(model))
-            advice = nearest(str(key), [name for parent, _, name in known if parent == place])
+            beside = [name for parent, _, name in known if parent == place]
+            meant = [path for path in _paths(model) if initials(path.rpartition(".")[2]) == key != key[:1]]
+            advice = f"did you mean {' or '.join(map(repr, meant))}?" if meant else nearest(str(key), beside)
         return f"unknown key {path!r}: {advice}"
     first = problems[0]
     path, meaning = _locate(model, first["loc"])

@@ -17,9 +17,9 @@ from fedpart.nn.models import MODELS
 from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
 from fedpart.updates.combining.base import COMBINATIONS, spelled
-from simulations.config.gone import restored
+from simulations.config.gone import ELSEWHERE, restored
 from simulations.config.keys import entry, section_of
-from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers
+from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers, typed
 from simulations.config.search import SearchSection
 from simulations.config.sections import (
     AffineSection,
@@ -168,6 +168,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     @field_validator("method")
     @classmethod
     def _method(cls, value: str) -> str:
+        if value not in METHODS and value in ELSEWHERE:
+            raise ValueError(f"there is no method {value!r}; {ELSEWHERE[value]}")
         if cls._can_run(value):
             return value
         names = [*METHODS.names(), *COMBINATIONS.names()]
@@ -260,10 +262,19 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
             if names:
                 are, them = ("are keys", "them") if len(names) > 1 else ("is a key", "it")
                 return (
-                    f"{', '.join(names)} {are} of {kind.clock.kind}, and this command does {cls.clock.kind}; "
+                    f"{', '.join(names)} {are} of {kind.clock.kind}, and {typed()} does {cls.clock.kind}; "
                     f"use fedpart {kind.clock.command}, or leave {them} out."
                 )
         return None
+
+    @classmethod
+    def file_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of a file of this kind."""
+        made = cls.model_json_schema()
+        for section in made["$defs"].values():
+            section.pop("required", None)  # which a file that this one extends may have
+        made["properties"]["extends"] = {"type": "string", "description": "a file whose keys come first"}
+        return made
 
     def deciding(self, *what: Decides) -> dict[str, Any]:
         """The keys that decide one of ``what`` (see :func:`.setting`), with their values as plain data."""

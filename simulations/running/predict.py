@@ -36,7 +36,8 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
         else:
             inputs = made.inputs(source)
             written = {"file": [str(file) for file in files_of(source)]}
-    outputs, state = loaded.predict(inputs), loaded.state
+    state = loaded.state
+    outputs = torch.cat(list(state.predict(inputs)))
     with torch.no_grad(), state.task.likelihood_at(state.psi) as likelihood:
         answers, p = likelihood.answers(outputs)
     if p is None:

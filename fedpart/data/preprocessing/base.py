@@ -31,8 +31,15 @@ class Preprocessing(nn.Module):
         return [column["name"] for column in self.state.get("columns", ())]
 
     def inputs(self, given: Any) -> Tensor:
-        """Inputs ``[n, ...]`` float32 of a network, for raw examples as people have them."""
+        """Inputs ``[n, ...]`` float32 of a network, for raw examples as people have them; a ValueError says
+        what cannot be told from inputs that are made already."""
         raise NotImplementedError
+
+    def outputs(self, given: Any) -> Any:
+        """What a network gave, in units of the targets: ``target`` of the state has their ``mean`` and
+        ``deviation`` where it was trained on them as deviations from the mean."""
+        unit = self.state.get("target")
+        return given if unit is None else unit["mean"] + unit["deviation"] * given
 
     def example(self, rows: int) -> Tensor:
         """Made-up raw examples ``[rows, ...]``."""
@@ -45,12 +52,12 @@ def preprocessing_of(state: Mapping[str, Any]) -> Preprocessing:
 
 
 class Behind(nn.Module):
-    """A network behind a preprocessing: it takes raw examples."""
+    """A network behind a preprocessing: it takes raw examples, and answers in units of the targets."""
 
     def __init__(self, preprocessing: Preprocessing, network: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         self.preprocessing, self.network, self._dtype = preprocessing, network, dtype
 
     def forward(self, raw: Tensor) -> Any:
-        """What the network returns for ``raw [n, ...]``."""
-        return self.network(self.preprocessing(raw).to(self._dtype))
+        """What the network says of ``raw [n, ...]``."""
+        return self.preprocessing.outputs(self.network(self.preprocessing(raw).to(self._dtype)))

@@ -13,8 +13,8 @@ from torch import Tensor
 from fedpart.checks import require
 from fedpart.data.cells import Floats, in_yaml, merged
 from fedpart.data.columns import Columns, floats_of
-from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.preprocessing.rows import DATE, Rows, days_of, is_date, levels_of, missing_in
+from fedpart.data.dataset import Dataset, Splits, has_labels
+from fedpart.data.preprocessing.rows import DATE, Rows, days_of, levels_of, missing_in
 from fedpart.registry import nearest
 
 Categorical = Literal["auto"] | Sequence[Any] | None
@@ -36,11 +36,13 @@ def prepared(
     tables: Mapping[str, tuple[Columns, str]],
     names: Sequence[str],
     read: Mapping[str, Any],
+    standardise_target: bool = True,
     **options: Any,
 ) -> Splits:
     """Splits with the inputs ``names`` in place of :func:`numbers_of_rows`, and the preprocessing that made
     them. ``tables`` are columns, and the name for messages, by part; a part that has none is of rows of the
-    training table. See :func:`fitted`, whose are ``read`` and ``options``."""
+    training table. See :func:`fitted`, whose are ``read`` and ``options``. Real targets stay as they are: the
+    preprocessing tells mean and deviation of those of training rows, for :meth:`.Gaussian.in_units`."""
     columns, file = tables["train"]
     for name in names:
         if _UNNAMED.fullmatch(name):
@@ -56,6 +58,10 @@ def prepared(
         parts[part] = replace(dataset, inputs=made(rows))
     if made.state["standardise"]:
         _check_apart(made, torch.cat([*raw.values()]))
+    if standardise_target and not has_labels(splits.train):
+        reals = splits.train.targets.double()
+        unit = {"mean": reals.mean().item(), "deviation": reals.std(correction=0).item() or 1.0}
+        made.state["target"] = unit
     return replace(splits, **parts, preprocessing=made)
 
 
@@ -152,8 +158,7 @@ def _kind(cells: Sequence[Any]) -> str:
 def _numbers(cells: Sequence[Any], rows: Any, kind: str) -> Floats:
     """NaN where a cell is missing, or not what it should be, which :meth:`.Rows.encode` then refuses."""
     if kind == "date":
-        dates = [str(cells[row]).strip() for row in rows]
-        return days_of([date if is_date(date) else "NaT" for date in dates])
+        return days_of([cells[row] for row in rows])
     return np.asarray(floats_of(cells)[rows])
 
 

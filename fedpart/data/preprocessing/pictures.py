@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.image_dataset import Colour, ImageDataset
 from fedpart.data.image_files import EXTENSIONS
 from fedpart.data.preprocessing.base import Preprocessing
@@ -43,30 +45,61 @@ class Pictures(Preprocessing, kind="images"):
         return (images - shift) / scale
 
     def inputs(self, given: Any) -> Tensor:
-        """Inputs of an image, or of all images in a folder and below, by their paths in order."""
-        files = files_of(given)
+        """Inputs of an image's file, or of all images in a folder and below, by their paths in order; or of
+        pixels ``[n, c, h, w]`` or ``[c, h, w]``, uint8, or in [0, 1] where the run does not normalise.
+
+        Raises:
+            ValueError: it is none of these, or has another size than in training.
+        """
+        if isinstance(given, (str, Path)):
+            what, images = f"The images in {given}", self._read(files_of(given))
+        else:
+            what, images = "The pixels", _pixels(given)
+            unsaid = "Real numbers may be pixels in [0, 1], or normalised ones"
+            told = not images.is_floating_point() or self.state["mean"] is None
+            require(told, f"{unsaid}; give uint8 pixels or a file, or inputs as a Dataset.")
+        shape = self.state.get("shape") or list(images.shape[1:])
+        if list(images.shape[1:]) != shape:
+            raise ValueError(
+                f"{what} are {list(images.shape[1:])}, but the network was trained on {shape}; bring them to "
+                f"that size, or train with data_options: {{size: {shape[-1]}}}."
+            )
+        result: Tensor = self(images)
+        return result
+
+    def _read(self, files: Sequence[Path]) -> Tensor:
         limits = Limits(file=IMAGE_BYTES)
-        images = ImageDataset(
+        read = ImageDataset(
             lambda place: limits.image(limits.read(files[place])),
             torch.zeros(len(files), dtype=torch.int64),
             size=self.state["size"],
             colour=self.state["colour"],
             name=lambda place: str(files[place]),
             limits=limits,
-        ).inputs
-        shape = self.state.get("shape") or list(images.shape[1:])
-        if list(images.shape[1:]) != shape:
-            raise ValueError(
-                f"The images in {given} are {list(images.shape[1:])}, but the network was trained on "
-                f"{shape}; bring them to that size, or train with data_options: {{size: {shape[-1]}}}."
-            )
-        result: Tensor = self(images)
-        return result
+        )
+        images: Tensor = read.inputs
+        return images
 
     def example(self, rows: int) -> Tensor:
         """Random pixels."""
         drawn = torch.Generator().manual_seed(0)
         return torch.randint(0, 256, (rows, *self.state["shape"]), generator=drawn, dtype=torch.uint8)
+
+
+def _pixels(given: Any) -> Tensor:
+    """Images ``[n, c, h, w]`` that are given as pixels, uint8 or in [0, 1]."""
+    kind = f"the {type(given).__name__}"
+    wanted = "a file, a folder, or pixels [n, c, h, w], uint8 or between 0 and 1"
+    try:
+        images = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Images are {wanted}, got {kind}; give one of them.") from error
+    reals = images.is_floating_point() and len(images) and images.min() >= 0 and images.max() <= 1
+    fitting = images.ndim in (3, 4) and (images.dtype == torch.uint8 or reals)
+    got = f"{kind} {[*images.shape]} of {str(images.dtype).removeprefix('torch.')}"
+    require(bool(fitting), f"Images are {wanted}, got {got}; bring it to that form.")
+    images = images.float() if reals else images
+    return images[None] if images.ndim == 3 else images
 
 
 def files_of(given: Any) -> list[Path]:

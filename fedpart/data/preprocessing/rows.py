@@ -131,8 +131,27 @@ class Rows(Preprocessing, kind="table"):
             check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
 
     def inputs(self, given: Any) -> Tensor:
-        """Inputs of a CSV or Parquet file, a data frame or a dict of columns, see :func:`.columns_of`."""
-        result: Tensor = self(self.encode(*columns_of(given, self.state["read"])))
+        """Inputs of raw rows as :func:`.columns_of` takes them; or of arrays and lists ``[n, columns]`` or
+        ``[columns]``, in the order of :attr:`names`.
+
+        Raises:
+            ValueError: as :meth:`encode`; or it is a tensor, which may hold rows or what is made of them.
+        """
+        table, listed = given, isinstance(given, (Tensor, np.ndarray, list, tuple))
+        if isinstance(given, Tensor):
+            made = self.state["standardise"] or len(self.levels) or len(self.indicated)
+            unsaid = "A tensor may hold raw rows, or inputs that are made of them"
+            ways = "give rows as an array, a list, a data frame or a file, or inputs as a Dataset"
+            require(not made, f"{unsaid}; {ways}.")
+            table = given.numpy(force=True)
+        if listed and not any(isinstance(row, Mapping) for row in table):
+            cells = np.array(table, dtype=object)
+            cells = cells[None] if cells.ndim == 1 else cells
+            each = f"A row has a cell for each of the {len(self.names)} columns trained on, in their order"
+            got = f"got an array {[*cells.shape]}; give rows so ({', '.join(self.names)}), or columns by name"
+            require(cells.shape[1:] == (len(self.names),), f"{each}; {got}.")
+            table = dict(zip(self.names, cells.T, strict=True))
+        result: Tensor = self(self.encode(*columns_of(table, self.state["read"])))
         return result
 
     def example(self, rows: int) -> Tensor:
@@ -150,30 +169,37 @@ class Rows(Preprocessing, kind="table"):
 
 
 _NONE: dict[str, Any] = {"number": 0, "date": "1970-01-01"}  # while others are read
-DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
+_ZONE = r" ?(?:Z|UTC|([+-]\d\d):?(\d\d)?)"
+DATE = re.compile(rf"(\d{{4}}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(?:{_ZONE})?)?")
 
 
 def dates_of(cells: Sequence[Any], name: str, file: str) -> Floats:
-    """Days since 1970-01-01, ``[n]``, of dates such as 2024-12-31 and 2024-12-31 18:30."""
-    texts = [str(cell).strip() for cell in cells]
-    for row, text in enumerate(texts, start=1):
-        here = f"Row {row} of {file}: the column {name!r} is {text[:40]!r}"
-        require(is_date(text), f"{here}, which is no date such as 2024-12-31; repair the row.")
-    return days_of(texts)
+    """Days since 1970-01-01 UTC, ``[n]``, of dates such as 2024-12-31 and 2024-12-31 18:30, which are in UTC,
+    and 2024-12-31T18:30Z or +02:00."""
+    days = days_of(cells)
+    if np.isnan(days).any():
+        row = int(np.flatnonzero(np.isnan(days))[0])
+        here = f"Row {row + 1} of {file}: the column {name!r} is {str(cells[row]).strip()[:40]!r}"
+        raise ValueError(f"{here}, which is no date such as 2024-12-31; repair the row.")
+    return days
 
 
-def is_date(text: str) -> bool:
-    """Whether it is a date such as 2024-12-31, and none such as 2024-02-30."""
-    try:
-        return DATE.fullmatch(text) is not None and not np.isnat(np.datetime64(text[:26]))
-    except ValueError:
-        return False
-
-
-def days_of(dates: Sequence[str]) -> Floats:
-    """Days since 1970-01-01, ``[n]``, of texts such as 2024-12-31; NaN for NaT."""
-    microseconds = np.array([date[:26] for date in dates], dtype="datetime64[us]")
+def days_of(cells: Sequence[Any]) -> Floats:
+    """Days since 1970-01-01 UTC, ``[n]``; NaN where a cell is no date, as 2024-02-30."""
+    microseconds = np.array([_instant(str(cell).strip()) for cell in cells], dtype="datetime64[us]")
     return np.where(np.isnat(microseconds), np.nan, microseconds.astype(np.float64)) / 86_400e6
+
+
+def _instant(text: str) -> np.datetime64:
+    if (match := DATE.fullmatch(text)) is None:
+        return np.datetime64("NaT", "us")
+    day, time, hours, minutes = match.groups()
+    try:
+        moment = np.datetime64(f"{day}T{time or '00:00'}"[:26], "us")
+    except ValueError:
+        return np.datetime64("NaT", "us")
+    east = 0 if hours is None else int(hours) * 60 + int(f"{hours[0]}{minutes or 0}")
+    return moment - np.timedelta64(east, "m")
 
 
 def missing_in(cells: Sequence[Any]) -> Any:

@@ -35,6 +35,7 @@ def load_hugging_face(
     size: int | None = None,
     colour: Colour = "rgb",
     standardise: bool = False,
+    standardise_target: bool = True,
     categorical: Categorical = None,
     missing: Missing = "refuse",
     validation: float = 0.1,
@@ -56,7 +57,8 @@ def load_hugging_face(
     Args:
         name: of the data set on the hub, with a slash, or of the format.
         data_dir: where the hub's files are kept, None: the package's own place; or the files in the format.
-        target, client, ignore, standardise, categorical, missing, real_targets: see :func:`.load_table`.
+        target, client, ignore, standardise, standardise_target, categorical, missing, real_targets: see
+            :func:`.load_table`.
         image: the column of images, where there are several.
         subset, revision: of a data set on the hub, ``name`` and ``revision`` of ``load_dataset``.
         examples: how many there must be in all; None: any number.
@@ -130,7 +132,7 @@ def load_hugging_face(
         for part, table in tables.items()
     }
     options: dict[str, Any] = {"standardise": standardise, "categorical": categorical, "missing": missing}
-    return prepared(splits, columns, inputs, {}, **options)
+    return prepared(splits, columns, inputs, {}, standardise_target, **options)
 
 
 def _loaded(

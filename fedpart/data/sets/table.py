@@ -10,7 +10,7 @@ from fedpart.data.loading import DATASETS
 from fedpart.data.preprocessing.fitting import Categorical, Missing, numbers_of_rows, prepared
 from fedpart.data.reading import Limits, check_files
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
-from fedpart.data.table_files import columns_of, read_table, table_files
+from fedpart.data.table_files import Signs, columns_of, read_table, table_files
 
 
 @DATASETS.register("table")
@@ -21,6 +21,7 @@ def load_table(
     client: str | None = None,
     ignore: Sequence[Any] = (),
     standardise: bool = False,
+    standardise_target: bool = True,
     categorical: Categorical = None,
     missing: Missing = "refuse",
     delimiter: str | None = None,
@@ -44,15 +45,21 @@ def load_table(
         client: the column that says whose a row is; the data set then knows its clients.
         ignore: columns that are left out.
         standardise, categorical, missing: see :func:`.fitted`.
+        standardise_target: whether a network learns a number as deviations from its mean over training rows;
+            predictions, exports and errors are in its own units all the same. Of ``likelihood: gaussian``.
         delimiter, decimal: of a CSV file, see :func:`.read_csv`.
         real_targets: whether the target is a number to predict, float32, and no class, int64.
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
     """
-    most, read = Limits.of(limits), {"delimiter": delimiter, "decimal": decimal}
+    most = Limits.of(limits)
+    read: Signs = {"delimiter": delimiter, "decimal": decimal}
     if data_dir is None or isinstance(data_dir, (str, Path)):
         files = table_files(data_dir)
         check_files(files.values(), most, f"What is in {data_dir}")
-        tables = {part: (read_table(file, **read, limits=most), str(file)) for part, file in files.items()}
+        tables = {}
+        for part, file in files.items():  # the training file first, whose signs the others have
+            columns, read = read_table(file, read, most)
+            tables[part] = columns, str(file)
     else:
         tables = {"train": columns_of(data_dir, read)}
     roles = Roles(target, client, ignore)
@@ -61,4 +68,4 @@ def load_table(
     shares = {"test": test, "validation": validation}
     splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)
     options: dict[str, Any] = {"standardise": standardise, "categorical": categorical, "missing": missing}
-    return prepared(splits, tables, inputs, read, **options)
+    return prepared(splits, tables, inputs, read, standardise_target, **options)

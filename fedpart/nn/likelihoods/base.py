@@ -27,12 +27,14 @@ class Likelihood(HyperModule):
         average: what is.
         has_hits: whether :meth:`hits` tells right predictions from wrong ones; None: only its answer tells.
         real_targets: whether targets are numbers to predict, and a loader of tables reads them as such.
+        scaled: whether there is an ``in_units(mean, deviation)``, see :meth:`.Gaussian.in_units`.
     """
 
     averages: ClassVar[tuple[str, ...]] = ("logits",)
     average = "logits"
     has_hits: ClassVar[bool | None] = None
     real_targets: ClassVar[bool] = False
+    scaled: ClassVar[bool] = False
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -13,7 +13,8 @@ from fedpart.nn.likelihoods.base import LIKELIHOODS, Fault, Likelihood, flag, po
 
 @LIKELIHOODS.register("gaussian")
 class Gaussian(Likelihood):
-    """``outputs``, ``targets [B, ...]`` of one size: ``1/2 sum (f - y)^2 / v + log(2 pi v)`` nats.
+    """``outputs``, ``targets [B, ...]`` of one size: ``1/2 sum (f - y)^2 / v + log(2 pi v)`` nats; with
+    :meth:`in_units` v is in units of the deviation d, ``v d^2`` in place of v.
 
     Args:
         variance: v, or where it starts.
@@ -23,6 +24,8 @@ class Gaussian(Likelihood):
 
     has_hits = False
     real_targets = True
+    scaled = True
+    mean, deviation = 0.0, 1.0
     limits: ClassVar = {"log_variance": (2 * math.log(1e-9), 2 * math.log(1e9))}
 
     def __init__(self, variance: float = 1.0, learned: bool = False) -> None:
@@ -31,14 +34,25 @@ class Gaussian(Likelihood):
         start = nn.Parameter(torch.tensor(math.log(variance)))
         self.log_variance = start if flag("learned", learned) else None
 
+    def in_units(self, mean: float, deviation: float) -> None:
+        """From now on a network gives targets y as ``(y - mean) / deviation``, and :meth:`over_samples` makes
+        y of it, so that errors are in the targets' units."""
+        self.mean, self.deviation = mean, positive("deviation", deviation)
+
+    def over_samples(self, outputs: Tensor) -> Tensor:
+        averaged = super().over_samples(outputs)
+        same = self.deviation == 1 and not self.mean
+        return averaged if same else self.mean + self.deviation * averaged
+
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        squared = (outputs - shaped("gaussian", targets, outputs)).square().reshape(len(outputs), -1)
+        errors = (outputs - shaped("gaussian", targets, outputs)) / self.deviation
+        squared, area = errors.square().reshape(len(outputs), -1), 2 * math.pi * self.deviation**2
         if self.log_variance is not None:
             scaled = squared * (-self.log_variance).exp()
-            return 0.5 * (scaled + self.log_variance + math.log(2 * math.pi)).sum(1)
+            return 0.5 * (scaled + self.log_variance + math.log(area)).sum(1)
         if self.variance != 1:
             squared = squared / self.variance
-        return 0.5 * (squared + math.log(2 * math.pi * self.variance)).sum(1)
+        return 0.5 * (squared + math.log(area * self.variance)).sum(1)
 
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         """Root of the mean squared error, and the mean absolute error."""
@@ -47,7 +61,7 @@ class Gaussian(Likelihood):
     def physical(self) -> dict[str, float]:
         if self.log_variance is None:
             return {}
-        return {"standard_deviation": (0.5 * self.log_variance.detach()).exp().item()}
+        return {"standard_deviation": self.deviation * (0.5 * self.log_variance.detach()).exp().item()}
 
 
 def regression_errors(predictions: Tensor, targets: Tensor) -> dict[str, float]:

@@ -11,7 +11,7 @@ from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.cell import changed, deciding
 from simulations.folders.data_files import in_short
-from simulations.folders.run_directory import CONFIG
+from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.results.comparison import Comparison, collect
 from simulations.results.curves import Run
 from simulations.results.scores import counted, privacy_text
@@ -65,8 +65,11 @@ def find(folder: Path) -> list[Found]:
     if not folder.is_dir():
         raise ConfigError(f"There is no folder {folder}; name one that fedpart compare or run has written.")
     if (folder / CONFIG).is_file():
-        run = Run.load(folder)
-        return [Found(folder.resolve().name, run.config, [run.config.method], [run])]
+        runs = [Run.load(folder)]
+        if isinstance(runs[0].config, ExperimentConfig) and read_summary(folder / BESIDE) is not None:
+            runs.append(Run.load(folder / BESIDE))
+        methods = [run.config.method for run in runs]
+        return [Found(folder.resolve().name, runs[0].config, methods, runs)]
     names = _written(folder).get("comparisons", [])
     names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
     found = [_comparison(folder)] + [_comparison(folder / name) for name in names]

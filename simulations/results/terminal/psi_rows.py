@@ -7,12 +7,12 @@ from simulations.results.psi_parts import in_words, whole
 from simulations.results.scores import SCORES
 
 Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
-_OF_STATES = {  # see :func:`.courses`: what follows the numbers; {key}: what moves them
+_OF_STATES = {  # see :func:`.courses`: what follows the numbers; {larger}, {smaller}: what moves them
     "settled": "",
     "moving": "still drifting over the last fifth of the {clock}: more of them may change it",
-    "swinging": "to and fro, the mean of the last fifth of the {clock}: a smaller {key} calms it",
+    "swinging": "to and fro, the mean of the last fifth of the {clock}: {smaller} calms it",
     "moved": "too few {clock} with a line to say whether it has settled, which takes 25",
-    "not moved": "by more than 5%: a larger {key}, or more {clock}, may move it",
+    "not moved": "by more than 5%: {larger}, or more {clock}, may move it",
 }
 
 
@@ -33,6 +33,12 @@ def learned(summary: Mapping[str, Any]) -> str:
     return f"and its hyperparameters{settled}"
 
 
+def _keys(method: str | None, rate: str) -> dict[str, str]:
+    if method == "fedex":  # whose steps have no rate
+        return dict.fromkeys(("larger", "smaller"), "another schedule in method_options.fedex")
+    return {"larger": f"a larger {rate}", "smaller": f"a smaller {rate}"}
+
+
 def psi_rows(summary: Mapping[str, Any]) -> Rows:
     """Hyperparameters by their courses: means of the last values and their reach, or the last value alone."""
     told_of, before = summary.get("psi_course", {}), summary.get("psi_initial", {})
@@ -40,7 +46,7 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
         psi = whole(summary.get("psi_learned", ()), summary["psi"])
         yield from several("learned", *in_words(psi, before))
     clock, steps = ("iterations", "optimiser") if "iterations" in summary else ("rounds", "server")
-    words = {"clock": clock, "key": f"{steps}_psi.learning_rate"}
+    words = {"clock": clock, **_keys(summary.get("method"), f"{steps}_psi.learning_rate")}
     for state, text in _OF_STATES.items():
         those = {name: course for name, course in told_of.items() if course["state"] == state}
         steady = state in ("settled", "swinging")

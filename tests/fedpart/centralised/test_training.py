@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import signal
 
 import numpy as np
 import pytest
@@ -547,3 +548,25 @@ def test_an_unsafe_augerino_that_diverges_stops_and_names_the_safe_variant():
     assert unsafe.completed < 400
     safe = run(training(task, shard(40), method_options={"safe": True, "weight": 1.0}, **options))
     assert safe.task.widths(safe.psi).max() < 25  # half of what counts as diverged
+
+
+def test_ctrl_c_keeps_the_best_and_a_resumed_fit_its_stages(tmp_path):
+    """What is saved is the last iteration, so that it goes on; what is returned is the best report's."""
+
+    def run(**more):
+        options = {"iterations": 60, "keep_best": True, "batch_size": 6, "seed": 3, "evaluate_every": 5}
+        options |= {"optimiser": AdamSettings(0.05), "checkpoint": tmp_path / "fit.pt", "resume": True}
+        return fit(Task(smooth_net(), samples=1), chunks(), **options, **more)
+
+    def stop(report):
+        if report.iteration == 50:
+            signal.raise_signal(signal.SIGINT)
+
+    stopped = run(on_report=stop)
+    best = max(stopped.metrics, key=lambda report: report.lml)
+    assert stopped.state.completed == 50 != best.iteration, "it must overfit, or this tests nothing"
+    assert stopped.state.best.iteration == best.iteration
+    assert stopped.state.w.equal(stopped.state.best.w) and stopped.state.psi.equal(stopped.state.best.psi)
+    whole, again = run(), run()
+    assert [report.stage for report in again.metrics] == [report.stage for report in whole.metrics]
+    assert again.metrics[-1].stage is not None

@@ -212,7 +212,7 @@ def test_tables(new):
         ("a cell more", people("22,", "22,22,"), {}, "Line 4 .* has 6 cells, but the first line names 5"),
         ("a column twice", people("height", "age"), {}, "two columns 'age'"),
         ("no inputs", people(), unused, "no column for the inputs"),
-        ("another delimiter", people(), {"delimiter": ";"}, "has no column 'ill'"),
+        ("another delimiter", people(), {"delimiter": ";"}, "divided by ',', and not ';'"),
         ("numbers as classes", people(), heights, r"Row 1 .*'1.5' as its 'height'.*set likelihood: gaussian"),
         ("words", words, {"ignore": []}, r"'hospital' .* holds no numbers.*'north': .*\{client: hospital\}"),
         ("a new class", unseen, {"ignore": []}, "Row 2 of .*test.csv has .* 'maybe', which no training"),

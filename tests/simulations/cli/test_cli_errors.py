@@ -13,9 +13,11 @@ from command_line import fedpart, refused
 from places import EXPERIMENTS, ROOT
 from tiny import tiny_file, unnamed
 from torch import nn
+from typer.testing import CliRunner
 
 from fedpart import Dataset
 from fedpart.data import load_splits
+from simulations.cli.main import app
 from simulations.config.yaml_files import file_of, purpose, shipped
 from simulations.folders.run_directory import read_metrics, saved_config
 
@@ -184,3 +186,13 @@ def test_a_file_that_is_not_there_is_missed_before_torch_is_loaded():
     code += "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "2 False\n" and "no configuration file nowhere.yaml" in done.stderr
+
+
+def test_a_federated_file_is_refused_by_the_name_of_the_command_that_was_typed():
+    refused(fedpart("select", "quickstart"), "fedpart select does centralised training; use fedpart run")
+    refused(fedpart("train", "quickstart"), "fedpart train does centralised training; use fedpart run")
+
+
+def test_the_shell_completes_names_of_shipped_configurations():
+    environment = {"_FEDPART_COMPLETE": "complete_bash", "COMP_WORDS": "fedpart run quick", "COMP_CWORD": "2"}
+    assert CliRunner().invoke(app, [], env=environment, prog_name="fedpart").stdout.strip() == "quickstart"

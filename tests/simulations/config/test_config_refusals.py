@@ -246,3 +246,16 @@ def test_what_no_reader_can_take_is_refused(tmp_path):
     rows.append(("a setting", call, ConfigError, "--set seed=9+ is not valid YAML.*beyond 64 bits"))
     rows.append(("NUL", partial(read_yaml, Path("a\0b")), ConfigError, "cannot be read: embedded null"))
     refusals.check(rows)
+
+
+def test_what_people_type_of_other_programs(tmp_path):
+    path = tmp_path / "my.yaml"
+    refusals.check(
+        (text, partial(load, path, "rounds: 2", [text]), ConfigError, words)
+        for text, words in (
+            ("lr=50", "unknown key 'lr': did you mean 'local.learning_rate' or 'server.learning_rate'"),
+            ("method=fedyogi", "there is no method 'fedyogi'; it is called method: yogi"),
+            ("method=ditto", "there is no method 'ditto'; fedpart personalise RUN fine-tunes"),
+            ("method=fedopt", "there is no method 'fedopt'; .* by Adam, at server.learning_rate"),
+        )
+    )

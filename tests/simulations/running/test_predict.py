@@ -226,3 +226,43 @@ def test_the_guide(run):
     exec(code, found)
     assert "fedpart predict" in (DOCS / "guides" / GUIDE).read_text()
     near(found["outputs"], fedpart.load("runs/patients-partitioned-seed0").predict("new.csv"))
+
+
+def prices(rows=240, mean=250.0):
+    """Rows whose price, around ``mean``, follows from their size."""
+    drawn = random.Random(0)
+    sizes = [drawn.gauss(0, 1) for _ in range(rows)]
+    return [{"size": f"{size:.4f}", "price": f"{mean + 40 * size + drawn.gauss(0, 4):.4f}"} for size in sizes]
+
+
+@pytest.mark.slow
+def test_a_number_is_learned_in_deviations_and_predicted_in_its_own_units(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(Path("prices.csv"), prices())
+    options, psi = {"target": "price", "standardise": True}, {"variance": 0.5, "learned": True}
+    config = {"data": "table", "data_dir": "prices.csv", "model": "mlp", "likelihood": "gaussian", **FEW}
+    config |= {"rounds": 12, "hyperparameters": {}, "likelihood_options": psi}
+    run_experiment(ExperimentConfig.from_dict({**config, "data_options": options}), "run")
+    plain = {**config, "data_options": {**options, "standardise_target": False}, "rounds": 1}
+    run_experiment(ExperimentConfig.from_dict(plain), "plain")
+    scores, run = read_summary("run"), fedpart.load("run")
+    unit = scores["preprocessing"]["target"]
+    assert abs(unit["mean"] - 250) < 10 and 35 < unit["deviation"] < 45
+    assert scores["test_rmse"] < scores["guess"]["rmse"] < 50, "in units of the price"
+    (start,) = scores["psi_initial"].values()
+    assert start == pytest.approx(unit["deviation"] * 0.5**0.5), "the noise's, too"
+    assert "target" not in read_summary("plain")["preprocessing"]
+    test = load_data(ExperimentConfig.from_dict(run.config)).test
+    with torch.no_grad():
+        here = run.with_preprocessing()(run.preprocessing.encode(*columns_of("prices.csv", {})))
+        near(here, run.predict("prices.csv"))
+        file, _ = export_run(Path("run"), "torch-export")
+        near(torch.export.load(file).module()(torch.zeros(1, 1).double()), run.predict({"size": 0}))
+        errors = torch.cat(list(run.state.predict(test.inputs))) - test.targets[:, None]
+    assert errors.square().mean().sqrt().item() == pytest.approx(scores["test_rmse"], rel=1e-4)
+    done = command("predict", "run", "prices.csv", "--out", "scored.csv")
+    assert done.exit_code == 0, done.output
+    near([[float(row["predicted"])] for row in read(Path("scored.csv"))], run.predict("prices.csv"))
+    counts = {**config, "likelihood": "poisson", "likelihood_options": {}, "data_options": options}
+    made = load_data(ExperimentConfig.from_dict(counts)).preprocessing
+    assert "target" not in made.state, "a rate has no deviations from a mean"

@@ -195,3 +195,16 @@ def test_the_default_is_the_plain_cross_entropy_to_the_bit():
     expected = F.cross_entropy(outputs, targets, reduction="none")
     assert torch.equal(Classification()(outputs, targets), expected)
     torch.testing.assert_close(expected, -Categorical(logits=outputs).log_prob(targets))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_units_of_targets_change_a_gaussian_by_a_constant(learned):
+    """y = m + d z: -log p(y) = -log p(z) + log d for each number, with the same gradients."""
+    outputs, z, m, d = double(B, S, 2).requires_grad_(), double(B, 2, seed=9), 300.0, 40.0
+    plain, units = (Gaussian(variance=0.7, learned=learned) for _ in range(2))
+    units.in_units(m, d)
+    of_z = plain(averaged(plain, outputs, "logits"), z)
+    of_y = units(averaged(units, outputs, "logits"), m + d * z)
+    torch.testing.assert_close(of_y, of_z + 2 * math.log(d))
+    torch.testing.assert_close(*(torch.autograd.grad(nll.sum(), outputs)[0] for nll in (of_y, of_z)))
+    assert repr(units) != repr(plain), "what server and clients agree on"

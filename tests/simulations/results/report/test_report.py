@@ -381,3 +381,12 @@ def test_heat_maps_of_few_clients(clients):
     numbers = [text for text in texts if re.fullmatch(r"[−\d.]+", text)]
     assert numbers and all(number.isdigit() for number in numbers), texts
     assert chart.note.startswith(f"{clients} client{'s' if clients > 1 else ''}, {3 * clients} examples")
+
+
+def test_a_run_is_shown_with_the_one_beside_it(tmp_path):
+    run_experiment(tiny(), tmp_path / "run")
+    alone = Page(write_report(tmp_path / "run"))
+    assert "fedavg" not in alone.charts[0]
+    run_experiment(tiny(method="fedavg"), tmp_path / "run" / "beside")
+    both = Page(write_report(tmp_path / "run"))
+    assert {"fedavg", "partitioned"} <= set(both.charts[0])

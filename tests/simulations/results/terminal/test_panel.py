@@ -149,3 +149,15 @@ def test_a_mask_is_told_whole_and_a_range_with_both_ends():
     found = whole(moved, psi)
     assert kept(found) == [1, 3] and len(PsiParts.of(found).keeps) == 4
     assert PsiParts.of(found).ranges == [("affine.scale_min", "affine.scale_max")]
+
+
+@pytest.mark.parametrize("state, says", [("not moved", "may move it"), ("swinging", "calms it")])
+def test_a_hint_names_a_key_that_the_method_reads(found, state, says):
+    """FedEx steps by a schedule of its own, and never by the server's rate of psi."""
+    summary, out = found["partitioned"]
+    course = {"state": state, "mean": 0.0, "low": 0.0, "high": 0.1, "last": 0.1}
+    told = {**summary, "psi": {"a.b": 0.1}, "psi_course": {"a.b": course}, "psi_initial": {"a.b": 0.1}}
+    text = " ".join(shown(panel(told, out)).split())
+    assert says in text and "server_psi.learning_rate" in text
+    text = " ".join(shown(panel({**told, "method": "fedex"}, out)).split())
+    assert says in text and "method_options.fedex" in text and "learning_rate" not in text.split(says)[0]
