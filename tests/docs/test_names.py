@@ -7,8 +7,6 @@ from places import ROOT
 
 PRONOUNS = {"found", "given", "one", "own", "there"}
 LEFT = {
-    "benchmarks": 1,
-    "benchmarks/rounds": 2,
     "fedpart": 4,
     "fedpart/centralised": 7,
     "fedpart/engines": 26,
@@ -25,10 +23,9 @@ LEFT = {
     "simulations/config": 10,
     "simulations/deployment": 5,
     "simulations/folders": 6,
-    "simulations/pretraining": 1,
     "simulations/ray": 5,
-    "simulations/results": 72,
-    "simulations/running": 19,
+    "simulations/results": 17,
+    "simulations/running": 17,
     "simulations/sweeps": 19,
 }  # in each room, how many assignments are left; a room that is touched lowers its number
 
