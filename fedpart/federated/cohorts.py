@@ -126,11 +126,6 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
     return update
 
 
-def upload_numbers(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
-    """How many numbers the client's answer to ``jobs`` holds."""
-    return sum(protocol.upload_sizes(client, jobs).values())
-
-
 def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
     return _answer_bytes(protocol, protocol.upload_sizes(client, jobs))

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from problems import CLASSES, SIZE, Lazy, assert_same, augmentation, chain_net, norm_net, shard, shards
+from sizes_sent import numbers_sent
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
@@ -20,7 +21,6 @@ from fedpart import (
     federate,
 )
 from fedpart.engines import LocalEngine
-from fedpart.federated.cohorts import upload_numbers
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 CHUNKS = (0.5, 0.3, 0.2)
@@ -51,7 +51,7 @@ def test_reports_count_what_happened():
     protocol, state = result.state.protocol, result.state
     for report in seen:
         assert report.cohort == protocol.cohort(report.round)
-        numbers = [upload_numbers(protocol, c, protocol.plan(c, report.round)) for c in report.cohort]
+        numbers = [numbers_sent(protocol, c, protocol.plan(c, report.round)) for c in report.cohort]
         assert 0 <= report.upload_bytes - 4 * sum(numbers) <= 1024 * len(numbers)
         assert 0 <= report.download_bytes - 16 * (len(state.w) + len(state.psi)) <= 4 * 1024
         assert report.val_accuracy is None and report.skipped == []

@@ -9,11 +9,12 @@ import sizes
 import torch
 from flower_experiment import local
 from problems import accepted, augmentation, chain_net, norm_net, nothing, settings, smooth_net, update_of
+from sizes_sent import numbers_sent
 from torch import nn
 from torch.nn import functional as F
 
 from fedpart import AdamSettings, LocalSettings, Protocol, Task
-from fedpart.federated.cohorts import expected_upload_ratio, state_bytes, upload_numbers
+from fedpart.federated.cohorts import expected_upload_ratio, state_bytes
 from fedpart.federated.wire import decode_state, encode_state
 from fedpart.nn.likelihoods import Gaussian, TokenClassification
 from fedpart.task.gradients import Job
@@ -35,7 +36,7 @@ def test_a_partitioned_client_trains_its_own_and_later_partitions_and_scores_the
     assert plans[1] == [Job(1, 1), Job(2, 2), Job(3, 3)]
     assert plans[2] == [Job(2, 2), Job(3, 3), Job(1, psi=True)]
     assert plans[3] == [Job(3, 3), Job(2, psi=True)]
-    assert [upload_numbers(p, 0, plans[k]) for k in (1, 2, 3)] == [
+    assert [numbers_sent(p, 0, plans[k]) for k in (1, 2, 3)] == [
         p.partition.space.size,
         sum(p.partition.sizes[1:]) + p.task.psi_space.size,
         p.partition.sizes[2] + p.task.psi_space.size,

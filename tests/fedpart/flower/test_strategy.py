@@ -8,9 +8,10 @@ from flower_experiment import CLIENTS, app, assert_equal_runs, build, deployed, 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
+from sizes_sent import numbers_sent
 
 from fedpart import ClientError, Federation
-from fedpart.federated.cohorts import DOWNLOAD_HEADER, UPLOAD_HEADER, state_bytes, upload_numbers
+from fedpart.federated.cohorts import DOWNLOAD_HEADER, UPLOAD_HEADER, state_bytes
 from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import cause
 from fedpart.flower.nodes import NodesError
@@ -82,7 +83,7 @@ def test_bytes_are_those_of_the_serialised_messages():
     assert sum(report.download_bytes for report in reports) == grid.bytes_down
     protocol = federation.protocol
     asked = [(client, report.round) for report in reports for client in report.cohort]
-    predicted = sum(4 * upload_numbers(protocol, client, protocol.plan(client, r)) for client, r in asked)
+    predicted = sum(4 * numbers_sent(protocol, client, protocol.plan(client, r)) for client, r in asked)
     sent = [client for client, _ in asked]
     states = sum(map(partial(state_bytes, protocol), sent))
     assert (grid.bytes_up - predicted) / len(sent) == pytest.approx(UPLOAD_HEADER, abs=45)

@@ -13,9 +13,9 @@ import torch
 import yaml
 from interruptions import Died, DiesAfter, die, killed
 from safetensors import safe_open
+from sizes_sent import numbers_sent
 from tiny import same_run, tiny, tiny_file
 
-from fedpart.federated.cohorts import upload_numbers
 from fedpart.training.agreement import difference
 from simulations.building.experiment import build
 from simulations.config.gone import translated
@@ -93,7 +93,7 @@ def test_upload_ratio_is_what_the_drawn_cohorts_predict(undisturbed):
     summary, protocol = read_summary(undisturbed), build(tiny()).protocol
     cohorts = [protocol.cohort(round) for round in range(1, 6)]
     assert [line["cohort"] for line in read_metrics(undisturbed)] == cohorts
-    sent = sum(upload_numbers(protocol, c, protocol.plan(c, 1)) for cohort in cohorts for c in cohort)
+    sent = sum(numbers_sent(protocol, c, protocol.plan(c, 1)) for cohort in cohorts for c in cohort)
     predicted = sent / (15 * protocol.partition.space.size)
     assert summary["upload_ratio"] == pytest.approx(predicted, rel=5e-3)
     # six clients in the chunks .5/.3/.2 are 3, 2 and 1; the partitions' shares are .5/.3/.2
