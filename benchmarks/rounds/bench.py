@@ -264,9 +264,9 @@ def run(
         check_file(file)
     kept, console = list[Row](), Console()
     for workload in chosen:
-        if found := measure(workload, names, rounds, pfl_python, console):
-            console.print(table(found))
-            kept += found
+        if new := measure(workload, names, rounds, pfl_python, console):
+            console.print(table(new))
+            kept += new
             if file is not None:
                 write(kept, file)  # now: a later workload may fail
     if not kept:

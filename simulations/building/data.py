@@ -70,10 +70,8 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
 
 def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
     """The examples that are wanted, in memory and as networks get them."""
-    found = _turned(config, number, dataset, points)
-    return (
-        found if config.normalise is None else normalised(found, config.normalise.mean, config.normalise.std)
-    )
+    part = _turned(config, number, dataset, points)
+    return part if config.normalise is None else normalised(part, config.normalise.mean, config.normalise.std)
 
 
 def _turned(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
@@ -93,12 +91,12 @@ def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
         return shards
     try:
         if config.split.recipe == "natural":
-            own = by_client(splits.validation, torch.unique(clients_of(splits.train)))
+            each = by_client(splits.validation, torch.unique(clients_of(splits.train)))
         else:
-            own = split_among_clients(config, splits.validation)
+            each = split_among_clients(config, splits.validation)
     except ValueError as error:
         raise ValueError(f"With evaluation_share: null clients share the validation data. {error}") from error
-    return [replace(shard, evaluation=part) for shard, part in zip(shards, own, strict=True)]
+    return [replace(shard, evaluation=part) for shard, part in zip(shards, each, strict=True)]
 
 
 def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:

@@ -93,13 +93,13 @@ def check_network(state: ModelState, data: Dataset, num_classes: int) -> None:
     largest = int(data.targets.argmax()) if has_labels(data) else len(data) - 1
     few = data.subset([0, largest])
     taken = ", ".join(str([*leaf.shape]) for _, leaf in leaves(few.inputs))
-    given = ""
+    gives = ""
     try:
-        given = f" gives outputs {[*next(state.predict(few.inputs)).shape]} for inputs {taken}"
+        gives = f" gives outputs {[*next(state.predict(few.inputs)).shape]} for inputs {taken}"
         state.evaluate(few)
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
         what = (
-            f"{given}, which do not fit {num_classes} classes" if given else f" does not take inputs {taken}"
+            f"{gives}, which do not fit {num_classes} classes" if gives else f" does not take inputs {taken}"
         )
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ValueError(f"The network{what} ({reason}); change model or model_options.") from error

@@ -71,20 +71,20 @@ def _saved(folder: str | Path, kind: str) -> dict[str, Tensor]:
 def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str, tensors: Mapping[str, Tensor]) -> None:
     """Copy the tensors ``<kind>/<name>`` of a finished run into those that are wanted, by name."""
     prefix = f"{kind}/"
-    found = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-    for name in dict.fromkeys((*wanted, *found)):
-        here, there = (str([*part[name].shape]) if name in part else "missing" for part in (wanted, found))
+    saved = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+    for name in dict.fromkeys((*wanted, *saved)):
+        here, there = (str([*part[name].shape]) if name in part else "missing" for part in (wanted, saved))
         if here != there:
             raise ValueError(
                 f"The {kind} of the run in {folder} does not fit: {name} is {there} there and {here} here; "
                 f"give both the same hyperparameters and model."
             )
-        if found[name].dtype != torch.float32:
+        if saved[name].dtype != torch.float32:
             raise ValueError(
-                f"{Path(folder) / STATE}: {name} is {found[name].dtype}, and a run leaves float32; run it "
+                f"{Path(folder) / STATE}: {name} is {saved[name].dtype}, and a run leaves float32; run it "
                 f"anew."
             )
-        wanted[name].copy_(found[name])
+        wanted[name].copy_(saved[name])
 
 
 def build_task(
@@ -131,11 +131,11 @@ def _sized(config: Config, outputs: int, input_shape: tuple[int, ...], **options
 
 def _build_likelihood(config: Config) -> Any:
     """The likelihood with its options; a function of the user's is one as it is."""
-    found, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
-    if not (isinstance(found, type) or options):
-        return found
-    check_needs(config.likelihood, found, options)
-    return built(found, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
+    kind, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
+    if not (isinstance(kind, type) or options):
+        return kind
+    check_needs(config.likelihood, kind, options)
+    return built(kind, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
 
 
 def _build_model(
@@ -143,7 +143,7 @@ def _build_model(
 ) -> nn.Module:
     """``options`` are laid over the configuration's ``model_options``."""
     builder, options = MODELS.resolve(config.model), {**config.model_options, **options}
-    given = {"num_classes": num_classes, "input_shape": input_shape}
+    known = {"num_classes": num_classes, "input_shape": input_shape}
     dropout = config.hyperparameters.dropout
     parameters = inspect.signature(builder).parameters.values()
     takes = any(p.name == "dropout" or p.kind is p.VAR_KEYWORD for p in parameters)
@@ -158,7 +158,7 @@ def _build_model(
     what = f"the model {config.model!r}"
     if config.model in MODELS:
         check_shape(builder, input_shape, what)
-    module = built(builder, options, what, "model_options", **given, **taken)
+    module = built(builder, options, what, "model_options", **known, **taken)
     if not isinstance(module, nn.Module):
         raise TypeError(
             f"The model {config.model!r} returned {type(module).__name__}; it must return an nn.Module."
@@ -173,7 +173,7 @@ def _is_shape(input_shape: Any, dimensions: int) -> bool:
 
 
 def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ...]) -> dict[str, HyperModule]:
-    found: list[HyperModule] = []
+    others: list[HyperModule] = []
     masks: dict[str, HyperModule] = {}
     if section.affine is not None:
         if not _is_shape(input_shape, 3):
@@ -181,7 +181,7 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
                 f"Affine augmentation takes images [channels, height, width], but the inputs are "
                 f"{input_shape}; write hyperparameters without affine, for instance {{dropout: {{}}}}."
             )
-        found.append(AffineAugmentation(**section.affine.model_dump()))
+        others.append(AffineAugmentation(**section.affine.model_dump()))
     if (mask := section.mask) is not None:
         if not _is_shape(input_shape, 1):
             remedy = "set hyperparameters.mask: null"
@@ -199,8 +199,8 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
             )
         if entry.part is not None:
             transform.on(entry.part)
-        found.append(transform)
-    named = named_transforms(found)
+        others.append(transform)
+    named = named_transforms(others)
     if named.keys() & masks:
         raise ValueError("Two transforms are called 'mask'; give the class of yours another name.")
     return {**masks, **named}  # a mask's inputs are no images, so that there is no affine one before it

@@ -198,8 +198,8 @@ def select(
 ) -> None:
     file = _named(single(files), "select")
     folder = out or Path("runs") / f"select-{Path(file).stem}"
-    given = {"values": None if values is None else f"[{values}]", "seeds": seeds}
-    chosen = [f"select.{key}={value}" for key, value in given.items() if value is not None]
+    asked = {"values": None if values is None else f"[{values}]", "seeds": seeds}
+    chosen = [f"select.{key}={value}" for key, value in asked.items() if value is not None]
     config = load_config(file, [*overrides, *chosen], TrainingConfig)
     with _sweeping(jobs, folder, f"the same command continues the selection in {folder}") as runner:
         run_selection(config, folder, runner)

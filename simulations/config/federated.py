@@ -34,8 +34,8 @@ class Published:
         cells = read_yaml(Path(__file__).with_name("published.yaml"))
         if name not in cells:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")
-        rounds, found = cells[name].pop("rounds"), cells[name]
-        accuracy = {method: {"mean": m / 100, "error": e / 100} for method, (m, e) in found.items()}
+        rounds, scores = cells[name].pop("rounds"), cells[name]
+        accuracy = {method: {"mean": m / 100, "error": e / 100} for method, (m, e) in scores.items()}
         return cls(name, rounds, accuracy)
 
 
@@ -154,14 +154,14 @@ class ExperimentConfig(_Keys, _Pace, Config):
         return self
 
     def _check_attack(self) -> None:
-        for key, given, wanted in (
+        for key, value, wanted in (
             ("engine", self.engine, "local"),
             ("workers", self.processes, 1),
             ("execution", self.execution, "loop"),
         ):
-            if given not in ("auto", wanted):
+            if value not in ("auto", wanted):
                 raise ValueError(
-                    f"an attack is simulated in one process, client by client, but {key} is {given}; set "
+                    f"an attack is simulated in one process, client by client, but {key} is {value}; set "
                     f"{key}: {wanted}, or leave attack out"
                 )
         if self.upload is not None:

@@ -52,9 +52,9 @@ def section_of(
     """A section whose keys are fields of settings, or those ``renamed``; ``null``: keys that may be null."""
     hints, null = get_type_hints(settings), null or {}
     fields = {field.name: field for field in dataclasses.fields(settings)}
-    own = {name: name for name in inspect.get_annotations(settings) if name not in leave_out}
+    kept = {name: name for name in inspect.get_annotations(settings) if name not in leave_out}
     keys: dict[str, Any] = {}
-    for name, field in (renamed or own).items():
+    for name, field in (renamed or kept).items():
         hint, meaning = hints[field], null.get(name)
         keys[name] = (hint if meaning is None else hint | None, _entry_of(fields[field], meaning))
     return create_model(f"{settings.__name__}Section", __base__=Section, **keys)

@@ -135,7 +135,7 @@ def _paths(section: type, prefix: str = "") -> dict[str, FieldInfo]:
 
 def _sections(annotation: Any) -> list[type]:
     if get_origin(annotation) in (Union, types.UnionType, list, tuple):
-        return [found for argument in get_args(annotation) for found in _sections(argument)]
+        return [inner for argument in get_args(annotation) for inner in _sections(argument)]
     known = isinstance(annotation, type) and issubclass(annotation, (Section, Settings))
     return [annotation] if known else []
 

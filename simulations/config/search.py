@@ -91,9 +91,9 @@ class SearchSection(Section):
     @field_validator("space")
     @classmethod
     def _domains(cls, space: dict[str, Any]) -> dict[str, Any]:
-        for key, given in space.items():
-            domain_of(key, given)
+        for key, value in space.items():
+            domain_of(key, value)
         return space
 
     def domains(self) -> dict[str, Domain]:
-        return {key: domain_of(key, given) for key, given in self.space.items()}
+        return {key: domain_of(key, value) for key, value in self.space.items()}

@@ -191,8 +191,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         name = info.data.get("data")  # absent if it is refused itself
         if name is not None:
             require("data_seed" not in value, "data_seed is a key of the configuration; set it there")
-            own = {key: option for key, option in value.items() if key != "classes"}  # any data set's
-            check_options(DATASETS.resolve(name), own, f"the data set {name!r}")
+            plain = {key: option for key, option in value.items() if key != "classes"}  # any data set's
+            check_options(DATASETS.resolve(name), plain, f"the data set {name!r}")
         return value
 
     @field_validator("likelihood_options")
@@ -231,11 +231,11 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     def settings_as(self, kind: Callable[..., Kind], **changes: Any) -> Kind:
         """The run's settings: each is the key of that name; a null key is its setting's default or null."""
         default = {name: key.default for name, key in type(self).model_fields.items()}
-        given = {name: getattr(self, name) for name in default}
-        given |= {"method_options": self.options_of(self.method)} | changes
+        values = {name: getattr(self, name) for name in default}
+        values |= {"method_options": self.options_of(self.method)} | changes
         known = {field.name for field in dataclasses.fields(kind)}
-        left = {name for name, value in given.items() if value is None and default.get(name) is None}
-        return kind(**{name: value for name, value in given.items() if name in known - left})
+        left = {name for name, value in values.items() if value is None and default.get(name) is None}
+        return kind(**{name: value for name, value in values.items() if name in known - left})
 
     def resolved(self) -> dict[str, Any]:
         """Every key with its value, as plain data for YAML and JSON; :meth:`from_dict` is the inverse."""

@@ -27,12 +27,12 @@ def main() -> None:
 
 def running(program: str) -> list[int]:
     """Processes that run a command or a module, but for those that they have forked."""
-    found = {
+    parents = {
         process.pid: process.info["ppid"]
         for process in psutil.process_iter(["cmdline", "ppid"])
         if program in (Path(word).name for word in (process.info["cmdline"] or [])[:3])
     }
-    return [process for process, parent in found.items() if parent not in found]
+    return [process for process, parent in parents.items() if parent not in parents]
 
 
 def moves(process: int, seconds: float = SECONDS) -> bool:

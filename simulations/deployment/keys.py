@@ -85,8 +85,8 @@ class _Authority:
         builder = builder.not_valid_before(now - datetime.timedelta(hours=1))
         builder = builder.not_valid_after(now + datetime.timedelta(days=days))
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        own = x509.SubjectKeyIdentifier.from_public_key(public)
-        for extension, critical in [*extensions, (signer, False), (own, False)]:
+        subject = x509.SubjectKeyIdentifier.from_public_key(public)
+        for extension, critical in [*extensions, (signer, False), (subject, False)]:
             builder = builder.add_extension(extension, critical)
         return builder.sign(self._key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
 

@@ -72,8 +72,8 @@ RESTART_SECONDS, GRACE_SECONDS = 5.0, 5.0
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface on which nobody listens."""
     with ExitStack() as probes:
-        found = [probes.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in found]
+        opened = [probes.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in opened]
 
 
 class Processes(AbstractContextManager["Processes"]):

@@ -190,8 +190,8 @@ def watch(
     """Keep all alive until the run has ended; ``stopped`` counts signals, the second ends it at once."""
     control, processes, asked = deployment.control, deployment.processes, False
     run = SubmittedRun(id, "pending", "", "")
-    own = Control(deployment.address, deployment.keys / "operator")
-    reader = threading.Thread(target=own.follow, args=(id, show, False), daemon=True)
+    listener = Control(deployment.address, deployment.keys / "operator")
+    reader = threading.Thread(target=listener.follow, args=(id, show, False), daemon=True)
     reader.start()
     while True:
         for name in processes.mend():

@@ -55,8 +55,8 @@ def folder_name(text: str) -> str:
 def deciding(config: Config) -> dict[str, Any]:
     """The keys that can change a number of a comparison's table, the seconds among them."""
     folder_is_data = config.data in OWN_FILES or ":" in config.data  # then other folders are other data
-    own = {"data_dir": config.data_dir} if folder_is_data else {}
-    return config.deciding("numbers", "course") | own
+    folder = {"data_dir": config.data_dir} if folder_is_data else {}
+    return config.deciding("numbers", "course") | folder
 
 
 def changed(there: dict[str, Any], here: dict[str, Any]) -> list[str]:

@@ -72,16 +72,16 @@ def changed_data(folder: Path, now: Listed | None) -> list[str]:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} cannot be read; delete {folder} and run it anew.") from error
-    found = []
+    told = []
     for label in sorted(before.keys() | after.keys()):
         unit = (before.get(label) or after[label])[0]
         (_, there, old), (_, here, new) = (part.get(label, (unit, 0, "")) for part in (before, after))
         if there != here:
-            found.append(f"{label}: {there or 'no'} {unit} there, {here or 'none'} here")
+            told.append(f"{label}: {there or 'no'} {unit} there, {here or 'none'} here")
         elif old != new:
             what = "images of other names or sizes" if unit == "images" else "other contents"
-            found.append(f"{label}: {what}")
-    return found
+            told.append(f"{label}: {what}")
+    return told
 
 
 def _counted(entry: dict[str, Any]) -> tuple[str, int, str]:
@@ -92,9 +92,9 @@ def _counted(entry: dict[str, Any]) -> tuple[str, int, str]:
 
 def refuse_changed_data(folder: str | Path, now: Listed | None) -> None:
     """Refuse to continue a run on other data than it started with: a ConfigError that names the parts."""
-    if found := changed_data(Path(folder), now):
+    if other := changed_data(Path(folder), now):
         raise ConfigError(
-            f"The data are not those that the run in {folder} started with ({in_short(found)}); bring them "
+            f"The data are not those that the run in {folder} started with ({in_short(other)}); bring them "
             f"back, or start a new run with --out."
         )
 
@@ -110,13 +110,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def versions() -> dict[str, str | None]:
     """Versions of what computes the numbers; None for what is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "fedpart": fedpart.__version__}
+    known: dict[str, str | None] = {"python": platform.python_version(), "fedpart": fedpart.__version__}
     for name in ("torch", "numpy", "flwr", "ray"):
         try:
-            found[name] = importlib.metadata.version(name)
+            known[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            known[name] = None
+    return known
 
 
 def git_commit() -> str | None:

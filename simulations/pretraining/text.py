@@ -46,8 +46,8 @@ def pretrain_text(
             tokens, seen = inputs["input_ids"][places], inputs["attention_mask"][places]
             hidden = (torch.rand(tokens.shape) < masked) & (tokens > THE)
             labels = tokens.where(hidden, torch.tensor(-100))  # which the loss leaves out
-            found = model(input_ids=tokens.masked_fill(hidden, MASK), attention_mask=seen, labels=labels)
-            return found.loss
+            guessed = model(input_ids=tokens.masked_fill(hidden, MASK), attention_mask=seen, labels=labels)
+            return guessed.loss
 
         descend(loss_of, optimiser, rate, steps, log_every=100)
     return model.eval()

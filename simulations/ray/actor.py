@@ -104,12 +104,12 @@ class Actor:
         self, messages: Sequence[Message], arrays: Sequence[dict[str, Any]], slots: Sequence[Address]
     ) -> Iterator[Packed]:
         """Replies to messages one by one until the call is cancelled; arrays in ``slots`` that have room."""
-        references = {reference for own in arrays for reference in own.values()}
+        references = {reference for named in arrays for reference in named.values()}
         records = {reference: ray.get(reference) for reference in references}
-        for message, own, slot in zip(messages, arrays, itertools.cycle(slots or [None])):
+        for message, named, slot in zip(messages, arrays, itertools.cycle(slots or [None])):
             if ray.get_runtime_context().is_canceled():
                 return
-            reply = self._answer(message, {name: records[one] for name, one in own.items()})
+            reply = self._answer(message, {name: records[one] for name, one in named.items()})
             with writing(slot) as writer:
                 packed = pack(reply, writer)
             yield packed
@@ -153,4 +153,4 @@ def unpack(packed: Packed, slot: Slot | None) -> Message:
 
 def _arrays(message: Message) -> list[Array]:
     records = message.content.values() if message.has_content() else ()
-    return [array for one in records if isinstance(one, ArrayRecord) for array in one.values()]
+    return [array for record in records if isinstance(record, ArrayRecord) for array in record.values()]

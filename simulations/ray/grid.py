@@ -253,5 +253,5 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
                 end(actor)
             actor.calls = deque(call for call in actor.calls if call[0].id not in dropped)
             actor.send()
-        for one in dropped:
-            self._replies.pop(one, None)
+        for id in dropped:
+            self._replies.pop(id, None)

@@ -109,17 +109,17 @@ class Run:
         """psi in physical units, by name, ``[rounds]`` each; ends of a range that have swapped, in order."""
         lines = [line["psi"]["physical"] for line in self.metrics]
         names = lines[-1] if lines else ()
-        found = {name: np.array([line[name] for line in lines], dtype=float) for name in names}
-        parts = PsiParts.of(found)
+        values = {name: np.array([line[name] for line in lines], dtype=float) for name in names}
+        parts = PsiParts.of(values)
         for low, high in (*parts.angles, *parts.ranges):
-            found[low], found[high] = np.sort([found[low], found[high]], axis=0)
-        return found
+            values[low], values[high] = np.sort([values[low], values[high]], axis=0)
+        return values
 
     def learned(self) -> dict[str, Array]:
         """The part of :meth:`physical` that the run has moved, by its summary, or over its lines."""
-        found = self.physical()
-        moved = self.summary.get("psi_learned", [name for name in found if np.ptp(found[name]) > 0])
-        return {name: found[name] for name in whole(moved, found)}
+        values = self.physical()
+        moved = self.summary.get("psi_learned", [name for name in values if np.ptp(values[name]) > 0])
+        return {name: values[name] for name in whole(moved, values)}
 
     def courses(self) -> dict[str, Array]:
         """The same to be drawn: there is none of a single line."""
@@ -128,12 +128,12 @@ class Run:
 
 def seconds_to_accuracy(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Simulated seconds until an evaluation first found an accuracy of :data:`LEVELS`, those reached."""
-    found: dict[str, float] = {}
+    reached: dict[str, float] = {}
     for line in lines:
         for level in LEVELS:
             if (line.get("val_accuracy") or 0.0) >= level:
-                found.setdefault(f"{level:g}", line["simulated_seconds"])
-    return found
+                reached.setdefault(f"{level:g}", line["simulated_seconds"])
+    return reached
 
 
 def recent(values: Values, most: int = LAST) -> Values:

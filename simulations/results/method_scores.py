@@ -65,21 +65,21 @@ class MethodScores:
         parts = PsiParts.of(names)
         grid = parts.rates if parts.probabilities else []  # a distribution over it stands beside, as FedEx's
         shown = [name for name in names if name in learned and name not in grid]
-        found = {name: Estimate.of(values[name] for values in final) for name in shown}
+        estimates = {name: Estimate.of(values[name] for values in final) for name in shown}
         return cls(
             method=method,
             seeds=[run.config.seed for run in runs],
             scores={name: Estimate.of(map(score, runs)) for name, score in scores.items()},
             runs_at_a_time=max((run.summary.get("runs_at_a_time", 1) for run in runs), default=1),
             **{key: next((run.summary.get(key) for run in runs), None) for key in EXAMPLES},
-            psi={name: score for name, score in found.items() if score is not None},
+            psi={name: score for name, score in estimates.items() if score is not None},
             chosen={name: [float(values[name]) for values in final] for name in grid},
         )
 
 
 def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
     """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished."""
-    found: dict[int, list[float]] = {}
+    uploads: dict[int, list[float]] = {}
     for run in (run for group in runs.values() for run in group):
-        found.setdefault(run.config.seed, []).append(run.along("upload")[run.alike() - 1])
-    return {seed: min(sent) for seed, sent in found.items() if len(sent) == len(runs)}
+        uploads.setdefault(run.config.seed, []).append(run.along("upload")[run.alike() - 1])
+    return {seed: min(sent) for seed, sent in uploads.items() if len(sent) == len(runs)}

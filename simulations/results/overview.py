@@ -33,11 +33,11 @@ class Overview:
 
     def tables(self) -> list[tuple[list[str], list[list[str]]]]:
         """Headings, and rows that begin with the name of their comparison; a table for each metric."""
-        found: dict[tuple[str, ...], list[list[str]]] = {}
+        heads: dict[tuple[str, ...], list[list[str]]] = {}
         for name, comparison in self.comparisons.items():
             head, rows = comparison.cells(self._paper)
-            found.setdefault(("experiment", *head), []).extend([name, *row] for row in rows)
-        return [(list(head), rows) for head, rows in found.items()]
+            heads.setdefault(("experiment", *head), []).extend([name, *row] for row in rows)
+        return [(list(head), rows) for head, rows in heads.items()]
 
     def table(self) -> RenderableType:
         shown = []
@@ -58,14 +58,15 @@ class Overview:
         for head, rows in self.tables():
             lines += ["", *markdown_table(head, rows)]
         lines.append("")
-        for name, one in self.comparisons.items():
-            lines.append(f"- [{name}]({name}/comparison.md): {one.title()}")
-            lines += [f"  - {text}" for text in (*one.remarks, *one.failed())]
+        for name, each in self.comparisons.items():
+            lines.append(f"- [{name}]({name}/comparison.md): {each.title()}")
+            lines += [f"  - {text}" for text in (*each.remarks, *each.failed())]
         (out / "comparison.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
         write_json(out / "comparison.json", {"comparisons": list(self.comparisons)})
         every = self.comparisons.items()
         write_csv(
-            out / "comparison.csv", [{"experiment": name, **row} for name, one in every for row in one.flat()]
+            out / "comparison.csv",
+            [{"experiment": name, **row} for name, each in every for row in each.flat()],
         )
 
 

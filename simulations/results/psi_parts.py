@@ -61,12 +61,12 @@ def _paired(names: Iterable[str]) -> list[tuple[Quantity, str]]:
     """Quantities in their order, each with the key of its range's upper end, which has no turn of its own."""
     quantities = [Quantity.parse(name) for name in names]
     ends = {(q.module, q.component, q.unit, q.bound): q.name for q in quantities}
-    found = []
+    pairs = []
     for q in quantities:
         low, high = (ends.get((q.module, q.component, q.unit, bound), "") for bound in ("min", "max"))
         if not (q.bound == "max" and low):
-            found.append((q, high if q.bound == "min" else ""))
-    return found
+            pairs.append((q, high if q.bound == "min" else ""))
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class PsiParts:
     @property
     def probabilities(self) -> list[str]:
         """Those of the rest by which drop rates may be chosen: of FedEx's arms that have one, or a number."""
-        found = [name for name in self.rest if Quantity.parse(name).kind == "probability"]
-        return [name for name in found if "%" in name.split(" [")[0] or re.search(r"\[\d+\] ", name)]
+        likely = [name for name in self.rest if Quantity.parse(name).kind == "probability"]
+        return [name for name in likely if "%" in name.split(" [")[0] or re.search(r"\[\d+\] ", name)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,23 +130,23 @@ class Group:
 
 def groups(names: Iterable[str]) -> list[Group]:
     """psi's keys, sorted into groups that share an axis, in the order of their first key."""
-    found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    kinds: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for q in map(Quantity.parse, names):
         shared = q.kind in ("rate", "norm")  # one number per layer: the layers share the picture
         key = (q.kind, "" if shared else q.module, q.unit)
         label = q.module if shared else q.component.removeprefix(q.kind).strip("_[]")
-        ends = found.setdefault(key, {}).setdefault(label or q.component, [])
+        ends = kinds.setdefault(key, {}).setdefault(label or q.component, [])
         ends.insert(0 if q.bound == "min" else len(ends), q.name)
-    return [Group(*key, {label: tuple(ends) for label, ends in own.items()}) for key, own in found.items()]
+    return [Group(*key, {label: tuple(ends) for label, ends in own.items()}) for key, own in kinds.items()]
 
 
 def whole(names: Iterable[str], physical: Mapping[str, Value]) -> dict[str, Value]:
     """These of psi, with the other end of a range, and with the other inputs of a mask."""
-    parts, found = PsiParts.of(physical), {*names}
+    parts, wanted = PsiParts.of(physical), {*names}
     for together in (*parts.angles, *parts.ranges, parts.keeps):
-        if not found.isdisjoint(together):
-            found.update(together)
-    return {name: value for name, value in physical.items() if name in found}
+        if not wanted.isdisjoint(together):
+            wanted.update(together)
+    return {name: value for name, value in physical.items() if name in wanted}
 
 
 def between(physical: Mapping[str, float], ends: Sequence[str]) -> str:
@@ -236,5 +236,5 @@ def single(values: Sequence[float]) -> list[str]:
 def _runs(numbers: list[int]) -> str:
     """``0-14, 17``: runs of numbers in short."""
     places = groupby(enumerate(numbers), lambda place: place[1] - place[0])
-    parts = [[number for _, number in own] for _, own in places]
+    parts = [[number for _, number in run] for _, run in places]
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts) or "none"

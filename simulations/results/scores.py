@@ -136,8 +136,8 @@ class Score:
 
     def cell(self, estimate: Estimate | None, digits: int | None = None) -> str:
         """In a table whose heading has the unit: mean and standard error, or a dash."""
-        own = self.digits if digits is None else digits
-        return DASH if estimate is None else estimate.text(self.factor, own)
+        places = self.digits if digits is None else digits
+        return DASH if estimate is None else estimate.text(self.factor, places)
 
     def shown(self, estimate: Estimate | None) -> str:
         """The mean with a unit of bytes or time; else the number alone; or a dash."""

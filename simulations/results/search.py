@@ -45,9 +45,9 @@ class Cost:
 
     def after(self, lines: Sequence[dict[str, Any]]) -> Cost:
         """With lines of ``metrics.jsonl`` more, which follow those before."""
-        own = (sum(line.get(key) or 0 for line in lines) for key in vars(self) if key != "rounds")
+        sums = (sum(line.get(key) or 0 for line in lines) for key in vars(self) if key != "rounds")
         last = lines[-1] if lines else {}
-        return replace(self + Cost(0, *own), rounds=last.get("round", last.get("iteration", self.rounds)))
+        return replace(self + Cost(0, *sums), rounds=last.get("round", last.get("iteration", self.rounds)))
 
     @property
     def bytes(self) -> int:

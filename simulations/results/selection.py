@@ -52,7 +52,7 @@ class ValueScores:
     def of(cls, value: Any, found: Mapping[int, dict[str, Any]], shared: set[int]) -> ValueScores:
         """Summarise runs by seed, over the seeds that are shared."""
         runs = [run for seed, run in found.items() if seed in shared]
-        own = {
+        estimates = {
             name: Estimate.of(None if run[key] is None else factor * run[key] for run in runs)
             for name, (key, factor) in _MEASURES.items()
         }
@@ -62,7 +62,7 @@ class ValueScores:
         return cls(
             value=value,
             seeds=[run["seed"] for run in runs],
-            **own,
+            **estimates,
             overfit=1 - float(sum(part["train"]["nll"] for part in parts)) / unseen if unseen > 0 else None,
             lml_per_seed={seed: run["lml"] for seed, run in found.items()},
             train_examples=min(trained, default=None),
@@ -86,9 +86,9 @@ class Column:
         cls, name: str, evidence: str, config: TrainingConfig, runs: Mapping[str, Sequence[dict[str, Any]]]
     ) -> Column:
         """Summarise finished runs: ``runs`` are summaries by value, in the order of ``config.select``."""
-        found = [{run["seed"]: run for run in own if run["lml"] is not None} for own in runs.values()]
-        shared = set.intersection(*(set(own) for own in found if own)) if any(found) else set()
-        pairs = zip(config.select.values, found, strict=True)
+        by_seed = [{run["seed"]: run for run in own if run["lml"] is not None} for own in runs.values()]
+        shared = set.intersection(*(set(own) for own in by_seed if own)) if any(by_seed) else set()
+        pairs = zip(config.select.values, by_seed, strict=True)
         rows = [ValueScores.of(value, own, shared) for value, own in pairs]
         scored = [row for row in rows if row.lml is not None]
         seeds = range(config.seed, config.seed + config.select.seeds)
@@ -160,18 +160,18 @@ class Selection:
 
     def warnings(self, column: Column) -> list[str]:
         """Sentences on why the best value may not be the best there is."""
-        found, values = [], [row.value for row in column.rows]
+        warned, values = [], [row.value for row in column.rows]
         ends = (min(values), max(values)) if all(map(is_number, values)) else ()
         if len(values) > 1 and column.best in ends:
             side = "smallest" if column.best == ends[0] else "largest"
-            found.append(f"warning: {column.best} is the {side} value that was tried; add some beyond it")
+            warned.append(f"warning: {column.best} is the {side} value that was tried; add some beyond it")
         gaps = [row.overfit for row in column.rows if row.overfit is not None]
         if gaps and max(gaps) < OVERFIT:
-            found.append(
+            warned.append(
                 "warning: no network has learned its own examples better than those that it has not seen: it "
                 "has had no time to overfit, which the evidence is to find out; train for more iterations"
             )
-        return found
+        return warned
 
     @classmethod
     def load(cls, folder: Path) -> Selection:
@@ -214,8 +214,8 @@ def is_number(value: Any) -> bool:
 
 
 def _plain(column: Column) -> dict[str, Any]:
-    found = asdict(column)
-    return {"best_k": found.pop("best")} | {key: own for key, own in found.items() if key != "name"}
+    plain = asdict(column)
+    return {"best_k": plain.pop("best")} | {key: own for key, own in plain.items() if key != "name"}
 
 
 def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:

@@ -85,29 +85,29 @@ def text_of(heading: str, path: str, summaries: Sequence[Mapping[str, Any]]) -> 
     """Over a row's finished runs ``97.0 ± 0.1``, ``97.0`` of one, or a dash; strokes separate a list's."""
     factor, digits = _UNITS.get(heading[heading.rfind("[") :], (1.0, 3))
     texts = []
-    for one in estimates_at(path, summaries):
-        alone = "" if one is None else f"{factor * one.mean:,.{digits}f}"  # one run; or counts, for instance
-        texts.append(one.text(factor, digits) if one is not None and one.error else alone or DASH)
+    for mean in estimates_at(path, summaries):
+        alone = (
+            "" if mean is None else f"{factor * mean.mean:,.{digits}f}"
+        )  # one run; or counts, for instance
+        texts.append(mean.text(factor, digits) if mean is not None and mean.error else alone or DASH)
     return " / ".join(texts) or DASH
 
 
 def estimates_at(path: str, summaries: Sequence[Mapping[str, Any]]) -> list[Estimate | None]:
     """An estimate for each number at a place in summaries, see :func:`values_at`; none if some have more."""
-    found = [values_at(path, summary) for summary in summaries]
-    return (
-        [Estimate.of(values) for values in zip(*found, strict=True)] if len({*map(len, found)}) == 1 else []
-    )
+    each = [values_at(path, summary) for summary in summaries]
+    return [Estimate.of(values) for values in zip(*each, strict=True)] if len({*map(len, each)}) == 1 else []
 
 
 def values_at(path: str, summary: Any) -> list[float | None]:
     """The numbers at a place in a summary, keys separated by points: one, those of a list, or ``[None]``."""
     if isinstance(summary, list):
-        return [value for one in summary for value in values_at(path, one)]
+        return [value for item in summary for value in values_at(path, item)]
     if not path:
         known = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
         return [float(summary) if known else None]
     if not isinstance(summary, Mapping):
         return [None]
     keys = [key for key in summary if path == key or path.startswith(f"{key}.")]
-    found = (values_at(path[len(key) + 1 :], summary[key]) for key in sorted(keys, key=len, reverse=True))
-    return next((values for values in found if values != [None]), [None])
+    inner = (values_at(path[len(key) + 1 :], summary[key]) for key in sorted(keys, key=len, reverse=True))
+    return next((values for values in inner if values != [None]), [None])

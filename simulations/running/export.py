@@ -46,10 +46,10 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     draft = path.with_name(f".{path.name}")  # until it is checked
     try:
         with torch.no_grad():
-            found = _WAYS[kind](module, traced, checked, draft, metadata)
+            outputs = _WAYS[kind](module, traced, checked, draft, metadata)
             args, kwargs = _arguments(checked)
             wanted = outputs_of(module(*args, **kwargs))
-        if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=1e-4, atol=1e-5):
+        if outputs.shape != wanted.shape or not torch.allclose(outputs, wanted, rtol=1e-4, atol=1e-5):
             raise RunError(
                 f"The network in the {kind} file has other outputs than the run's module, so it is not left "
                 f"in {path}; choose another format."

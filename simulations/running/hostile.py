@@ -28,7 +28,7 @@ def attacked(experiment: Experiment) -> Callable[[Protocol, Sequence[Dataset]], 
 def hostile_clients(protocol: Protocol, attack: Attack, share: float) -> frozenset[int]:
     """Who attacks, drawn by the seed: a share of clients, or with ``on_psi`` of those in chunks 2 to C."""
     clients = range(protocol.settings.clients)
-    able = [one for one in clients if not attack.on_psi or protocol.chunk(one) > 1]
+    able = [client for client in clients if not attack.on_psi or protocol.chunk(client) > 1]
     count = max(1, round(share * len(able)))
     rng = generator(protocol.settings.seed, "hostile")
     return frozenset(rng.choice(able, count, replace=False).tolist())

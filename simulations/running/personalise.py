@@ -65,12 +65,12 @@ def personalise_run(
         big = [client for client in numbers if len(experiment.shards[client]) > 1]
         if not big:
             raise ConfigError("No client has two examples, one to train on and one to hold out.")
-        found = []
+        gains = []
         with (progress or Progress(quiet=True)).clients(len(big)) as advance:
             for client in big:
                 with one_sentence():
                     shard, held_out = _examples(experiment, client, holdout)
-                    one = personalise(
+                    tuned = personalise(
                         federation,
                         shard,
                         client=client,
@@ -84,9 +84,9 @@ def personalise_run(
                     )
                     if save is not None:
                         file = save / f"client-{client}.safetensors"
-                        safetensors.torch.save_model(one.module, str(file))
-                chunk, scores = experiment.protocol.chunk(client), (one.before, one.after)
-                found.append(ClientGain(client, chunk, one.examples, one.held_out, *scores))
+                        safetensors.torch.save_model(tuned.module, str(file))
+                chunk, scores = experiment.protocol.chunk(client), (tuned.before, tuned.after)
+                gains.append(ClientGain(client, chunk, tuned.examples, tuned.held_out, *scores))
                 advance()
     settings: dict[str, Any] = {
         "method": config.method,
@@ -100,7 +100,7 @@ def personalise_run(
         "batch_size": config.local.batch_size,
     }
     note = UNSEEN if config.evaluation == "clients" else SEEN
-    return Gains(found, [client for client in numbers if client not in big], settings, note)
+    return Gains(gains, [client for client in numbers if client not in big], settings, note)
 
 
 def _holdout(config: ExperimentConfig, asked: float | None) -> float | None:

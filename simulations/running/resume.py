@@ -131,8 +131,8 @@ def run_beside(
     other: ExperimentConfig, folder: Path, progress: Progress, given: Collection[str] = ()
 ) -> None:
     """Make the run ``other`` in the folder of the first one, or go on with it, and draw both."""
-    other, own = choose_precision(other, folder), folder / BESIDE
-    begun = (own / CONFIG).exists()
-    config = continued_config(own, other, given) if begun else other
-    run_experiment(config, own, resume=begun, progress=progress)
+    other, place = choose_precision(other, folder), folder / BESIDE
+    begun = (place / CONFIG).exists()
+    config = continued_config(place, other, given) if begun else other
+    run_experiment(config, place, resume=begun, progress=progress)
     draw_pictures(folder, progress)

@@ -70,7 +70,7 @@ def run_experiment(
     progress = progress or Progress(quiet=True)
     config = choose_precision(config, out)
     with one_sentence():
-        loggers = Loggers([one.model_dump() for one in config.loggers])
+        loggers = Loggers([entry.model_dump() for entry in config.loggers])
         listed = listed_data(config)
         if resume:
             refuse_changed_data(out, listed)

@@ -41,10 +41,10 @@ def summarise(
     """What a finished run amounts to; ``workers``: processes that ran its clients, None: not known."""
     config = experiment.config
     if isinstance(experiment, Experiment):
-        own, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]
+        more, data = _federated(experiment, state, lines) | {"workers": workers}, experiment.shards[0]
         validation = experiment.validation_of(config.rounds)
     else:
-        own, data = _centralised(experiment, state, lines), experiment.train
+        more, data = _centralised(experiment, state, lines), experiment.train
         validation = experiment.validation
     guess = guesses(experiment.shards, experiment.test)
     psi, before = (state.task.physical(values) for values in (state.psi, state.task.psi_space.initial()))
@@ -52,7 +52,7 @@ def summarise(
         "method": config.method,
         "seed": config.seed,
         "data_seed": config.data_seed,
-        **own,
+        **more,
         "psi": psi,
         "psi_initial": before,
         "psi_learned": [name for name, value in psi.items() if value != before.get(name)],
@@ -90,7 +90,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
     plans = (protocol.plan(client, round) for round, client in _answers(lines))
     of_psi = sum(any(job.psi for job in plan) for plan in plans)  # uploads with a psi gradient
-    found = {
+    told = {
         "engine": config.engine,
         "execution": config.execution,
         "precision": config.precision,
@@ -113,35 +113,35 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "refused": dict(sorted(refused.items())),
         "rounds_without_step": sum(not line.get("stepped", True) for line in lines),
     }
-    found |= {"parameters": parameters, **limits(federation, lines)}
+    told |= {"parameters": parameters, **limits(federation, lines)}
     if config.caps is not None:
-        found["caps"] = {str(cap): share for cap, share in config.caps.items()}
-        found["by_cap"] = [
+        told["caps"] = {str(cap): share for cap, share in config.caps.items()}
+        told["by_cap"] = [
             {"cap": cap, **row} for cap, row in sorted(_bytes_by(protocol, lines, protocol.cap).items())
         ]
     if config.architectures is not None:
-        found |= _by_architecture(federation, experiment.test if looked_at else None, lines, samples)
+        told |= _by_architecture(federation, experiment.test if looked_at else None, lines, samples)
     if parameters["frozen"]:
         whole = model_bytes + sum(t.numel() * t.element_size() for t in protocol.task.frozen.values())
-        found["upload_ratio_whole"] = upload / (whole * replies)
-    found |= more_of_test(test) | ends(experiment, federation, lines)
+        told["upload_ratio_whole"] = upload / (whole * replies)
+    told |= more_of_test(test) | ends(experiment, federation, lines)
     if by_clients:
-        found |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
-        found["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)
+        told |= {key: value for key, value in by_clients[-1].items() if key.startswith("client_")}
+        told["evaluation_bytes"] = sum(line["evaluation_bytes"] for line in by_clients)
     if all("examples" in line for line in lines):
-        found["examples"] = sum(line["examples"] for line in lines)
-        found["client_seconds"] = round(sum(line["client_seconds"] for line in lines), 3)
+        told["examples"] = sum(line["examples"] for line in lines)
+        told["client_seconds"] = round(sum(line["client_seconds"] for line in lines), 3)
     if federation.pace is not None and federation.pace.fleet is not None:
-        found["simulated_seconds"] = federation.pace.now
-        found["simulated_seconds_to"] = seconds_to_accuracy(lines)
+        told["simulated_seconds"] = federation.pace.now
+        told["simulated_seconds_to"] = seconds_to_accuracy(lines)
         counts = Counter(protocol.chunk(client) for _, client in _answers(lines))
         chunks = range(1, len(protocol.chunks) + 1)
-        found["answers_chunks"] = [counts[k] / max(1, counts.total()) for k in chunks]
+        told["answers_chunks"] = [counts[k] / max(1, counts.total()) for k in chunks]
     if (privacy := federation.stage(Privacy)) is not None:
-        found["epsilon"] = privacy.epsilon()
-        found["delta"] = protocol.settings.privacy.delta
-        found["epsilon_simulated"] = privacy.repeats
-    return found
+        told["epsilon"] = privacy.epsilon()
+        told["delta"] = protocol.settings.privacy.delta
+        told["epsilon_simulated"] = privacy.repeats
+    return told
 
 
 def _by_architecture(
@@ -149,25 +149,25 @@ def _by_architecture(
 ) -> dict[str, Any]:
     rows = by_architecture(federation, test, samples)
     of_bytes = _bytes_by(federation.protocol, lines, federation.protocol.architectures.__getitem__)
-    found: dict[str, Any] = {"by_architecture": [row | of_bytes[index] for index, row in enumerate(rows)]}
+    told: dict[str, Any] = {"by_architecture": [row | of_bytes[index] for index, row in enumerate(rows)]}
     if test is not None and federation.task.likelihood_name == "classification" and has_labels(test):
-        found["ensemble"] = ensemble(federation, test, samples)
-    return found
+        told["ensemble"] = ensemble(federation, test, samples)
+    return told
 
 
 def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> dict[int, dict[str, int]]:
     """How many ``clients`` of each kind there are, also late ones, and their bytes as predicted."""
-    found: dict[int, dict[str, int]] = defaultdict(
+    kinds: dict[int, dict[str, int]] = defaultdict(
         lambda: {"clients": 0, "upload_bytes": 0, "download_bytes": 0}
     )
     late = {client for line in lines for client in line["cohort"]} - set(range(protocol.settings.clients))
     for client in (*range(protocol.settings.clients), *late):
-        found[kind(client)]["clients"] += 1
+        kinds[kind(client)]["clients"] += 1
     for client in (client for line in lines for client in line["cohort"]):
-        found[kind(client)]["download_bytes"] += state_bytes(protocol, client) + DOWNLOAD_HEADER
+        kinds[kind(client)]["download_bytes"] += state_bytes(protocol, client) + DOWNLOAD_HEADER
     for round, client in _answers(lines):
-        found[kind(client)]["upload_bytes"] += upload_bytes(protocol, client, protocol.plan(client, round))
-    return found
+        kinds[kind(client)]["upload_bytes"] += upload_bytes(protocol, client, protocol.plan(client, round))
+    return kinds
 
 
 def _answers(lines: Lines) -> list[tuple[int, int]]:
@@ -269,25 +269,25 @@ def more_of_test(test: dict[str, Any]) -> dict[str, Any]:
 
 def flat(scores: dict[str, dict[str, float]]) -> dict[str, float | None]:
     """``{part}_accuracy`` and ``{part}_nll`` of each part."""
-    return {f"{part}_{key}": found.get(key) for part, found in scores.items() for key in ("accuracy", "nll")}
+    return {f"{part}_{key}": each.get(key) for part, each in scores.items() for key in ("accuracy", "nll")}
 
 
 def limits(federation: Federation, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What there is of ``clip`` with bounds and whom it has shortened, of ``psi_alarms`` and ``psi_held``."""
-    found: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     clip = federation.protocol.settings.clip
     if clip is not None:
-        found["clip"] = asdict(clip)
+        told["clip"] = asdict(clip)
         following = (federation.stage(UsualBounds), federation.stage(Privacy))
         for bounds in (bounds for stage in following if stage and (bounds := stage.bounds())):
             psi, *cells = (None if bound.unit else bound.norm for bound in bounds)
-            found["clip"]["bounds"] = {"psi": psi, "cells": cells}
+            told["clip"]["bounds"] = {"psi": psi, "cells": cells}
         if clip.multiple is not None:
             clipped = Counter(str(client) for line in lines for client in line.get("clipped", ()))
-            found["clip"]["clipped"] = dict(sorted(clipped.items(), key=lambda entry: int(entry[0])))
+            told["clip"]["clipped"] = dict(sorted(clipped.items(), key=lambda entry: int(entry[0])))
     alarms = Counter(str(alarm["chunk"]) for line in lines for alarm in line.get("psi_alarms", ()))
     if alarms:
-        found["psi_alarms"] = dict(sorted(alarms.items()))
+        told["psi_alarms"] = dict(sorted(alarms.items()))
     if held := federation.held():
-        found["psi_held"] = held
-    return found
+        told["psi_held"] = held
+    return told

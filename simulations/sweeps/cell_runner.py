@@ -153,9 +153,9 @@ def _outcome(cell: Cell) -> str:
     part, at = ("test", "") if isinstance(cell.config, TrainingConfig) else ("val", " at the last evaluation")
     key, lml = first_of(summary, f"{part}_"), summary.get("lml")
     evidence, seconds = EVIDENCES[summary.get("evidence", "lml")], summary.get("seconds")
-    found = [
+    texts = [
         "" if lml is None else f"{evidence.word} {evidence.number(lml)}",
         "" if key is None else f"{words_of(key)} {score_of(key).text(summary[key])}{at}",
         "" if seconds is None else f"{seconds:,.1f} s",
     ]
-    return f"{cell.name}: {', '.join(text for text in found if text) or 'done'}"
+    return f"{cell.name}: {', '.join(text for text in texts if text) or 'done'}"

@@ -39,9 +39,9 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     for i in range(section.seeds):
         seeds = {"select": None, "seed": config.seed + i, "data_seed": config.data_seed + i}
         for value, folder in zip(section.values, folders, strict=True):
-            own = with_values(config, seeds | {key: value}, f"select.key {key} with the value {value!r}")
-            name = f"{key.rpartition('.')[2]} {value}, seed {own.seed}"
-            cells.append(Cell(name, own, out / folder / f"seed{own.seed}"))
+            chosen = with_values(config, seeds | {key: value}, f"select.key {key} with the value {value!r}")
+            name = f"{key.rpartition('.')[2]} {value}, seed {chosen.seed}"
+            cells.append(Cell(name, chosen, out / folder / f"seed{chosen.seed}"))
     return cells
 
 

@@ -41,14 +41,14 @@ class Found:
     machines: Sequence[str] = ()
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        given = dict.fromkeys(heading for row in self.file.rows.values() for heading in row.given)
-        head = ["", "seeds", *(["length"] if self.lengths else []), *self.file.columns, *given]
+        beside_of = dict.fromkeys(heading for row in self.file.rows.values() for heading in row.given)
+        head = ["", "seeds", *(["length"] if self.lengths else []), *self.file.columns, *beside_of]
         rows = []
         for label, known in self.summaries.items():
-            own = [text_of(heading, path, known) for heading, path in self.file.columns.items()]
-            beside = [self.file.rows[label].given.get(heading, "") for heading in given]
+            texts = [text_of(heading, path, known) for heading, path in self.file.columns.items()]
+            beside = [self.file.rows[label].given.get(heading, "") for heading in beside_of]
             length = [self.lengths.get(label, "not run")] if self.lengths else []
-            rows.append([label, str(len(known)), *length, *own, *beside])
+            rows.append([label, str(len(known)), *length, *texts, *beside])
         return head, rows
 
     @property
@@ -151,14 +151,14 @@ def run_table(
             cell.state(known)
     failed = runner.complete(wanted)
     by_name = summaries(cells)
-    found = Found(table, {label: own for label, name in names.items() if (own := by_name.get(name))})
-    if not found.summaries and not failed:
+    outcome = Found(table, {label: own for label, name in names.items() if (own := by_name.get(name))})
+    if not outcome.summaries and not failed:
         raise ConfigError(f"No run of {file} is finished in {out}; leave --finished out to run them.")
     remarks = []
-    if found.summaries:
+    if outcome.summaries:
         make_folder(out, *(cell.config for cell in cells))
-        found.write(out)
-        runs = counted(sum(map(len, found.summaries.values())), "run")
+        outcome.write(out)
+        runs = counted(sum(map(len, outcome.summaries.values())), "run")
         remarks = [f"{runs}; the table: {out / 'table.md'}"]
-    runner.conclude(found if remarks else None, remarks, failed, len(wanted))
-    return found
+    runner.conclude(outcome if remarks else None, remarks, failed, len(wanted))
+    return outcome

@@ -7,8 +7,6 @@ from places import ROOT
 
 PRONOUNS = {"found", "given", "one", "own", "there"}
 LEFT = {
-    "benchmarks": 1,
-    "benchmarks/rounds": 2,
     "fedpart": 4,
     "fedpart/centralised": 7,
     "fedpart/engines": 26,
@@ -20,16 +18,14 @@ LEFT = {
     "fedpart/randomness": 8,
     "fedpart/task": 39,
     "fedpart/training": 15,
-    "simulations/building": 12,
-    "simulations/cli": 6,
-    "simulations/config": 10,
-    "simulations/deployment": 5,
-    "simulations/folders": 6,
-    "simulations/pretraining": 1,
-    "simulations/ray": 5,
-    "simulations/results": 72,
-    "simulations/running": 19,
-    "simulations/sweeps": 19,
+    "simulations/building": 3,
+    "simulations/cli": 5,
+    "simulations/config": 1,
+    "simulations/deployment": 1,
+    "simulations/folders": 2,
+    "simulations/ray": 1,
+    "simulations/results": 17,
+    "simulations/sweeps": 12,
 }  # in each room, how many assignments are left; a room that is touched lowers its number
 
 

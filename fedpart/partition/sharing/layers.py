@@ -97,11 +97,6 @@ def chains(shapes: Iterable[Shape]) -> list[list[Shape]]:
     return nested
 
 
-def block_sizes(chain: Sequence[Shape]) -> list[int]:
-    """How many numbers each shape of a chain has more than the one before it."""
-    return [b - a for a, b in pairwise([0, *map(prod, chain)])]
-
-
 def assembled(blocks: Sequence[Tensor], chain: Sequence[Shape]) -> Tensor:
     """The weight of the shape ``chain[len(blocks) - 1]``; a block has the further inputs of the units before,
     and then the further units."""

@@ -70,9 +70,9 @@ def clients_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
     key, curves = metric(runs, "client"), []
     score = score_of(key)
     for method, members in runs.items():
-        for one, who, dash in ((key, "all", "-"), (f"{key}_worst_decile", "worst tenth", "--")):
-            if found := with_curve({method: members}, one)[method]:
-                band = metric_band(found, one, "rounds").scaled(1, score.factor)
+        for which, who, dash in ((key, "all", "-"), (f"{key}_worst_decile", "worst tenth", "--")):
+            if known := with_curve({method: members}, which)[method]:
+                band = metric_band(known, which, "rounds").scaled(1, score.factor)
                 curves.append((method, f"{method}, {who}", band, {"ls": dash}))
     title = f"{score.word.capitalize()} on the clients"
     return _figure(runs, title, score.axis, curves, zoom=False, page=page)

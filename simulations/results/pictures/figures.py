@@ -60,11 +60,11 @@ Keys = tuple[Sequence[Any], Sequence[str]]  # what a legend shows: handles and t
 def places(methods: Iterable[str]) -> dict[str, int]:
     """A place in :data:`COLOURS` for each method: fedpart's have their own, others take what is free."""
     wanted = list(methods)
-    found = {method: _METHODS.index(method) for method in wanted if method in _METHODS}
-    free = [i for i in (7, *range(7)) if i not in found.values()] or list(range(len(COLOURS)))
-    for i, method in enumerate(sorted(set(wanted) - found.keys())):
-        found[method] = free[i % len(free)]
-    return {method: found[method] for method in wanted}
+    taken = {method: _METHODS.index(method) for method in wanted if method in _METHODS}
+    free = [i for i in (7, *range(7)) if i not in taken.values()] or list(range(len(COLOURS)))
+    for i, method in enumerate(sorted(set(wanted) - taken.keys())):
+        taken[method] = free[i % len(free)]
+    return {method: taken[method] for method in wanted}
 
 
 def stops(theme: str, which: int, number: int) -> list[str]:

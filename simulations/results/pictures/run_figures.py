@@ -122,16 +122,16 @@ def has_costs(summary: Mapping[str, Any]) -> bool:
 def anytime_figure(summary: Mapping[str, Any]) -> fig.Figure:
     """Accuracy of subsets against multiply-adds, and a line through those that no cheaper one equals."""
     score, best = SCORES["accuracy"], []
-    found = [(row["multiply_adds"] / 1e6, score.factor * row["accuracy"], len(row["members"]))
+    rows = [(row["multiply_adds"] / 1e6, score.factor * row["accuracy"], len(row["members"]))
              for row in summary["ensemble"]["subsets"]]  # fmt: skip
     figure, (ax,) = fig.canvas("Test accuracy of every subset of members")
-    for cost, accuracy, _ in sorted(found, key=lambda one: (one[0], -one[1])):
+    for cost, accuracy, _ in sorted(rows, key=lambda one: (one[0], -one[1])):
         if not best or accuracy > best[-1][1]:
             best.append((cost, accuracy))
     ax.step(*zip(*best, strict=True), where="post", color="0.6", label="best so far")
-    for i, size in enumerate(sorted({size for *_, size in found})):
-        own = np.array([(cost, accuracy) for cost, accuracy, n in found if n == size]).T
-        fig.draw(ax, own, i % len(fig.COLOURS), ls="", label=counted(size, "member"), markevery=None)
+    for i, size in enumerate(sorted({size for *_, size in rows})):
+        part = np.array([(cost, accuracy) for cost, accuracy, n in rows if n == size]).T
+        fig.draw(ax, part, i % len(fig.COLOURS), ls="", label=counted(size, "member"), markevery=None)
     fig.dress(ax, f"test {score.axis}", "multiply-adds of an example [millions]")
     fig.legend_below(figure, *ax.get_legend_handles_labels())
     return figure
@@ -172,8 +172,8 @@ def plot_comparison(runs: Mapping[str, Sequence[Run]], out: str | Path) -> list[
     if any(with_curve(runs, metric(runs)).values()):
         for against in ("rounds", "bytes"):
             figures[f"{metric(runs).removeprefix('val_')}_{against}"] = metric_figure(runs, against)
-    found = psi_groups(runs)
-    if shown := [group for group in found if group.kind in ("angle", "rate")] or found[:4]:
+    kinds = psi_groups(runs)
+    if shown := [group for group in kinds if group.kind in ("angle", "rate")] or kinds[:4]:
         figures["psi"] = psi_figure(runs, shown)
     return save_png(figures, Path(out))
 
@@ -216,9 +216,9 @@ def shown_blocks(task: Task, psi: Tensor, images: Tensor, limit: int | None = 2)
     panels = [("fixed", psi)] if torch.equal(start, psi) else panels
     blocks = [("training\nimages", images[:, None])]
     for name, values in panels:
-        own = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
-        silent = [name for name in task.transforms if not any(key.startswith(f"{name}.") for key in own)]
-        words = compact(own, limit) if limit else "; ".join([*in_words(own, limit=len(own)), *silent])
+        seen = {k: v for k, v in task.physical(values).items() if k.partition(".")[0] in task.transforms}
+        silent = [name for name in task.transforms if not any(key.startswith(f"{name}.") for key in seen)]
+        words = compact(seen, limit) if limit else "; ".join([*in_words(seen, limit=len(seen)), *silent])
         blocks.append((f"{name}\n{words}", sample(task, values, images)))
     return blocks
 
@@ -247,10 +247,10 @@ def transforms_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> fig
 def sheet(images: Tensor) -> NDArray[np.float64]:
     """Images ``[n, s, c, h, w]`` in [0, 1], a row each, as one of RGBA ``[height, width, 4]``."""
     n, s, _, h, w = images.shape
-    found = np.zeros((n, h + 1, s, w + 1, 4))
-    found[:, :h, :, :w, :3] = images.float().clamp(0, 1).permute(0, 3, 1, 4, 2).expand(n, h, s, w, 3).numpy()
-    found[:, :h, :, :w, 3] = 1.0
-    return found.reshape(n * (h + 1), s * (w + 1), 4)[:-1, :-1]
+    tiles = np.zeros((n, h + 1, s, w + 1, 4))
+    tiles[:, :h, :, :w, :3] = images.float().clamp(0, 1).permute(0, 3, 1, 4, 2).expand(n, h, s, w, 3).numpy()
+    tiles[:, :h, :, :w, 3] = 1.0
+    return tiles.reshape(n * (h + 1), s * (w + 1), 4)[:-1, :-1]
 
 
 def sample(task: Task, psi: Tensor, images: Tensor, samples: int = SAMPLES) -> Tensor:

@@ -119,8 +119,8 @@ def plot_costs(bands: Mapping[str, Band], out: Path) -> list[Path]:
     figure, (ax,) = fig.canvas("What would be deployed")
     for i, (label, band) in enumerate(bands.items()):
         style = fig.marks(i, len(band.x)) | {"markevery": [-1]}  # the end
-        own, colour = band.scaled(1e-6, _ACCURACY.factor), fig.COLOURS[i % len(fig.COLOURS)]
-        fig.draw_band(ax, own, colour, step="post", label=label, **style)
+        scaled, colour = band.scaled(1e-6, _ACCURACY.factor), fig.COLOURS[i % len(fig.COLOURS)]
+        fig.draw_band(ax, scaled, colour, step="post", label=label, **style)
     fig.dress(ax, _ACCURACY.axis, "bytes sent [MB]")
     ax.set_xscale("log")
     fig.legend_below(figure, *ax.get_legend_handles_labels())
@@ -136,7 +136,7 @@ def plot_personal(gains: Gains, out: Path) -> list[Path]:
 def personal_figure(gains: Gains) -> fig.Figure:
     """A bar for each client, from the largest gain to the largest loss, and the mean as a line."""
     score = SCORES[gains.metric]
-    values = score.factor * np.sort([one.gain[gains.metric] for one in gains.clients])[::-1]
+    values = score.factor * np.sort([client.gain[gains.metric] for client in gains.clients])[::-1]
     figure, (ax,) = fig.canvas(f"Personal networks, {len(values)} clients")
     label = f"gain in {score.word} [points]" if score.larger else f"gain [{score.unit}{score.each}]"
     fig.dress(ax, label, "clients, ranked by gain", limits=(0.5, len(values) + 0.5))

@@ -120,7 +120,7 @@ class Clients:
 
 
 def _counts(groups: Sequence[Counts], number: int) -> Counts:
-    return np.stack([np.bincount(own, minlength=number) for own in groups], axis=1)
+    return np.stack([np.bincount(group, minlength=number) for group in groups], axis=1)
 
 
 def client_charts(clients: Clients, classes: Sequence[str] = ()) -> list[fig.Chart]:

@@ -48,9 +48,9 @@ class Found:
         """Sentences on runs that are under way."""
         notes = []
         for method in self.methods:
-            own = [run for run in self.runs if run.config.method == method]
-            if seeds := [str(run.config.seed) for run in own if not run.finished]:
-                drawn = "left out of the curves" if len(seeds) < len(own) else "drawn as far as it is"
+            mine = [run for run in self.runs if run.config.method == method]
+            if seeds := [str(run.config.seed) for run in mine if not run.finished]:
+                drawn = "left out of the curves" if len(seeds) < len(mine) else "drawn as far as it is"
                 plural = "s" if len(seeds) > 1 else ""
                 notes.append(f"{method}, seed{plural} {', '.join(seeds)}: not finished; {drawn}.")
         return notes
@@ -72,8 +72,8 @@ def find(folder: Path) -> list[Found]:
         return [Found(folder.resolve().name, runs[0].config, methods, runs)]
     names = _written(folder).get("comparisons", [])
     names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
-    found = [_comparison(folder)] + [_comparison(folder / name) for name in names]
-    comparisons = [entry for entry in found if entry is not None]
+    parts = [_comparison(folder)] + [_comparison(folder / name) for name in names]
+    comparisons = [entry for entry in parts if entry is not None]
     if not comparisons:
         remedy = "name a folder that fedpart compare or run has written"
         raise ConfigError(f"{folder} holds no federated run and no comparison; {remedy}.")
@@ -95,12 +95,12 @@ def _comparison(folder: Path) -> Found | None:
     # what one table may average: runs of the same settings, and within a method of the same options
     runs = _most(runs, _shared, notes)
     for method in dict.fromkeys(run.config.method for run in runs):
-        own = [run for run in runs if run.config.method == method]
-        kept = _most(own, _options, notes)
-        runs = [run for run in runs if run in kept or run not in own]
+        mine = [run for run in runs if run.config.method == method]
+        kept = _most(mine, _options, notes)
+        runs = [run for run in runs if run in kept or run not in mine]
     rows = [row["method"] for row in written.get("rows", [])]
-    own = dict.fromkeys(run.config.method for run in runs)
-    methods = [*(method for method in rows if method in own), *(m for m in own if m not in rows)]
+    mine = dict.fromkeys(run.config.method for run in runs)
+    methods = [*(method for method in rows if method in mine), *(m for m in mine if m not in rows)]
     runs.sort(key=lambda run: (methods.index(run.config.method), run.config.seed))
     notes += [
         f"Failed: {failure['method']}, seed {failure['seed']}: {failure['error']}"
@@ -139,10 +139,10 @@ def _options(config: Config) -> Settings:
 def _written(folder: Path) -> dict[str, Any]:
     """What the comparison has left in its folder when it ended; empty if it has not, or is about to."""
     try:
-        found = parsed((folder / "comparison.json").read_bytes())
+        saved = parsed((folder / "comparison.json").read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return saved if isinstance(saved, dict) else {}
 
 
 def points_of(config: Config) -> str:
@@ -184,18 +184,18 @@ def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]
 
 def versions(comparisons: Sequence[Found]) -> list[str]:
     """A sentence for each set of versions that has computed finished runs."""
-    found: dict[str, list[str]] = {}
+    texts_of: dict[str, list[str]] = {}
     for name, run in _named(comparisons):
         if summary := run.summary:
             texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
             if commit := summary.get("git_commit"):
                 number, plus, changes = commit.partition("+")
                 texts.append(f"commit {number[:12]}{plus}{changes}")
-            found.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
-    every = len(found) == 1
-    return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in found.items()]
+            texts_of.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
+    every = len(texts_of) == 1
+    return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in texts_of.items()]
 
 
 def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
-    runs = [(found.name, run) for found in comparisons for run in found.runs]
+    runs = [(part.name, run) for part in comparisons for run in part.runs]
     return [(f"{name}: {run.name}" if len(comparisons) > 1 else run.name, run) for name, run in runs]

@@ -149,7 +149,7 @@ def _part(entry: Found, data: Data | str) -> Part:
     )
     leads = headline(entry.comparison, None if isinstance(data, str) else data.splits.num_classes)
     notes = [*entry.comparison.remarks, *entry.notes, *entry.unfinished, *missing]
-    shared = {key: own for key, own in entry.config.resolved().items() if key not in ("method", "seed")}
+    shared = {key: value for key, value in entry.config.resolved().items() if key not in ("method", "seed")}
     return Part(entry.name, about(entry.config), leads, notes, sections, as_yaml(shared, 90, None))
 
 
@@ -179,8 +179,8 @@ def selected(folder: Path) -> Part:
     sentences, tables, charts = [], [], []
     note = "Means over seeds; the shade is the standard error, the dotted line the best value."
     for column in selection.columns:
-        found = "; ".join(selection.sentences(column)).removeprefix("* ")
-        sentences.append(f"{column.name}: {found}.")
+        sentence = "; ".join(selection.sentences(column)).removeprefix("* ")
+        sentences.append(f"{column.name}: {sentence}.")
         what = f"the evidence is {EVIDENCES[column.evidence].word}; a star marks the best value"
         tables.append(PageTable.of(f"{column.name}: {what}", *selection.cells(column)))
         if selection.known:
@@ -195,13 +195,13 @@ def selected(folder: Path) -> Part:
 
 def searched(folder: Path) -> Part:
     """The outcome of ``fedpart search`` in a folder."""
-    found = Search.load(folder)
-    objective, best = found.section.objective, found.best
-    cost = "bytes" if found.federated else "iterations"
-    head = ["trial", "state", *found.section.space, objective, f"test {SCORES['accuracy'].heading}", cost]
+    search = Search.load(folder)
+    objective, best = search.section.objective, search.best
+    cost = "bytes" if search.federated else "iterations"
+    head = ["trial", "state", *search.section.space, objective, f"test {SCORES['accuracy'].heading}", cost]
     rows = []
-    for row in found.ranked():
-        tried, cost = found.texts(row)
+    for row in search.ranked():
+        tried, cost = search.texts(row)
         reached = DASH if row.objective is None else f"{row.objective:.4g}"
         rows.append(
             [str(row.number), row.state, *tried, reached, _score(row.summary, "test_accuracy", 1), cost]
@@ -211,15 +211,15 @@ def searched(folder: Path) -> Part:
         values = ", ".join(f"{key} {value}" for key, value in best.values.items())
         headline = f"Trial {best.number} is best, with {objective} {best.objective:.4g}: {values}."
         headline += f" {_tested(best.summary).capitalize()}."
-    headline += f" All {counted(len(found.rows), 'trial')} took {found.cost()}."
+    headline += f" All {counted(len(search.rows), 'trial')} took {search.cost()}."
     caption = f"Trials, the best by {objective} first"
     sections = [PageSection("Trials", tables=[PageTable.of(caption, head, rows, names=2)])]
-    if (figure := spent_figure(found, page=True)) is not None:
+    if (figure := spent_figure(search, page=True)) is not None:
         note = (
             "Test accuracy of the run that was best by the objective, over what all trials had cost by then."
         )
         sections.append(PageSection("What would be deployed", [chart("Test accuracy", figure, note)]))
-    return _alone(folder, f"A search by {found.section.sampler}. ", found.config, headline, sections)
+    return _alone(folder, f"A search by {search.section.sampler}. ", search.config, headline, sections)
 
 
 def _alone(

@@ -99,8 +99,8 @@ def chart(title: str, figure: fig.Figure, note: str = "") -> fig.Chart:
 
 def sorted_out(found: Sequence[PageSection | str | None]) -> tuple[list[PageSection], list[str]]:
     """Sections, and the sentences on those that are missing."""
-    sections = [one for one in found if isinstance(one, PageSection)]
-    return sections, list(dict.fromkeys(one for one in found if isinstance(one, str)))
+    sections = [section for section in found if isinstance(section, PageSection)]
+    return sections, list(dict.fromkeys(section for section in found if isinstance(section, str)))
 
 
 Runs = Mapping[str, Sequence[Run]]  # by method
@@ -152,9 +152,9 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     for run in (run for group in asked.values() for run in group):
         line = [one for one in run.metrics if one.get(key) is not None][-1]
         told = "; ".join(
-            f"by {kind} " + ", ".join("none" if x is None else score.text(x) for x in found)
+            f"by {kind} " + ", ".join("none" if x is None else score.text(x) for x in scores)
             for kind in ("chunk", "cap")
-            if (found := line.get(f"{key}_{kind}s"))
+            if (scores := line.get(f"{key}_{kind}s"))
         )
         lines.append(f"{run.name}, round {line['round']}: {told}.")
     if not lines:

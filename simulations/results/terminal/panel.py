@@ -89,8 +89,8 @@ def _called() -> str:
     """What stands before ``fedpart`` on a command line: ``uv run`` of that uv which runs this, or nothing."""
     if "UV_RUN_RECURSION_DEPTH" not in os.environ or (uv := os.environ.get("UV")) is None:
         return ""
-    found = shutil.which("uv")
-    near = "uv" if found and Path(found).samefile(uv) else os.path.relpath(uv)
+    path = shutil.which("uv")
+    near = "uv" if path and Path(path).samefile(uv) else os.path.relpath(uv)
     return shlex.join([near, "run"]) + " "
 
 
@@ -98,8 +98,8 @@ def _with(overrides: Sequence[str], *changes: str) -> list[str]:
     """Arguments that change keys: the run's own, and others in place of those of the same keys."""
     keys = set(map(key_of, changes))
     others = [override for override in overrides if key_of(override) not in keys]
-    given = [*others, *(change for change in changes if not change.endswith("="))]
-    return ["--set", *given] if given else []
+    changed = [*others, *(change for change in changes if not change.endswith("="))]
+    return ["--set", *changed] if changed else []
 
 
 def _tips(
@@ -221,17 +221,17 @@ def _by_clients(summary: Mapping[str, Any]) -> str:
     if (worst := summary.get(f"{key}_worst_decile")) is not None:
         parts.append(f"{show(worst)} for the worst tenth of clients")
         for kind, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows
-            found = enumerate(summary.get(f"{key}_{kind}") or [], start=1)
-            parts.append(", ".join(f"{show(value)} {words} {k}" for k, value in found if value is not None))
+            values = enumerate(summary.get(f"{key}_{kind}") or [], start=1)
+            parts.append(", ".join(f"{show(value)} {words} {k}" for k, value in values if value is not None))
     return "; ".join(filter(None, parts))
 
 
 def _training_rows(summary: Mapping[str, Any]) -> Rows:
     """Scores, the evidence, an ensemble's, those of subnetworks and stages."""
     key = "accuracy" if summary["train_accuracy"] is not None else "nll"
-    score, found = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
+    score, scores = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
     texts = [
-        f"{score.text(value)} on {PARTS[part]} data" for part, value in found.items() if value is not None
+        f"{score.text(value)} on {PARTS[part]} data" for part, value in scores.items() if value is not None
     ]
     yield score.word, ", ".join(texts)
     yield from several("by guess", guessed(summary))

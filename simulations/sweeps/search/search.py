@@ -80,18 +80,18 @@ def _search(config: Config, section: SearchSection, out: Path, runner: CellRunne
     if (number := runner.each(take, min(runner.jobs, section.trials), ended, Attempt.stops)) is not None:
         raise Interrupted(number, counted(done, "trial"))
     rows = [_row(study, trial, out) for trial in study.trials]
-    found = Found(section, rows, config)
-    found.write(out)
-    runner.console.print(found.table())
-    if found.best is None:
+    outcome = Found(section, rows, config)
+    outcome.write(out)
+    runner.console.print(outcome.table())
+    if outcome.best is None:
         raise RunError("No trial has a result; see what they said above, and widen or move search.space.")
-    text = as_yaml(_with(config, found.best.values).resolved())
-    (out / BEST).write_text(f"# trial {found.best.number}: {in_line(found.best.values)}\n{text}")
-    pictures = plot_search(out, found)
+    text = as_yaml(_with(config, outcome.best.values).resolved())
+    (out / BEST).write_text(f"# trial {outcome.best.number}: {in_line(outcome.best.values)}\n{text}")
+    pictures = plot_search(out, outcome)
     files = ["search.csv", "search.json", *(path.name for path in pictures)]
     runner.say(f"{out}/: {', '.join(files)}")
     runner.say(f"The best configuration: fedpart {config.clock.command} {out / BEST}")
-    return found
+    return outcome
 
 
 def _section(config: Config) -> SearchSection:

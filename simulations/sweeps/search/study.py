@@ -127,8 +127,8 @@ class Study:
     def unfinished(self) -> list[Trial]:
         """Trials that were under way when their process ended."""
         running = (TrialState.RUNNING,)
-        found = self.study.get_trials(deepcopy=False, states=running)
-        return [Trial(self.study, trial._trial_id) for trial in found]
+        known = self.study.get_trials(deepcopy=False, states=running)
+        return [Trial(self.study, trial._trial_id) for trial in known]
 
     def values(self, params: dict[str, Any]) -> dict[str, Any]:
         """A trial's values by key, as the configuration takes them; of a choice Optuna has the JSON."""

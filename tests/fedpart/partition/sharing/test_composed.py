@@ -1,5 +1,6 @@
 """Composed weights: what they are made of, their numbers, and gradients in closed form."""
 
+from itertools import pairwise
 from math import prod
 
 import pytest
@@ -10,9 +11,14 @@ from torch.nn import functional as F
 from fedpart.nn.models import mnist_cnn, wrn
 from fedpart.partition.sharing import SHARINGS
 from fedpart.partition.sharing.bank import _allocated as allocated
-from fedpart.partition.sharing.layers import assembled, block_sizes, chains, cut, weight_layers
+from fedpart.partition.sharing.layers import assembled, chains, cut, weight_layers
 
 DOUBLE = torch.float64
+
+
+def block_sizes(chain):
+    """How many numbers each shape of a chain has more than the one before it."""
+    return [b - a for a, b in pairwise([0, *map(prod, chain)])]
 
 
 def equal_layers(seed=0):
