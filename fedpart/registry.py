@@ -5,6 +5,7 @@ import functools
 import importlib
 import inspect
 import os
+import pkgutil
 import re
 import site
 import sys
@@ -22,6 +23,12 @@ FOLDERS: list[str] = []
 _LIBRARY = os.path.dirname(os.__file__)
 _HOMES = ("__module__", "__self__")  # of a callable
 _OURS = ("fedpart", "simulations")
+
+
+def import_files(package: str, path: Iterable[str]) -> None:
+    """Import every file of a package, where each registers itself."""
+    for file in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{file.name}")
 
 
 class _All:

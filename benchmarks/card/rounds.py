@@ -87,7 +87,7 @@ def pfl(workload: Workload, device: str) -> Callable[[], object]:
     os.environ["PFL_PYTORCH_DEVICE"] = device
     from benchmarks.rounds.pfl_fedavg.timed import TimedPfl
 
-    timed = TimedPfl(workload, equal_kernels=False, device=device)
+    timed = TimedPfl(workload, device)
     return lambda: timed.run(1)
 
 

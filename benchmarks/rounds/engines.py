@@ -48,7 +48,6 @@ USUAL: dict[str, Program] = {
 }
 ENGINES: dict[str, Program] = {
     **USUAL,
-    "pfl-equal": Program("pfl_fedavg --kernels ours"),  # channels-last, fused Adam
 }
 
 

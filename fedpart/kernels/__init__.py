@@ -8,9 +8,9 @@ Behind the door, ``convolution/`` holds what computes convolutions: ``on_vectors
 the loops forward; those backward are in ``sparse``. They consist of the instructions in the other files.
 """
 
+from fedpart.kernels.compiling import keep_freed_memory as keep_freed_memory
 from fedpart.kernels.door import look_up_kernel as look_up_kernel
 from fedpart.kernels.door import pooled_convolution_kernel as pooled_convolution_kernel
 from fedpart.kernels.door import pooling_kernel as pooling_kernel
 from fedpart.kernels.door import random_bits_kernel as random_bits_kernel
 from fedpart.kernels.door import rows_kernel as rows_kernel
-from fedpart.kernels.memory import keep_freed_memory as keep_freed_memory

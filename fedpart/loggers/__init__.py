@@ -1,12 +1,9 @@
 """Loggers: who gets a run's numbers while it runs; a file that registers itself is known by its name."""
 
-import importlib
-import pkgutil
-
 from fedpart.loggers.base import LOGGERS, Logger, Loggers, RunInfo
 from fedpart.loggers.logged import logged
+from fedpart.registry import import_files
 
-for _file in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_file.name}")
+import_files(__name__, __path__)
 
 __all__ = ["LOGGERS", "Logger", "Loggers", "RunInfo", "logged"]

@@ -252,10 +252,8 @@ def _draw(shape: tuple[int, ...] | torch.Size, like: Tensor, coarse: bool) -> Te
     """Uniform noise on the device of ``like``, in at least single precision; see :func:`.strata`."""
     noise = _active()
     draw = _plain(noise, shape, like, coarse)
-    if STRATA.get() is None:
-        return draw
     axis = 0 if noise is None else noise.axis()
-    samples = samples_of(shape, axis)
+    samples = 1 if STRATA.get() is None else samples_of(shape, axis)
     if samples == 1:
         return draw
     return stratified(draw, _plain(noise, shape, like, False), samples, axis)

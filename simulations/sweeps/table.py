@@ -97,12 +97,9 @@ def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner,
                 length = saved_config(folder).length
                 made = {"seed": seed, "length": length, "machine": "this machine", "summary": summary}
                 records.setdefault(label, []).append(made)
-    lengths = {label: sorted({record["length"] for record in records.get(label, [])}) for label in table.rows}
-    texts = {
-        label: " to ".join(f"{n:,}" for n in dict.fromkeys((known[0], known[-1])))
-        for label, known in lengths.items()
-        if known
-    }
+    lengths = {row: sorted(record["length"] for record in runs) for row, runs in records.items()}
+    ends = {row: dict.fromkeys((known[0], known[-1])) for row, known in lengths.items()}
+    texts = {row: " to ".join(f"{length:,}" for length in known) for row, known in ends.items()}
     if not texts:
         raise ConfigError(f"No run of {file} is recorded in {home}, nor finished in {out}.")
     every = {label: [record["summary"] for record in records.get(label, [])] for label in table.rows}

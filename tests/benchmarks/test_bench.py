@@ -142,7 +142,7 @@ def test_which_engines_a_workload_leaves_out():
     assert not any(left_out(ENGINES[name], WORKLOADS["W1"], python) for name in ENGINES)
     assert "augmentation" in (left_out(ENGINES["flower"], WORKLOADS["W2"], python) or "")
     assert left_out(ENGINES["pfl"], WORKLOADS["W2"], python) is None
-    assert "--pfl-python" in (left_out(ENGINES["pfl-equal"], WORKLOADS["W2"], None) or "")
+    assert "--pfl-python" in (left_out(ENGINES["pfl"], WORKLOADS["W2"], None) or "")
     assert "partitioned" in (left_out(ENGINES["pfl"], WORKLOADS["W3"], python) or "")
 
 

@@ -1,18 +1,13 @@
-"""``bench`` runs this in an environment of pfl's own: ``python -m benchmarks.rounds.pfl_fedavg``.
+"""``bench`` runs this in an environment of pfl's own: ``python -m benchmarks.rounds.pfl_fedavg``."""
 
-With ``--kernels ours`` images are channels-last and Adam is fused, which pfl leaves to its user.
-"""
-
-import argparse
 import sys
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from benchmarks.rounds.timed import Run, Unavailable, serve
 
 
-def _start(kernels: str, arguments: Mapping[str, Any]) -> Run:
+def _start(arguments: Mapping[str, Any]) -> Run:
     try:
         import torch
 
@@ -25,10 +20,8 @@ def _start(kernels: str, arguments: Mapping[str, Any]) -> Run:
     ours, theirs = (version.partition("+")[0] for version in (arguments["torch"], torch.__version__))
     if ours != theirs:
         raise Unavailable(f"pfl's environment has torch {theirs}, this one {ours}: install the same there.")
-    return TimedPfl(Workload.from_dict(arguments["workload"]), equal_kernels=kernels == "ours").run
+    return TimedPfl(Workload.from_dict(arguments["workload"])).run
 
 
 if __name__ == "__main__":
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--kernels", choices=("stock", "ours"), default="stock")
-    serve(partial(_start, asked.parse_args().kernels), "pfl")
+    serve(_start, "pfl")

@@ -32,19 +32,15 @@ class Classifier(Model):
 class TimedPfl:
     """Rounds of pfl's simulation."""
 
-    def __init__(self, workload: Workload, *, equal_kernels: bool, device: str = "cpu") -> None:
+    def __init__(self, workload: Workload, device: str = "cpu") -> None:
         torch.manual_seed(workload.seed)
         np.random.seed(workload.seed)
-        layout = torch.channels_last if equal_kernels else torch.contiguous_format
         network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
-        module = Classifier(network, workload.samples, workload.affine, layout).to(device)
+        module = Classifier(network, workload.samples, workload.affine, torch.contiguous_format).to(device)
         for parameter in module.psi:
             parameter.requires_grad_(False)
-        kind, fused = (
-            torch.optim.Adam if workload.server == "adam" else torch.optim.SGD,
-            equal_kernels or None,
-        )
-        server = kind(module.weights, workload.server_learning_rate, fused=fused)
+        kind = torch.optim.Adam if workload.server == "adam" else torch.optim.SGD
+        server = kind(module.weights, workload.server_learning_rate)
         self.model = PyTorchModel(module, torch.optim.SGD, server)
         shards = map(workload.shard, range(workload.clients))
         self.shards = [(x.to(device), y.to(device)) for x, y in shards]

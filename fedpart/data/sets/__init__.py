@@ -1,7 +1,5 @@
 """Data sets, one file each; a file in this folder that registers a loader is known by its name everywhere."""
 
-import importlib
-import pkgutil
+from fedpart.registry import import_files
 
-for _file in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_file.name}")
+import_files(__name__, __path__)

@@ -1,8 +1,5 @@
 """Sharing: weights composed from numbers that several layers, and networks, have in common."""
 
-import importlib
-import pkgutil
-
 from fedpart.partition.sharing.composed import (
     SHARINGS,
     Composed,
@@ -12,8 +9,8 @@ from fedpart.partition.sharing.composed import (
     sharing_of,
     within,
 )
+from fedpart.registry import import_files
 
-for _file in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_file.name}")
+import_files(__name__, __path__)
 
 __all__ = ["SHARINGS", "Composed", "Penalised", "Sharing", "plain_name", "sharing_of", "within"]

@@ -76,6 +76,22 @@ class Narrow(Codec):
         return read(data, self.dtype).to(dtype)
 
 
+@CODECS.register("fp16")
+class HalfPrecision(Narrow):
+    """IEEE's half precision: an error of 2^-11 of a number, and of 2^-25 where it is below 2^-14."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.float16)
+
+
+@CODECS.register("bf16")
+class BrainFloat(Narrow):
+    """An error of 2^-8 of a number, small or large."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.bfloat16)
+
+
 def read(data: Tensor, dtype: torch.dtype) -> Tensor:
     """Bytes as numbers of a type; a copy, for they may lie anywhere in a message."""
     return data.clone().view(dtype)

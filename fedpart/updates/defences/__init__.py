@@ -1,11 +1,8 @@
 """Defences: what takes the place of a mean of clients; a file that registers itself is known by its name."""
 
-import importlib
-import pkgutil
-
+from fedpart.registry import import_files
 from fedpart.updates.defences.base import DEFENCES, Defence
 
-for _file in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_file.name}")
+import_files(__name__, __path__)
 
 __all__ = ["DEFENCES", "Defence"]

@@ -19,7 +19,6 @@ from fedpart.kernels import (
     door,
     keep_freed_memory,
     look_up_kernel,
-    memory,
     pooled_convolution_kernel,
     pooling_kernel,
     random_bits_kernel,
@@ -117,7 +116,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def faults(how, **variables):
     """Pages that the system has to find for the third of three equal steps in a process of its own."""
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | variables
-    command = [sys.executable, "-c", STEPS, memory.__file__, how]
+    command = [sys.executable, "-c", STEPS, compiling.__file__, how]
     return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
