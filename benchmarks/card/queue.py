@@ -13,7 +13,7 @@ import signal
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,7 +42,7 @@ class Run:
     cell: Cell
     of: dict[str, Any]
     minutes: float
-    told: list[str] = field(default_factory=list)  # why it cannot be made here
+    told: str = ""  # why it cannot be made here
 
     def left(self) -> float:
         """Seconds that are left of it, about."""
@@ -142,9 +142,8 @@ def make(runs: list[Run], records: Path, jobs: int, seconds: float) -> None:
     def ended(cell: Cell, error: Exception | None, trace: str) -> None:
         run = next(run for run in runs if run.cell is cell)
         if error is not None:
-            run.told.append(in_words(error))
-            print(f"failed: {cell.name}: {in_words(error)}", flush=True)
-            return
+            run.told = in_words(error)
+            return print(f"failed: {cell.name}: {run.told}", flush=True)
         print(f"record: {write_record(records, cell, run.of).name}", flush=True)
         runs.remove(run)
 
@@ -188,7 +187,7 @@ def main() -> None:
         for text in pack(options.pieces, options.out, options.records, runs):
             print(text)
     for run in runs:
-        print(f"left: {run.cell.name}, about {run.left() / 60:.1f} minutes", *run.told)
+        print(f"left: {run.cell.name}, about {run.left() / 60:.1f} minutes", run.told)
     print(f"{len(runs)} runs are left, about {sum(run.left() for run in runs) / 3600:.1f} hours.")
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from simulations.config.search import OBJECTIVES
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.contents import read_metrics, read_summary
-from simulations.results.tables import write_json
 
 HOME = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "raw"
-POINTS = 100  # lines of metrics that a record keeps, at most
+POINTS = 100  # lines of metrics that a record keeps, at most; those with scores, where there are any
 _PATHS = ("data_dir", "code_dir", "psi_from", "devices")  # where things are on a machine
 
 
@@ -30,19 +30,23 @@ def machine(device: str) -> str:
 def write_record(folder: Path, cell: Cell, of: Mapping[str, Any]) -> Path:
     """Write the record of a finished run; ``of``: its table, scale, row and seed."""
     lines, summary = read_metrics(cell.folder), read_summary(cell.folder) or {}
-    kept = lines[:: -(-len(lines) // POINTS) or 1]
-    kept += lines[-1:] if kept[-1:] != lines[-1:] else []
+    scored = [line for line in lines if any(line.get(key) is not None for key in OBJECTIVES)] or lines
+    points = [_thin(line) for line in scored[:: -len(scored) // POINTS or -1][::-1]]
     settings = {key: value for key, value in cell.config.resolved().items() if key not in _PATHS}
-    told = {
-        "length": cell.config.length,
-        "seconds": summary.get("seconds"),
-        "commit": summary.get("git_commit"),
-    }
-    content = {**of, **told, "machine": machine(settings.get("device", "cpu")), "settings": settings}
+    told = {"seconds": summary.get("seconds"), "commit": summary.get("git_commit")}
+    told |= {"machine": machine(settings.get("device", "cpu")), "length": cell.config.length}
+    content = {**of, **told, "settings": settings, "metrics": points, "summary": summary}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / record_name(**of)
-    write_json(file, content | {"metrics": kept, "summary": summary})
+    text = json.dumps(content, ensure_ascii=False)
+    file.write_text(text.replace('{"round"', '\n{"round"') + "\n", encoding="utf-8")
     return file
+
+
+def _thin(line: dict[str, Any]) -> dict[str, Any]:
+    """What a record keeps of a line of metrics: neither who was asked, nor psi's raw values."""
+    kept = {key: value for key, value in line.items() if key not in ("cohort", "skipped", "seal", "psi")}
+    return kept | {"psi": line["psi"]["physical"]}
 
 
 def read_records(table: str, scale: str | None, folder: Path = HOME) -> dict[str, list[dict[str, Any]]]:
@@ -58,7 +62,5 @@ def read_records(table: str, scale: str | None, folder: Path = HOME) -> dict[str
             if (record["table"], record["scale"]) == (table, scale):
                 records.setdefault(record["row"], []).append(record)
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{file} is no record of a run ({error!r}); delete it, or put it back."
-            ) from None
+            raise ValueError(f"{file} is no record of a run ({error!r}); delete it.") from None
     return {row: sorted(runs, key=lambda record: record["seed"]) for row, runs in records.items()}

@@ -105,7 +105,7 @@ def test_a_run_that_fails_is_left_and_says_why(written, monkeypatch, capsys):
     found = runs(written())
     make(found, written().parent / "records", 1, 3600)
     assert names(found) == [("long", 0), ("long", 1)]
-    assert [run.told for run in found] == [["Out of memory."]] * 2
+    assert [run.told for run in found] == ["Out of memory."] * 2
     assert "failed: toys: long, seed 0: Out of memory." in capsys.readouterr().out
 
 
