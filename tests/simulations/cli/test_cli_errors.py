@@ -48,6 +48,7 @@ def test_a_device_without_memory_is_one_sentence_and_another_error_keeps_its_tra
     assert fails(elsewhere).exception is elsewhere
 
 
+@pytest.mark.slow
 def test_held_out_labels_that_do_not_fit_are_one_sentence(tmp_path):
     for part in ("validation", "test"):
         own = {"data": f"test_cli_errors:bad_{part}", "model": "test_cli_errors:ten"}
@@ -65,6 +66,7 @@ def test_what_an_execution_refuses_leaves_no_folder_in_the_way(tmp_path):
     assert fedpart("run", path, "--out", "here").exit_code == 0
 
 
+@pytest.mark.slow
 def test_nodes_that_are_not_the_clients_are_one_sentence(tmp_path, monkeypatch):
     from fedpart.flower.nodes import NodesError
     from simulations.ray.engine import RayEngine

@@ -16,6 +16,7 @@ def schemas():
     return {command: json.loads(fedpart("schema", command).stdout) for command in ("run", "train")}
 
 
+@pytest.mark.slow
 def test_every_shipped_configuration_fits(schemas):
     for name, file in shipped().items():
         data = yaml.safe_load(file.read_text())

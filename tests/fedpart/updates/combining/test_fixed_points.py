@@ -46,7 +46,7 @@ def mean(targets, of):
     ("method", "weighting"),
     [
         ("scaffold", "examples"),
-        ("feddyn", "examples"),
+        pytest.param("feddyn", "examples", marks=pytest.mark.slow),
         pytest.param("scaffold", "uniform", marks=pytest.mark.slow),
         pytest.param("feddyn", "uniform", marks=pytest.mark.slow),
     ],
