@@ -3,7 +3,7 @@
 ``python -m benchmarks.card.queue --minutes 10 --data DIR --pieces DIR`` makes the runs of ``queue.yaml`` that
 have no record, several at a time. It ends in time: what is under way saves a checkpoint, and goes on next
 time. Where only ``--pieces`` outlasts the machine, give it here and there: it has all that a call needs of
-those before. Nothing is downloaded; Flower and Ray need not be there.
+those before. It needs torch, numpy, pydantic, PyYAML, rich and safetensors, and downloads nothing.
 """
 
 import argparse
