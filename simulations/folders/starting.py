@@ -14,8 +14,7 @@ KEPT = ".in"  # ends names of code there, which is none of ours
 def start_folder(kind: str, folder: Path) -> str:
     """Write the files of a kind into a folder, which must be new or empty; the command that comes next."""
     kinds = sorted(path.name for path in TEMPLATES.iterdir())
-    unknown = f"fedpart new writes a folder for one of {', '.join(kinds)}, got {kind!r}"
-    require(kind in kinds, f"{unknown}: {nearest(kind, kinds)}", ConfigError)
+    require(kind in kinds, f"There is no starting folder {kind!r}: {nearest(kind, kinds)}", ConfigError)
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     require(empty, f"{folder} is there and not empty; name a new folder.", ConfigError)
     folder.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ def test_what_is_there_is_left_alone():
     refused(fedpart("new", "table", "mine"), "mine is there and not empty; name a new folder")
     refused(fedpart("new", "table", "mine/table.yaml"), "is there and not empty")
     assert [file.name for file in Path("mine").iterdir()] == ["table.yaml"]
-    refused(fedpart("new", "tabel", "other"), "flower, images, model, table, text, got 'tabel': did you mean")
+    refused(fedpart("new", "tabel", "other"), "There is no starting folder 'tabel': did you mean 'table'")
     assert not Path("other").exists()
 
 
