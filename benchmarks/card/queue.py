@@ -22,7 +22,7 @@ import yaml
 
 from simulations.config.load import read_table, table_file
 from simulations.errors import ConfigError
-from simulations.folders.cell import Cell, folder_name
+from simulations.folders.cell import Cell, row_folder
 from simulations.folders.contents import read_metrics
 from simulations.folders.run_directory import holds_run
 from simulations.results.records import HOME, machine, read_records, record_name, write_record
@@ -75,11 +75,10 @@ def runs_of(
                     continue
                 like = [record for record in known.get(row, []) if record["machine"] == machine(device)]
                 minutes = median(record["seconds"] / 60 for record in like) if like else entry["minutes"]
-                folder = (
-                    out / "-".join(filter(None, (name, scale))) / folder_name(row).lower() / f"seed{seed}"
-                )
-                config = table.configured(row, seed, path, folder.parents[1], scale, [*settings])
-                yield Run(Cell(f"{name}: {row}, seed {seed}", config, folder), of, minutes)
+                whole = out / "-".join(filter(None, (name, scale)))
+                config = table.configured(row, seed, path, whole, scale, [*settings])
+                cell = Cell(f"{name}: {row}, seed {seed}", config, row_folder(whole, row, seed))
+                yield Run(cell, of, minutes)
 
 
 def pack(pieces: Path, out: Path, records: Path, runs: Sequence[Run]) -> list[str]:
@@ -132,12 +131,13 @@ def make(runs: list[Run], records: Path, jobs: int, seconds: float) -> None:
         left = end - time.monotonic()
         if left <= 0:
             return None
-        fitting = [run for run in waiting if run.left() <= left]
-        for run in fitting or ([] if running else waiting[:1]):
-            waiting.remove(run)
-            print(f"begins: {run.cell.name}, about {run.left() / 60:.1f} minutes", flush=True)
-            return run.cell
-        return None
+        fitting = (run for run in waiting if run.left() <= left)
+        run = next(fitting, None if running or not waiting else waiting[0])
+        if run is None:
+            return None
+        waiting.remove(run)
+        print(f"begins: {run.cell.name}, about {run.left() / 60:.1f} minutes", flush=True)
+        return run.cell
 
     def ended(cell: Cell, error: Exception | None, trace: str) -> None:
         run = next(run for run in runs if run.cell is cell)

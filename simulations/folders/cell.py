@@ -52,6 +52,11 @@ def folder_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text).strip("-.")
 
 
+def row_folder(out: Path, row: str, seed: int) -> Path:
+    """Of the run of a table's row."""
+    return out / folder_name(row).lower() / f"seed{seed}"
+
+
 def deciding(config: Config) -> dict[str, Any]:
     """The keys that can change a number of a comparison's table, the seconds among them."""
     folder_is_data = config.data in OWN_FILES or ":" in config.data  # then other folders are other data

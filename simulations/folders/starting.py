@@ -21,8 +21,5 @@ def start_folder(kind: str, folder: Path) -> str:
     for file in sorted((TEMPLATES / kind).iterdir()):
         shutil.copyfile(file, folder / file.name.removesuffix(KEPT))
     many = "num-supernodes=10 client-resources-num-cpus=1"
-    return (
-        f"flwr run . --stream --federation-config '{many}'"
-        if kind == "flower"
-        else f"fedpart run {kind}.yaml"
-    )
+    flower = f"flwr run . --stream --federation-config '{many}'"
+    return flower if kind == "flower" else f"fedpart run {kind}.yaml"

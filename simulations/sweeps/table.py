@@ -12,7 +12,7 @@ from rich.text import Text
 from simulations.config.load import TableFile, read_table
 from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
-from simulations.folders.cell import Cell, folder_name
+from simulations.folders.cell import Cell, folder_name, row_folder
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder, read_summary, saved_config
 from simulations.results.records import HOME, read_records
@@ -91,7 +91,7 @@ def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner,
     for label in table.rows:
         known = {record["seed"] for record in records.get(label, [])}
         for seed in table.seeds:
-            folder = out / folder_name(label).lower() / f"seed{seed}"
+            folder = row_folder(out, label, seed)
             summary = read_summary(folder) if seed not in known and holds_run(folder) else None
             if summary is not None:
                 length = saved_config(folder).length
@@ -134,12 +134,10 @@ def run_table(
             raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
     cells = []
     for seed, label in product(table.seeds, names):
-        config, folder = (
-            table.configured(label, seed, file, out, scale, overrides),
-            out / names[label] / f"seed{seed}",
-        )
-        if not read_only or holds_run(folder):
-            cells.append(Cell(f"{label}, seed {seed}", choose_precision(config, folder), folder))
+        config = table.configured(label, seed, file, out, scale, overrides)
+        if (made := holds_run(folder := row_folder(out, label, seed))) or not read_only:
+            config = choose_precision(config, folder)
+            cells.append(Cell(f"{label}, seed {seed}", config, folder))
     asked = {names[label] for label in labels or names if not read_only}
     wanted = [cell for cell in cells if cell.folder.parent.name in asked]
     known = KnownData()
