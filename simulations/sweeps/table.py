@@ -136,7 +136,7 @@ def run_table(
     for seed, label in product(table.seeds, names):
         config = table.configured(label, seed, file, out, scale, overrides)
         if (made := holds_run(folder := row_folder(out, label, seed))) or not read_only:
-            config = choose_precision(config, folder)
+            config = choose_precision(config, folder if made else out)  # one for all, on another machine too
             cells.append(Cell(f"{label}, seed {seed}", config, folder))
     asked = {names[label] for label in labels or names if not read_only}
     wanted = [cell for cell in cells if cell.folder.parent.name in asked]

@@ -222,3 +222,13 @@ def test_a_table_of_records_has_each_rows_length_and_names_what_has_not_run(file
     assert lines[-1] == "| ours | 0 | not run | — | — | — |  |"
     with pytest.raises(ConfigError, match=r"No run of .* is recorded"):
         recorded_table(path, tmp_path / "empty", "long", runner, home)
+
+
+def test_a_table_that_goes_on_on_another_machine_keeps_its_precision(file, tmp_path, monkeypatch):
+    path, chosen = file(), []
+    for able in (False, True):
+        monkeypatch.setattr("simulations.running.precision.multiplies_bf16", lambda device, able=able: able)
+        run = Run()
+        made(path, tmp_path / "out", run, ["precision=auto"], labels=["ours"] if able else ["FedAvg"])
+        chosen.append({config.precision for config in run.configs})
+    assert chosen == [{"fp32"}, {"fp32"}]
