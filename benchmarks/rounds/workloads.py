@@ -75,7 +75,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(  # the CIFAR-10 IID benchmark of apple's pfl
             "P1",
-            model="benchmarks.rounds.networks:pfl_cnn",
+            model="pfl_cnn",
             shape=(3, 32, 32),
             clients=1000,
             examples=50,

@@ -86,7 +86,7 @@ class ImageDataset(Dataset):
         """All images, [n, c, h, w] float32 in [0, 1]."""
         places = self._places.tolist()
         if not places:
-            return torch.empty(0)
+            return torch.empty(0, 3 if self._colour == "rgb" else 1, self._size or 0, self._size or 0)
         first = self._array(places[0])
         self._limits.check(
             "total", 4 * first.size * len(places), f"The data set of {self._name(places[0])} in memory"

@@ -22,6 +22,8 @@ def rotate(images: Tensor, angles: Tensor) -> Tensor:
     if images.dim() != 4 or angles.shape != images.shape[:1]:
         shapes = f"{list(images.shape)} and {list(angles.shape)}"
         raise ValueError(f"rotate takes images [n, c, h, w] and one angle per image [n], got {shapes}.")
+    if not len(images):
+        return images
     height, width = images.shape[-2:]
     cos, sin, zero = torch.cos(angles), torch.sin(angles), torch.zeros_like(angles)
     # Where an output point (x, y) is read from in the input, in units of half the image's width and height.
@@ -131,7 +133,7 @@ def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -
             f"{severity}; choose one of them."
         )
     images = _images_of(dataset, "corrupted; set corrupted: false")
-    if images.min() < 0 or images.max() > 1:
+    if len(images) and (images.min() < 0 or images.max() > 1):
         raise ValueError(
             f"Images to corrupt have values in [0, 1], got {images.min():g} to {images.max():g}; leave "
             f"normalise out and do it inside the network, or do not corrupt them (corrupted: false)."

@@ -92,6 +92,15 @@ def digits_cnn(
     return _cnn((8, 16), (64,), num_classes, input_shape, dropout, temperature, width)
 
 
+@MODELS.register("pfl_cnn")
+def pfl_cnn(num_classes: int = 10, input_shape: tuple[int, int, int] = (3, 32, 32)) -> nn.Sequential:
+    """Of pfl's CIFAR-10 benchmark: 1,626,442 parameters; ``learn_dropout`` learns its rates, .25 and .5."""
+    depth, height, width = input_shape
+    convolutions = nn.Conv2d(depth, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)
+    hidden = nn.Linear(64 * (height // 2 - 2) * (width // 2 - 2), 128), nn.ReLU(), nn.Dropout(0.5)
+    return nn.Sequential(*convolutions, nn.Dropout(0.25), nn.Flatten(), *hidden, nn.Linear(128, num_classes))
+
+
 _CHANNELS, _GROUP = (64, 128, 256, 512), 4
 
 

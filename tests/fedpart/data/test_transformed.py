@@ -19,6 +19,7 @@ from fedpart.data import (
     rotated,
     rotated_splits,
 )
+from fedpart.data.image_dataset import ImageDataset
 from fedpart.data.transformed import CORRUPTIONS, SEVERITIES, corrupted
 from fedpart.randomness.noise import Noise, NoiseKey
 
@@ -174,3 +175,12 @@ def test_closed_forms():
     torch.testing.assert_close(of_corruption("pixelate", 3, blocks), wanted)
     noise = of_corruption("gaussian_noise", 2, torch.full((50, 1, 20, 20), 0.5)) - 0.5
     assert noise.std().item() == pytest.approx(0.08, rel=0.02) and abs(noise.mean()) < 0.002
+
+
+@pytest.mark.parametrize("size", [None, 8])
+def test_a_part_without_images_stays_one(size):
+    """data_options: {validation: 0} beside rotated or normalise: no image there is decoded or counted."""
+    nothing = ImageDataset(lambda place: None, torch.empty(0, dtype=torch.int64), size=size)
+    changed = rotated(normalised(nothing, [0.5] * 3, [0.2] * 3), 0)
+    assert changed.inputs.shape == (0, 3, size or 0, size or 0) and len(changed.groups) == 0
+    assert len(corrupted(nothing, "brightness", 1, seed=0)) == 0

@@ -82,6 +82,8 @@ def test_it_runs(path, tmp_path):
         settings = [*SMALL, f"model_options.weights={weights_of(data['model'], tmp_path)}"]
     else:
         settings = SMALL
+    if data.get("data_options", {}).get("validation") == 0:  # nothing is held out
+        settings = [*settings, "validation_points=null"]
     if kind_of(data) is ExperimentConfig:
         few = ["rounds=2", "clients=4", "cohort=2", "evaluate_every=1", "engine=local"]
         config = load_config(path, [*settings, *few])
