@@ -1,1 +1,1 @@
-"""Card: what rounds cost on a card, in one table; it needs torch, numpy and fedpart alone."""
+"""Card: the runs of tables that fit the minutes of a borrowed card."""

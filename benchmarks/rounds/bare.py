@@ -3,21 +3,15 @@
 One module, written in place; subnetworks built once per round; one job at a time, so no fusion over clients;
 fp32. Images are channels-last, which is faster in fp32 on a CPU too: a step of the MNIST CNN takes two thirds
 of the time, one of the ResNet-9 the same.
-
-``bench`` runs it in a process of its own, ``python -m benchmarks.rounds.bare``.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.rounds.networks import NETWORKS, Model, Uniform
-from benchmarks.rounds.timed import Run, seconds, serve
 from benchmarks.rounds.workloads import Workload
 
 Cohort = Sequence[tuple[int, int]]  # a client's number and chunk, each
@@ -31,7 +25,6 @@ class LocalWork:
         self.model, self.shards, self.workload = model, shards, workload  # images and labels of every client
         self.sums = [torch.zeros_like(weight) for weight in model.weights]
         self.several = workload.examples > workload.batch_size  # local steps
-        self._flops: dict[bool, int] = {}
 
     def uniform(self, job: ClientJob, step: int) -> Uniform:
         return torch.rand_like
@@ -74,17 +67,6 @@ class LocalWork:
                 torch._foreach_add_(sums, self._gradients((client, None), step, x, y), alpha=len(y))
                 examples += len(y)
         return examples
-
-    def flops(self, jobs: Sequence[ClientJob]) -> int:
-        """Floating-point operations of forward and backward: convolutions and matrix products."""
-        for job in jobs:
-            if (kind := job[1] is None) not in self._flops:
-                self._learn(weights=not kind)
-                with FlopCounterMode(display=False) as counter:
-                    for step, (x, y) in enumerate(self._batches(job)):
-                        self._gradients(job, step, x, y)
-                self._flops[kind] = counter.get_total_flops()
-        return sum(self._flops[job[1] is None] for job in jobs)
 
     def _learn(self, *, weights: bool) -> None:
         for weight in self.model.weights:
@@ -132,9 +114,6 @@ class BareFedAvg:
         for weight, total in zip(self.weights, work.sums, strict=True):
             weight.grad = total
         self.server.step()
-
-    def jobs(self, cohort: Cohort) -> list[ClientJob]:
-        return [(client, 1) for client, _ in cohort]
 
 
 class BarePartitioned:
@@ -186,10 +165,6 @@ class BarePartitioned:
                 parameter.grad = total / psi_examples
             self.adam.step()
 
-    def jobs(self, cohort: Cohort) -> list[ClientJob]:
-        trained = [(client, j) for client, k in cohort for j in range(k, self.chunks + 1)]
-        return [*trained, *((client, None) for client, k in cohort if k > 1)]
-
     @torch.no_grad()
     def _load(self, k: int) -> list[Tensor] | None:
         """Write subnetwork k into the model; what local steps multiply gradients by, if there are several."""
@@ -227,28 +202,3 @@ def build(workload: Workload) -> Model:
     torch.manual_seed(workload.seed)
     network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
     return Model(network, workload.samples, workload.affine)
-
-
-class TimedBareLoop:
-    """Rounds of the bare loop, for the cohorts that all engines have."""
-
-    def __init__(self, work: LocalWork, cohorts: Sequence[Cohort]) -> None:
-        self.work, self.cohorts, self.done = work, cohorts, 0
-        self.loop = BarePartitioned(work) if work.workload.partitioned else BareFedAvg(work)
-
-    def run(self, rounds: int) -> dict[str, Any]:
-        cohorts = self.cohorts[self.done : self.done + rounds]
-        self.done += rounds
-        flops = [self.work.flops(self.loop.jobs(cohort)) for cohort in cohorts]
-        return {"flops": flops, "seconds": [seconds(partial(self.loop.round, cohort)) for cohort in cohorts]}
-
-
-def _start(arguments: Mapping[str, Any]) -> Run:
-    torch.set_num_threads(1)
-    workload = Workload.from_dict(arguments["workload"])
-    shards = [workload.shard(client) for client in range(workload.clients)]
-    return TimedBareLoop(LocalWork(build(workload), shards, workload), arguments["cohorts"]).run
-
-
-if __name__ == "__main__":
-    serve(_start)

@@ -1,277 +1,232 @@
-"""What a round costs, per workload and engine, in one run, against a bare PyTorch loop.
+"""What a round costs, by workload and engine, beside a bare PyTorch loop, stock Flower and apple's pfl.
 
-``python -m benchmarks.rounds.bench --workload W1,W2 --rounds 20``
-
-Every engine has a process of its own, with one thread. All are set up and warmed up; then their rounds are
-interleaved: one engine runs while the others wait. Flower cannot wait, so it runs all its rounds halfway.
+``python -m benchmarks.rounds.bench --workload W1,W2 --rounds 20`` or, on a GPU, ``--device cuda``. All is
+computed in this process with one thread, but for engines that have processes of their own. After two rounds
+to warm up, the engines of a workload compute a round each, in turn; Flower, which cannot wait between rounds,
+all of its rounds at the end. Flower, or our engine on Ray, is timed if it is asked for. The rest needs torch,
+numpy and fedpart alone.
 """
 
-import errno
-import json
+import argparse
 import os
 import platform
 import statistics
-import tempfile
 import time
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
 
+import numpy
 import torch
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from torch import Tensor
 
-from benchmarks.rounds.engines import (
-    ENGINES,
-    USUAL,
-    EngineProcess,
-    engine_process,
-    left_out,
-    peak_memory,
-)
-from benchmarks.rounds.ours import make_protocol
+from benchmarks.rounds.bare import BareFedAvg, BarePartitioned, LocalWork, build
+from benchmarks.rounds.ours import make_protocol, make_shards, rounds_on_ray
 from benchmarks.rounds.workloads import WORKLOADS, Workload
-from fedpart.registry import nearest
-from fedpart.training.files import replace
-from simulations.cli.guards import guarded
-from simulations.config.load import ConfigError
-from simulations.folders.data_files import git_commit
-from simulations.results.scores import DASH
-from simulations.results.tables import terminal_table
+from fedpart import Dataset, Federation, Protocol
+from fedpart.engines import LocalEngine
+
+WAYS = ("loop", "fused", "grouped")
+ENGINES = ("bare", "auto", *WAYS, "workers2", "ray", "flower", "pfl")
+USUAL = (("bare", "auto", "pfl"), WAYS)  # the rows that are missed most come first
+SMALL = replace(WORKLOADS["W3"], examples=8, samples=2)
+QUICK = {"model": "digits_cnn", "clients": 3, "cohort": 1, "examples": 4, "samples": 1}
+WARM_UP = 2  # rounds
+
+
+class CardLoop(LocalWork):
+    """The bare loop's work where its data are, in float32 or under autocast to bfloat16."""
+
+    bf16 = False
+
+    def order(self, job: Any, examples: int) -> Tensor:
+        return torch.randperm(examples, device=self.sums[0].device)
+
+    def _gradients(self, job: Any, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
+            loss = self.model.loss(x, y, self.uniform(job, step))
+        return torch.autograd.grad(loss, self._wanted)
+
+
+def engine_on(
+    workload: Workload, shards: Sequence[Dataset], device: str, task: dict[str, Any], **options: Any
+) -> LocalEngine:
+    """At the start of a run; ``task``: options of the task, ``options`` of the engine."""
+    made = make_protocol(workload, **{"channels_last": False, **task})
+    protocol = Protocol(made.task, replace(made.settings, device=device))
+    return LocalEngine(Federation(protocol), shards, **options)
+
+
+def distance(workload: Workload, execution: str, device: str, rounds: int = 3) -> tuple[float, float]:
+    """From the loop on the CPU: of w, relative to how far w has come, and of psi, its largest."""
+    shards = make_shards(workload)
+    loop = engine_on(workload, shards, "cpu", {}, execution="loop")
+    other = engine_on(workload, shards, device, {}, execution=execution)
+    first = loop.federation.w.clone()
+    for engine in (loop, other):
+        engine.run(rounds)
+    w, psi = loop.federation.w, loop.federation.psi
+    off = (other.federation.w.cpu() - w).norm() / (w - first).norm()
+    return off.item(), (other.federation.psi.cpu() - psi).abs().max().item()
+
+
+def bare(workload: Workload, shards: Sequence[Dataset], device: str, precision: str) -> Callable[[], object]:
+    with torch.device(device):
+        data = [(shard.inputs.to(device), shard.targets.to(device)) for shard in shards]
+        work = CardLoop(build(workload), data, workload)
+        work.bf16 = precision == "bf16"
+        loop = BarePartitioned(work) if workload.partitioned else BareFedAvg(work)
+    protocol, number = make_protocol(workload), iter(range(1, 10**9))
+
+    def round() -> None:
+        loop.round([(client, protocol.chunk(client)) for client in protocol.cohort(next(number))])
+
+    return round
+
+
+def pfl(workload: Workload, device: str) -> Callable[[], object]:
+    os.environ["PFL_PYTORCH_DEVICE"] = device
+    from benchmarks.rounds.pfl_fedavg import TimedPfl
+
+    return TimedPfl(workload, device).run_round
 
 
 @dataclass
-class Timings:
-    """What was measured of one engine."""
+class Contender:
+    """A row of the table."""
 
-    first_round: float = 0.0  # seconds from the start of the process to the end of this round
-    seconds: list[float] = field(default_factory=list)  # of each round after the warm-up
-    flops: list[int] = field(default_factory=list)  # of each of these rounds, where they are known
-    peak_mb: float | None = None  # of the processes together, 10^6 bytes
-    peer: str | None = None  # versions of another project's packages; None for ours and the bare loop
+    workload: Workload
+    engine: str
+    precision: str
+    times: list[float] = field(default_factory=list)  # seconds of rounds, those to warm up among them
+    peak: float | None = None  # MB of the card's memory, most while it warmed up
+    note: str = ""
 
+    def start(self, shards: Sequence[Dataset], device: str, rounds: int) -> None:
+        """Set up and warm up; a note tells why it cannot be."""
+        self._device, cuda = device, device.startswith("cuda")
+        try:
+            if self.engine == "flower":
+                from benchmarks.rounds.flower_fedavg import simulate
 
-Row = dict[str, Any]
-"""One engine on one workload, to four significant digits; docs/guides/benchmarks.md says what each is."""
+                self.times, self.note = simulate(self.workload, WARM_UP + rounds), "all its rounds at once"
+                return
+            if cuda:
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+            self._run_round = self._made(shards, device)
+            for _ in range(WARM_UP):
+                self.run()
+            self.peak = (torch.cuda.max_memory_allocated(device) - before) / 1e6 if cuda else None
+        except Exception as error:  # fused clients take one step; no pfl
+            self.times, self.note = [], " ".join(str(error).split())[:60]
 
+    def _made(self, shards: Sequence[Dataset], device: str) -> Callable[[], object]:
+        if self.engine == "bare":
+            return bare(self.workload, shards, device, self.precision)
+        if self.engine == "pfl":
+            return pfl(self.workload, device)
+        if self.engine == "ray":
+            return rounds_on_ray(self.workload)
+        options: dict[str, Any] = {"workers": 2} if self.engine == "workers2" else {"execution": self.engine}
+        channels_last = device == "cpu" and self.engine != "grouped"  # as the bare loop, where that can be
+        task = {"precision": self.precision, "channels_last": channels_last}
+        return engine_on(self.workload, shards, device, task, **options).run_round
 
-def rows(workload: Workload, measured: Mapping[str, Timings]) -> list[Row]:
-    """The rows of one workload's engines, in their order; only the bare loop's operations are counted."""
-    bare, told, commit, machine = measured.get("bare"), [], git_commit(), _machine()
-    for engine, timings in measured.items():
-        median = statistics.median(timings.seconds)
-        row = {
-            "workload": workload.name,
-            "engine": engine,
-            "seconds_per_round": median,
-            "spread": _spread(timings.seconds),
-            "ratio_to_bare": median / statistics.median(bare.seconds) if bare else None,
-            "clients_per_second": workload.cohort / median,
-            "peak_mb": timings.peak_mb,
-            "gflop_per_second": statistics.median(bare.flops) / median / 1e9 if bare else None,
-            "first_round_seconds": timings.first_round,
-            "rounds": len(timings.seconds),
-            "commit": commit,
-            "torch": torch.__version__,
-            "peer": timings.peer,
-            "machine": machine,
-        }
-        told.append({key: float(f"{v:.4g}") if isinstance(v, float) else v for key, v in row.items()})
-    return told
+    def run(self) -> None:
+        start = time.perf_counter()
+        self._run_round()
+        if self._device != "cpu":
+            torch.accelerator.synchronize(self._device)
+        self.times.append(time.perf_counter() - start)
 
-
-def check_file(file: Path) -> None:
-    """Refuse what :func:`write` could not write."""
-    with _writing(file):
-        if file.exists() and not file.is_file():
-            raise OSError(errno.EINVAL, "it is no regular file")
-        tempfile.TemporaryFile(dir=file.resolve().parent).close()
-
-
-def write(found: Sequence[Row], file: Path) -> None:
-    """A line of JSON for each row, in place of what was in the file."""
-    lines = "".join(json.dumps(row) + "\n" for row in found)
-    with _writing(file):
-        replace(file.resolve(), lambda opened: opened.write(lines.encode()))
-
-
-@contextmanager
-def _writing(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"{file} cannot be written ({error.strerror}); choose another with --json."
-        ) from error
+    def row(self) -> list[Any]:
+        """Median, quartiles' distance over it, least, peak memory and the note."""
+        times = self.times[WARM_UP:]
+        if not times:
+            return [None, None, None, self.peak, self.note or "no time"]
+        low, median, high = statistics.quantiles([*times, *times], n=4, method="inclusive")
+        return [median, (high - low) / median, min(times), self.peak, self.note]
 
 
-def table(found: Sequence[Row]) -> Table:
-    """The rows of one workload for the terminal, 80 columns wide."""
-    columns = {
-        "s/round": ("seconds_per_round", "{:.4g}"),
-        "spread": ("spread", "{:.0%}"),
-        "of\nbare": ("ratio_to_bare", "{:.2f}"),
-        "clients\n/s": ("clients_per_second", "{:.1f}"),
-        "MB": ("peak_mb", "{:.0f}"),
-        "GFLOP\n/s": ("gflop_per_second", "{:.1f}"),
-        "start": ("first_round_seconds", "{:.1f} s"),
-    }
-    title = f"{found[0]['workload']}: medians of {found[0]['rounds']} rounds, interleaved"
-    caption = "start: until the end of the first round"
-    shown = terminal_table(["engine", *columns], title, caption, padding=1)
-    shown.columns[0].justify = "left"
-    for row in found:
-        cells = [(row[name], form) for name, form in columns.values()]
-        texts = [DASH if value is None else form.format(value) for value, form in cells]
-        shown.add_row(*map(Text, [row["engine"], *texts]))
-    return shown
+def contenders(workload: Workload, engines: Sequence[str]) -> list[Contender]:
+    """The rows of a workload: those of ours, and the bare loop, in both precisions."""
+    left_out = {"pfl"} if workload.partitioned else set[str]()
+    if workload.partitioned or workload.affine is not None or workload.server != "adam":
+        left_out.add("flower")  # its app is plain FedAvg with Adam, without augmentation
+    ours = ("bare", "auto", *WAYS)
+    rows = [(engine, precision) for precision in ("fp32", "bf16") for engine in engines]
+    rows = [row for row in rows if row[0] not in left_out and (row[0] in ours or row[1] == "fp32")]
+    return [Contender(workload, *row) for row in rows]
 
 
-def _spread(seconds: Sequence[float]) -> float:
-    if len(seconds) < 2:
-        return 0.0
-    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
-    return (high - low) / median
+def measure(rows: Sequence[Contender], device: str, rounds: int, until: float) -> None:
+    """Time rounds of one workload in turn, until a moment at the latest."""
+    shards = make_shards(rows[0].workload) if rows else []
+    for row in sorted(rows, key=lambda row: row.engine == "flower"):  # it ends what others have of Ray
+        if time.perf_counter() < until:
+            row.start(shards, device, rounds)
+    stepped = [row for row in rows if row.times and row.engine != "flower"]
+    for _ in range(rounds):
+        for row in stepped:
+            if len(row.times) == WARM_UP or time.perf_counter() + row.times[-1] < until:
+                row.run()
+        stepped = [*stepped[1:], *stepped[:1]]  # nobody always follows the same neighbour
 
 
-def _machine() -> str:
-    name = platform.processor() or platform.machine()
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return f"{name}, {os.cpu_count()} cores"
+def show(*cells: Any) -> None:
+    texts = ["" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells]
+    print("{:9}{:10}{:10}{:>9}{:>9}{:>9}{:>9}  {}".format(*texts).rstrip(), flush=True)
 
 
-WARM_UP = 2  # rounds; memory is watched in the second, when the optimisers have their state
+def named(known: Sequence[str]) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        if unknown := [name for name in text.split(",") if name not in known]:
+            raise argparse.ArgumentTypeError(f"there is no {unknown[0]!r}, but {', '.join(known)}")
+        return text.split(",")
 
-
-app = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_enable=False)
-
-
-def _names(text: str, known: Collection[str], what: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names or [text]:
-        if name not in known:
-            raise ConfigError(f"There is no {what} {name!r}: {nearest(name, known)}")
     return names
 
 
-def measure(
-    workload: Workload, engines: Sequence[str], rounds: int, pfl_python: Path | None, console: Console
-) -> list[Row]:
-    """A row for each engine that can run the workload, and a line on the console for each that cannot."""
-    protocol = make_protocol(workload)
-    arguments = {
-        "workload": asdict(workload),
-        "cohorts": [
-            [(client, protocol.chunk(client)) for client in protocol.cohort(round)]
-            for round in range(1, WARM_UP + rounds + 1)
-        ],
-        "torch": torch.__version__,
-    }
-    with ExitStack() as stack:
-        contenders: dict[str, _Contender] = {}
-        for name in dict.fromkeys(engines):
-            program = ENGINES[name]
-            if (reason := left_out(program, workload, pfl_python)) is None:
-                python = str(pfl_python) if program.pfl else None
-                process = stack.enter_context(engine_process(name, program.module, python))
-                contender = _Contender(process, Timings(), program.stepped)
-                reason = contender.start(arguments)
-            if reason is None:
-                contenders[name] = contender
-            else:
-                line = f"{workload.name} without {name}: {reason}"
-                console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
-        stepped = deque(contender for contender in contenders.values() if contender.stepped)
-        blocks = [contender for contender in contenders.values() if not contender.stepped]
-        for round in range(rounds):
-            for contender in blocks if round == rounds // 2 else ():
-                contender.block(rounds)
-            for contender in stepped:
-                contender.round()
-            stepped.rotate(-1)  # nobody always follows the same neighbour
-    return rows(workload, {name: contender.timings for name, contender in contenders.items()})
-
-
-@dataclass
-class _Contender:
-    process: EngineProcess
-    timings: Timings
-    stepped: bool
-
-    def start(self, arguments: dict[str, Any]) -> str | None:
-        """Set up, and warm up; the reason if the engine is not available."""
-        answer = self.process.ask(arguments)
-        reason, self.timings.peer = answer.get("unavailable"), answer.get("peer")
-        self.timings.first_round = time.perf_counter() - self.process.born
-        if reason is None and self.stepped:
-            self.timings.first_round += self.process.ask({"run": 1})["seconds"][0]
-            with peak_memory(self.process.pid, 0.01) as megabytes:
-                self.process.ask({"run": WARM_UP - 1})
-            self.timings.peak_mb = megabytes()
-        return reason
-
-    def round(self) -> None:
-        answer = self.process.ask({"run": 1})
-        self.timings.seconds += answer["seconds"]
-        self.timings.flops += answer.get("flops", [])
-
-    def block(self, rounds: int) -> None:
-        """All rounds of an engine that cannot wait, the warm-up included."""
-        with peak_memory(self.process.pid, 0.25) as megabytes:  # it is timed meanwhile: do not look too often
-            seconds = self.process.ask({"run": WARM_UP + rounds})["seconds"]
-        self.timings.peak_mb = megabytes()
-        self.timings.first_round += seconds[0]
-        self.timings.seconds = seconds[WARM_UP:]
-
-
-@app.command()
-def main(
-    workload: Annotated[
-        str | None,
-        typer.Option(help="W1 to W4 and P1, separated by commas (W1); see docs/guides/benchmarks.md."),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Names, separated by commas; the usual ones if not given.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of each engine.")] = 20,
-    json: Annotated[
-        Path | None, typer.Option(help="File for the rows, a line of JSON each; it is replaced.")
-    ] = None,
-    pfl_python: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Python of an environment with apple's pfl.")
-    ] = None,
-) -> None:
-    """Time a round on every engine, against a bare PyTorch loop, stock Flower and pfl."""
-    guarded(lambda: run(workload, engine, rounds, json, pfl_python), json)
-
-
-def run(
-    workloads: str | None, engines: str | None, rounds: int, file: Path | None, pfl_python: Path | None
-) -> None:
-    """Time a round of each workload (None: W1) on each engine (None: the usual)."""
-    names = list(USUAL) if engines is None else _names(engines, ENGINES, "engine")
-    chosen = [WORKLOADS[name] for name in _names(workloads or "W1", WORKLOADS, "workload")]
-    if pfl_python is not None and not pfl_python.is_file():
-        raise ConfigError(f"There is no Python at {pfl_python}, which --pfl-python names.")
-    if file is not None:
-        check_file(file)
-    kept, console = list[Row](), Console()
-    for workload in chosen:
-        if new := measure(workload, names, rounds, pfl_python, console):
-            console.print(table(new))
-            kept += new
-            if file is not None:
-                write(kept, file)  # now: a later workload may fail
-    if not kept:
-        raise ConfigError("Nothing was timed: none of these engines runs these workloads here.")
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--device", default="cpu")
+    asked.add_argument("--workload", type=named([*WORKLOADS]), default=[*WORKLOADS], help="with commas")
+    asked.add_argument("--engine", type=named(ENGINES), help="with commas; usually all that run in here")
+    asked.add_argument("--rounds", type=int, default=20, help="timed rounds of each row, at most")
+    asked.add_argument("--budget", type=float, default=330.0, help="seconds, after which no round is begun")
+    asked.add_argument("--quick", action="store_true", help="small workloads, a round each")
+    options = asked.parse_args()
+    if {"ray", "flower"} <= {*(options.engine or ())}:
+        asked.error("each of ray and flower starts Ray anew; time them by two commands")
+    began, device = time.perf_counter(), options.device
+    until, quick = began + options.budget, QUICK if options.quick else {}
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of processes that engines start
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor() or device
+    print(f"{name}; torch {torch.__version__}, numpy {numpy.__version__}, python {platform.python_version()}")
+    print(f"{time.strftime('%Y-%m-%d %H:%M')}; seconds of a round, peak memory in MB; fp32 without TF32")
+    for way in WAYS if device != "cpu" or quick else ():
+        try:
+            w, psi = distance(replace(SMALL, **quick), way, device)
+            told = f"w {w:.2g} of its way from the CPU's, psi {psi:.2g}"
+        except Exception as error:  # the rows are wanted all the same
+            told = " ".join(str(error).split())
+        print(f"three rounds of a small W3, {way}: {told}", flush=True)
+    show("workload", "engine", "precision", "median", "spread", "least", "peak", "")
+    engines = USUAL if options.engine is None else (options.engine,)
+    groups = [*product(engines, options.workload)]
+    for place, (group, workload) in enumerate(groups):
+        rows = contenders(replace(WORKLOADS[workload], **quick), group)
+        now = time.perf_counter()  # each group gets its part of the time that is left
+        measure(rows, device, 1 if quick else options.rounds, now + (until - now) / (len(groups) - place))
+        for row in rows:
+            show(workload, row.engine, row.precision, *row.row())
+    print(f"{time.perf_counter() - began:.0f} s")
 
 
 if __name__ == "__main__":
-    app()
+    main()

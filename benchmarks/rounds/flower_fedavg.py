@@ -1,15 +1,13 @@
 """Stock Flower: a plain app as in Flower's PyTorch quickstart, for Flower's own simulation on Ray.
 
-Flower's own FedAvg; a clock is all that is added. ``bench`` runs it in a process of its own:
-``python -m benchmarks.rounds.flower_fedavg``.
+Flower's own FedAvg; a clock is all that is added.
 """
 
 import json
 import os
 import time
-from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -25,7 +23,6 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.rounds.timed import Run, serve
 from benchmarks.rounds.workloads import Workload
 
 ACTORS = 2
@@ -107,29 +104,18 @@ def make_server_app(rounds: int, ends: list[float]) -> ServerApp:
     return app
 
 
-def _start(arguments: Mapping[str, Any]) -> Run:
-    torch.set_num_threads(1)
-    os.environ["FEDPART_BENCH_WORKLOAD"] = json.dumps(arguments["workload"])
-    return simulate
-
-
-def simulate(rounds: int) -> dict[str, Any]:
-    """A simulation of its own, from start to end, for Flower cannot be stopped between rounds."""
+def simulate(chosen: Workload, rounds: int) -> list[float]:
+    """Seconds of the rounds of a simulation of its own, from its start on."""
+    os.environ["FEDPART_BENCH_WORKLOAD"] = json.dumps(asdict(chosen))
     ends: list[float] = []
     start = time.perf_counter()
     run_simulation(
         make_server_app(rounds, ends),
         client_app,
-        num_supernodes=workload().clients,
+        num_supernodes=chosen.clients,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             "init_args": {"num_cpus": ACTORS},
         },
     )
-    return {"seconds": [after - before for before, after in zip([start, *ends], ends, strict=False)]}
-
-
-if __name__ == "__main__":
-    from benchmarks.rounds import flower_fedavg  # not __main__: an actor has another
-
-    serve(flower_fedavg._start, "flwr", "ray")
+    return [after - before for before, after in zip([start, *ends], ends, strict=False)]

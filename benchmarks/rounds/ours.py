@@ -1,14 +1,10 @@
-"""The engines of this project in ``bench``, each in a process of its own.
-
-``python -m benchmarks.rounds.ours NAME``
-"""
+"""The workloads of ``bench`` for this project, and their rounds on Ray."""
 
 from __future__ import annotations
 
 import json
 import logging
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +12,8 @@ from typing import Any
 import torch
 
 import fedpart
-from benchmarks.rounds.timed import Run, Unavailable, seconds, serve
 from benchmarks.rounds.workloads import Workload
 from fedpart import AdamSettings, AffineAugmentation, Dataset, Federation, SGDSettings
-from fedpart.engines import LocalEngine
 from fedpart.nn.models import MODELS
 
 
@@ -77,32 +71,14 @@ def _build(config: Mapping[str, Any]) -> SimpleNamespace:
 
 
 def load() -> Any:
-    from benchmarks.rounds import ours  # not __main__: an actor has another
     from fedpart.flower.client import make_client_app
 
-    return make_client_app(ours._build)
+    return make_client_app(_build)
 
 
-def timed(engine: LocalEngine | FlowerRounds) -> Run:
-    return lambda rounds: {"seconds": [seconds(engine.run_round) for _ in range(rounds)]}
+def rounds_on_ray(workload: Workload) -> Callable[[], object]:
+    """A round of the Flower strategy and client app on two Ray actors of ours, each time it is called."""
+    from simulations.ray.grid import RayGrid
 
-
-def _start(arguments: Mapping[str, Any]) -> Run:
-    torch.set_num_threads(1)
-    name, workload = sys.argv[1], Workload.from_dict(arguments["workload"])
-    precision = "bf16" if name in ("local-fast", "local-fused") else "fp32"
-    federation = Federation(make_protocol(workload, precision=precision))
-    if name == "ray":
-        from simulations.ray.grid import RayGrid
-
-        grid = RayGrid(load, workload.clients, run_config(workload), workers=2)
-        return timed(FlowerRounds(federation, grid))
-    options: dict[str, Any] = {"local-workers2": {"workers": 2}, "local-fused": {"execution": "fused"}}
-    try:
-        return timed(LocalEngine(federation, make_shards(workload), **options.get(name, {})))
-    except ValueError as error:
-        raise Unavailable(str(error)) from error
-
-
-if __name__ == "__main__":
-    serve(_start)
+    grid = RayGrid(load, workload.clients, run_config(workload), workers=2)
+    return FlowerRounds(Federation(make_protocol(workload)), grid).run_round

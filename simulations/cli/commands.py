@@ -42,7 +42,6 @@ from simulations.running.resume import missing_beside, resumed_config, retrainin
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
 from simulations.sweeps.compare import run_comparisons
-from simulations.sweeps.search.costs import read_costs
 from simulations.sweeps.select import run_selection
 from simulations.sweeps.table import recorded_table, run_table
 
@@ -222,25 +221,6 @@ def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, 
     folder = out or Path("runs") / f"search-{Path(str(file)).stem}"
     with _sweeping(jobs, folder, f"continue with: fedpart search --resume {folder}") as runner:
         run_search(config, folder, runner)
-
-
-def costs(folders: list[str], accuracy: float | None, out: Path) -> None:
-    labelled: dict[str, list[Path]] = {}
-    for text in folders:
-        label, given, several = text.partition("=")
-        own = [Path(part) for part in (several if given else text).split(",") if part]
-        if Path(text).exists():  # whatever its name has in it
-            given, own = "", [Path(text)]
-        label = label if given else own[0].resolve().name if own else ""
-        if not label or not own:
-            raise ConfigError(f"{text!r} names no folder; write FOLDER, or LABEL=FOLDER,FOLDER.")
-        if label in labelled:
-            raise ConfigError(f"Two arguments are called {label}; write LABEL=FOLDER with other labels.")
-        labelled[label] = own
-    found, console = read_costs(labelled, accuracy), Console()
-    console.print(found.table())
-    files = ", ".join(path.name for path in found.write(out))
-    console.print(f"{out}/: {files}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _show(

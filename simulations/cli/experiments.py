@@ -213,26 +213,6 @@ def search(
     """Tune keys of a configuration by Optuna, a run for each try; the best one, and what all have cost."""
 
 
-@command
-def costs(
-    folders: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FOLDER|LABEL=FOLDER,...", help="Finished searches and runs; seeds of a kind."
-        ),
-    ],
-    accuracy: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="A fraction to be reached; the lowest at the end if not given."),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for costs.csv, costs.md and costs.png.")] = Path(
-        "runs/costs"
-    ),
-    trust_code: Trust = False,
-) -> None:
-    """Set searches and runs against each other: what their users would deploy, and what that has cost."""
-
-
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def bench() -> None:
     """Say where the program is that times a round on every engine."""

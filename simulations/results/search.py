@@ -1,9 +1,8 @@
-"""Search: what it has found, what it has cost, trial by trial, and what its user would have deployed."""
+"""Search: what it has found, and what it has cost, trial by trial."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.search import OBJECTIVES, SearchSection
 from simulations.folders.contents import run_name
 from simulations.folders.data_files import git_commit, versions
-from simulations.folders.run_directory import holds_run, read_metrics, read_summary, saved_config
+from simulations.folders.run_directory import holds_run, read_metrics, saved_config
 from simulations.results.scores import BYTES, TIME, counted
 from simulations.results.tables import LF, terminal_table, write_csv, write_json
 
@@ -81,13 +80,17 @@ class Found:
     def load(cls, folder: Path) -> Found:
         """What :meth:`write` has left in a folder, read back; of a summary only the scores on test data."""
         config, rows = saved_config(folder), []
-        with _readable(folder):
-            content = _read(folder)
+        try:
+            content = read_object((folder / SEARCH).read_bytes(), run_name(folder))
             section = SearchSection.model_validate(content["search"])
             for line in content["trials"]:
                 tried, tested = {k: line[k] for k in section.space}, {k: line.get(k) for k in _TESTED}
-                ended = (line["state"], line[section.objective], _cost(line))
+                cost = Cost(**{name: line[name] for name in Cost.__dataclass_fields__})
+                ended = line["state"], line[section.objective], cost
                 rows.append(TrialRow(line["trial"], tried, *ended, tested))
+        except (OSError, ValueError, KeyError, TypeError) as error:  # of an earlier version, or damaged
+            remedy = f"go on with fedpart search --resume {folder}"
+            raise ConfigError(f"{folder / SEARCH} cannot be read; {remedy}.") from error
         return cls(section, rows, config)
 
     @property
@@ -184,68 +187,8 @@ class Found:
         write_json(out / SEARCH, sealed(finite(content), run_name(out)))
 
 
-@contextmanager
-def _readable(folder: Path) -> Iterator[None]:
-    """What a search has left that is of an earlier version, or damaged, becomes a sentence."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(
-            f"{folder / SEARCH} cannot be read; go on with fedpart search --resume {folder}."
-        ) from error
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    return read_object((folder / SEARCH).read_bytes(), run_name(folder))
-
-
 def _heads(keys: Sequence[str]) -> list[str]:
     """A key's last part where no other key has it; or else the whole key."""
     last = [key.rpartition(".")[2] for key in keys]
     pairs = zip(keys, last, strict=True)
     return [part if last.count(part) == 1 else key.replace(".", f".{LF}") for key, part in pairs]
-
-
-def _cost(line: dict[str, Any], prefix: str = "") -> Cost:
-    """In a line of a search's table; of all trials by then with the prefix ``spent_``."""
-    return Cost(**{name: line[prefix + name] for name in Cost.__dataclass_fields__})
-
-
-@dataclass(frozen=True)
-class Point:
-    """What had been spent at a moment, and the test accuracy of what its user would have deployed then."""
-
-    spent: Cost
-    accuracy: float | None
-
-
-def points(folder: Path) -> list[Point]:
-    """What a finished search or federated run would have had deployed, over what it had spent.
-
-    Of a search a point after each trial, see :attr:`Found.curve`. Of a run a point at each evaluation, with
-    its accuracy on validation data, by which nothing was chosen; the last one has that on test data.
-    """
-    if (folder / SEARCH).is_file():
-        with _readable(folder):
-            lines = _read(folder)["trials"]
-            known = [Point(_cost(line, "spent_"), line["best_test_accuracy"]) for line in lines]
-        if known and not known[-1].spent.bytes:
-            raise ConfigError(f"The search in {folder} has sent nothing; name searches of federated runs.")
-    else:
-        config = saved_config(folder) if holds_run(folder) else None
-        summary, known, cost = (read_summary(folder, config) if config else None) or {}, [], Cost()
-        if "rounds" not in summary:
-            remedy = f"continue what is there with --resume {folder}, or name other folders"
-            raise ConfigError(f"{folder} holds no finished search and no finished federated run; {remedy}.")
-        for line in read_metrics(folder):
-            cost = cost.after([line])
-            if line.get("val_accuracy") is not None:
-                known.append(Point(cost, line["val_accuracy"]))
-        if known and known[-1].spent == cost:
-            known.pop()
-        known.append(Point(cost, summary.get("test_accuracy")))
-    if not known or known[-1].accuracy is None:
-        raise ConfigError(f"{folder} has no accuracy on test data; name searches and runs that do.")
-    return known

@@ -19,13 +19,12 @@ LEFT = {
     "fedpart/task": 39,
     "fedpart/training": 15,
     "simulations/building": 3,
-    "simulations/cli": 5,
     "simulations/config": 1,
     "simulations/deployment": 1,
     "simulations/folders": 2,
     "simulations/ray": 1,
     "simulations/results": 17,
-    "simulations/sweeps": 12,
+    "simulations/sweeps": 8,
 }  # in each room, how many assignments are left; a room that is touched lowers its number
 
 

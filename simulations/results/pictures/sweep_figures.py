@@ -1,8 +1,7 @@
-"""Pictures of what many runs have found: a selection, a search, what searches cost, personal networks."""
+"""Pictures of what many runs have found: a selection, a search, personal networks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +110,6 @@ def spent_figure(found: Found, *, page: bool = False) -> fig.Figure | None:
     what = "bytes sent by all trials [MB]" if found.federated else "iterations of all trials"
     fig.dress(ax, f"test {_ACCURACY.axis}", what)
     return figure
-
-
-@fig.drawn
-def plot_costs(bands: Mapping[str, Band], out: Path) -> list[Path]:
-    """Draw ``costs.png`` into ``out``: accuracies of what is deployed (fractions) over bytes, by label."""
-    figure, (ax,) = fig.canvas("What would be deployed")
-    for i, (label, band) in enumerate(bands.items()):
-        style = fig.marks(i, len(band.x)) | {"markevery": [-1]}  # the end
-        scaled, colour = band.scaled(1e-6, _ACCURACY.factor), fig.COLOURS[i % len(fig.COLOURS)]
-        fig.draw_band(ax, scaled, colour, step="post", label=label, **style)
-    fig.dress(ax, _ACCURACY.axis, "bytes sent [MB]")
-    ax.set_xscale("log")
-    fig.legend_below(figure, *ax.get_legend_handles_labels())
-    return fig.save_png({"costs": figure}, out)
 
 
 @fig.drawn

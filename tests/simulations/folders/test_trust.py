@@ -62,7 +62,7 @@ NAMED = [
     {"devices": {"speed": {"theirs:number": [1]}}},
     {"model": "ensemble", "model_options": {"members": [{"model": "theirs:network"}]}},
 ]
-READERS = ["report", "export", "retrain", "personalise", "costs", "run --resume", "search --resume"]
+READERS = ["report", "export", "retrain", "personalise", "run --resume", "search --resume"]
 PRIVATE = {
     "weighting": "uniform",
     "clip": {"weights": 0.5, "psi": 0.05},

@@ -1,6 +1,4 @@
-"""Rounds of pfl's FedAvg: SimulatedBackend, FederatedAveraging, PyTorchModel and torch's Adam."""
-
-from typing import Any
+"""Rounds of apple's pfl as it ships: SimulatedBackend, FederatedAveraging, PyTorchModel and torch's Adam."""
 
 import numpy as np
 import torch
@@ -17,7 +15,6 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
 from benchmarks.rounds.networks import NETWORKS, Model
-from benchmarks.rounds.timed import seconds
 from benchmarks.rounds.workloads import Workload
 
 
@@ -55,10 +52,7 @@ class TimedPfl:
             local_batch_size=workload.batch_size,
         )
 
-    def run(self, rounds: int) -> dict[str, Any]:
-        return {"seconds": [seconds(self._round) for _ in range(rounds)]}
-
-    def _round(self) -> None:
+    def run_round(self) -> None:
         self.done += 1
         params = NNAlgorithmParams(
             central_num_iterations=self.done,  # of the whole run: this call does the last of them

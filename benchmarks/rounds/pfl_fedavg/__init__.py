@@ -1,1 +1,0 @@
-"""FedAvg by apple's pfl as it ships."""
