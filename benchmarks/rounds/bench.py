@@ -190,9 +190,9 @@ def named(known: Sequence[str]) -> Callable[[str], list[str]]:
     return names
 
 
-def main() -> None:
+def main(device: str = "cpu") -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--device", default="cpu")
+    asked.add_argument("--device", default=device)
     asked.add_argument("--workload", type=named([*WORKLOADS]), default=[*WORKLOADS], help="with commas")
     asked.add_argument("--engine", type=named(ENGINES), help="with commas; usually all that run in here")
     asked.add_argument("--rounds", type=int, default=20, help="timed rounds of each row, at most")
