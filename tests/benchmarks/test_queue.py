@@ -12,6 +12,7 @@ from fake_runs import write_run
 
 import benchmarks.card.queue as queue
 from benchmarks.card.queue import FILE, PIECE, make, pack, runs_of, unpack
+from simulations.config.load import read_table, table_file
 from simulations.errors import ConfigError, RunError
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +140,8 @@ def test_the_queue_names_tables_rows_and_scales_that_there_are(tmp_path):
     assert len({str(run.of) for run in found}) == len(found)
     assert found[0].of["table"] == "cifar10_1250" and found[0].of["row"].startswith("RotCIFAR-10")
     assert PIECE <= 16 << 20
+    for name in {run.of["table"] for run in found}:  # the time to a result stands beside it
+        assert "seconds" in read_table(table_file(name)).columns.values(), name
 
 
 def test_a_row_that_is_not_there_is_named(written):
