@@ -41,7 +41,7 @@ from simulations.running.predict import predict_run
 from simulations.running.resume import missing_beside, resumed_config, retraining_config, run_beside
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
-from simulations.sweeps.compare import run_comparisons
+from simulations.sweeps.compare import run_comparison
 from simulations.sweeps.select import run_selection
 from simulations.sweeps.table import recorded_table, run_table
 
@@ -144,16 +144,11 @@ def compare(
     files: list[str], overrides: list[str], methods: str, seeds: int, jobs: int, out: Path | None
 ) -> None:
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    stems = [Path(_named(file, "compare")).stem for file in files or [None]]
-    if twice := [stem for stem in stems if stems.count(stem) > 1]:
-        raise ConfigError(f"Two configurations are called {twice[0]}; give one of the files another name.")
-    places = {Path(file).resolve().parent for file in files}
-    called = stems if len(stems) == 1 else [place.name for place in places if len(places) == 1]
-    folder = out or Path("runs") / "-".join(("compare", *called))
-    loaded = [load_config(file, overrides, ExperimentConfig) for file in files]
-    configs = dict(zip(stems if len(files) > 1 else [""], loaded, strict=True))
+    file = _named(single(files), "compare")
+    folder = out or Path("runs") / f"compare-{Path(file).stem}"
+    config = load_config(file, overrides, ExperimentConfig)
     with _sweeping(jobs, folder, f"the same command continues the comparison in {folder}") as runner:
-        run_comparisons(configs, names, seeds, folder, runner)
+        run_comparison(config, names, seeds, folder, runner)
 
 
 def table(

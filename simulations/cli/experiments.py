@@ -95,10 +95,7 @@ def compare(
     jobs: _Jobs = 1,
     out: _Many = None,
 ) -> None:
-    """Run several methods on the same data, clients and cohorts; a table and learning curves.
-
-    With several configurations, one table of all of them.
-    """
+    """Run several methods on the same data, clients and cohorts; a table and learning curves."""
 
 
 @command

@@ -1,5 +1,6 @@
 """Comparison: what was found out about several methods, as a table for terminal, Markdown, CSV and JSON."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,17 @@ from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload
 from simulations.results.psi_parts import in_words, single
-from simulations.results.scores import BYTES, DASH, SCORES, SHARE, Estimate, Score, counted, score_of
+from simulations.results.scores import (
+    BYTES,
+    DASH,
+    SCORES,
+    SHARE,
+    Estimate,
+    Score,
+    counted,
+    score_of,
+    with_unit,
+)
 from simulations.results.tables import CAPTION, LF, without
 
 DIFFERENCE = "difference\n[std. err.]"
@@ -30,11 +41,6 @@ AGAINST = (
     "difference: ours minus the paper's (Mlodozeniec, Reisser and Louizos, ICLR 2023, Table 4; four seeds), "
     "in standard errors of the difference"
 )
-
-
-def caption_of(paper: bool) -> str:
-    """What the numbers of a table are; ``paper``: with a column of differences from the paper's."""
-    return "; ".join((CAPTION, *([AGAINST] if paper else []), LAST_TEN))
 
 
 def terminal_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
@@ -89,16 +95,21 @@ class Comparison:
         counts = f"{counted(len(self.seeds), 'seed')}, {counted(self.rounds, 'round')}"
         return f"{counts}; the same {'data and clients' if self.notes else 'data, clients and cohorts'}"
 
-    def cells(self, paper: bool = False) -> tuple[list[str], list[list[str]]]:
+    @property
+    def caption(self) -> str:
+        """What the numbers of the table are."""
+        return "; ".join((CAPTION, *([AGAINST] if self.published is not None else []), LAST_TEN))
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and a row of texts per method; without columns that no row has."""
-        rows = [self._texts(row, paper or self.published is not None) for row in self.rows]
+        rows = [self._texts(row) for row in self.rows]
         clients, lml = (any(row[key] for row in self.rows) for key in ("clients", "lml"))
         central = any(row["validation"] or row["test"] for row in self.rows) or not (clients or lml)
         hidden = [] if clients else [f"clients [{self.score.unit}]"]
         hidden += ([] if lml else ["L_ML"]) + ([] if central else ["validation", "test", "at equal"])
         return without(hidden, list(rows[0]), [list(row.values()) for row in rows])
 
-    def _texts(self, row: MethodScores, paper: bool) -> dict[str, str]:
+    def _texts(self, row: MethodScores) -> dict[str, str]:
         score, missing = self.score, len(row.seeds) < len(self.seeds)
         validated, tested = score.places(row.validation_examples), score.places(row.test_examples)
         worst, difference = row["clients_worst"], self.difference(row)
@@ -107,7 +118,7 @@ class Comparison:
             "method": f"{row.method}\n({len(row.seeds)}/{len(self.seeds)} seeds)" if missing else row.method,
             f"validation\n{score.heading}": score.cell(row["validation"], validated),
         }
-        if paper:
+        if self.published is not None:
             texts[f"paper\n{score.heading}"] = score.cell(self.theirs(row.method), 1)
             texts[DIFFERENCE] = DASH if difference is None else f"{difference:+.1f}"
         return texts | {
@@ -138,7 +149,6 @@ class Comparison:
         """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
         head, rows = self.cells()
         shown, texts = terminal_columns(head, rows)
-        caption = caption_of(self.published is not None)
         learned = [
             f"{row[0].replace(LF, ' ')} learned: {row[-1].replace(LF, '; ')}"
             for row in rows
@@ -149,16 +159,15 @@ class Comparison:
             for row in self.rows
             if row["held_out"] is not None and row["held_out"].mean > 0
         ]
-        table = tables.terminal_table(shown, self.title(), caption, rows=texts)
+        table = tables.terminal_table(shown, self.title(), self.caption, rows=texts)
         return Group(table, *map(Text, [*learned, *held_out]))
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
-        caption = caption_of(self.published is not None)
         lines = [
             "# Comparison",
             "",
-            f"{self.title()}; {caption}. {COLUMNS}.",
+            f"{self.title()}; {self.caption}. {COLUMNS}.",
             "",
             *tables.markdown_table(*self.cells()),
         ]
@@ -227,3 +236,51 @@ def _unequal_cohorts(runs: Mapping[str, Sequence[Run]]) -> list[str]:
         if first := next((n for n, each in drawn if any(cohort != each[0] for cohort in each)), None):
             notes.append(f"Seed {seed}: the methods' cohorts differ, first in round {first}.")
     return notes
+
+
+_WHOSE = {"validation": "validation", "clients": "clients' own", "test": "test"}  # the first that there is
+
+
+def headline(comparison: Comparison, classes: int | None = None) -> str:
+    """Sentences on the best method, whether bands over seeds overlap, and chance among ``classes``."""
+    rows, score = [row for row in comparison.rows if row.seeds], comparison.score
+    if not rows:
+        return "No run is finished yet."
+    if (name := next((name for name in _WHOSE if any(row[name] for row in rows)), None)) is None:
+        return "No finished run has a score."
+    ranked = [(row[name], row) for row in rows if row[name] is not None]
+    ranked.sort(key=lambda one: one[0].mean, reverse=score.larger)
+    places = {row.method: score.places(getattr(row, f"{name}_examples", None)) for row in rows}
+    texts = {row.method: with_unit(score.cell(own, places[row.method]), score.unit) for own, row in ranked}
+    what, ((own, best), *others) = f"{_WHOSE[name]} {score.word}", ranked
+    if others:
+        other, second = others[0][0], others[0][1].method
+        lead = f"{score.factor * abs(own.mean - other.mean):.{places[best.method]}f}"
+        place = f"{lead} {'points ahead of' if score.larger else 'nats below'} {second} ({texts[second]})"
+        sentences = [f"{best.method} leads with a {what} of {texts[best.method]}, {place}."]
+        if float(lead) == 0:
+            both = f"{texts[best.method]} and {texts[second]}"
+            sentences = [f"{best.method} and {second} are level, with a {what} of {both}."]
+        bands = "Their bands (mean \N{PLUS-MINUS SIGN} standard error over seeds)"
+        if own.error is None or other.error is None:
+            sentences.append("With one seed there is no telling whether that is luck.")
+        elif abs(own.mean - other.mean) > own.error + other.error:
+            sentences.append(f"{bands} do not overlap.")
+        else:
+            sentences.append(f"{bands} overlap: more seeds may turn that round.")
+    else:
+        seeds = counted(len(best.seeds), "seed")
+        sentences = [f"{best.method} has a {what} of {texts[best.method]} ({seeds})."]
+    if classes is not None and classes > 1:
+        chance = 1 / classes if score.larger else math.log(classes)
+        level = f"{100 * chance:.3g}%" if score.larger else f"{chance:.2f} nats"
+        sentences.append(f"Guessing among {classes} classes gives {level}.")
+        sign = 1 if score.larger else -1
+        worse = [row.method for own, row in ranked if sign * (own.mean - chance) <= (own.error or 0.0)]
+        if len(worse) == len(ranked):
+            sentences.append("No method is better than that.")
+        elif worse:
+            sentences.append(f"Not better than that: {', '.join(worse)}.")
+    if any(len(row.seeds) < len(comparison.seeds) for row in comparison.rows):
+        sentences.insert(0, "Some runs are not finished; so far:")
+    return " ".join(sentences)

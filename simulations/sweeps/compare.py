@@ -1,7 +1,6 @@
 """Compare: several methods on the same data, clients and cohorts, one run folder per method and seed."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig, with_values
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
-from simulations.folders.run_directory import CONFIG, make_folder, read_summary
+from simulations.folders.run_directory import make_folder, read_summary
 from simulations.results.comparison import Comparison, Failure, collect
 from simulations.results.curves import Run
-from simulations.results.overview import Overview
 from simulations.results.pictures.run_figures import plot_comparison
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, gathered
@@ -42,57 +40,31 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
     return cells
 
 
-def run_comparisons(
-    configs: Mapping[str, ExperimentConfig],
+def run_comparison(
+    config: ExperimentConfig,
     methods: Sequence[str],
     seeds: int,
     out: str | Path,
     runner: CellRunner | None = None,
-) -> dict[str, Comparison]:
-    """Run every cell that is not finished, seed by seed, then print and write the comparisons, by name."""
+) -> Comparison:
+    """Run every cell that is not finished, seed by seed, then print and write the comparison."""
     out, runner = Path(out), runner or CellRunner()
-    _check_layout(out, several="" not in configs)
-    configs = {name: choose_precision(config, out / name) for name, config in configs.items()}
-    plans = {
-        name: _that_fit(plan(config, methods, seeds, out / name), name, runner)
-        for name, config in configs.items()
-    }
-    cells = [
-        replace(cell, name=f"{name}: {cell.name}") if name else cell
-        for i in range(seeds)
-        for name, own in plans.items()
-        for cell in own
-        if cell.config.seed == configs[name].seed + i
-    ]
+    config = choose_precision(config, out)
+    cells = _that_fit(plan(config, methods, seeds, out), runner)
     finished_runs(cells)  # one that cannot be read is found before the others are run
     failed = runner.complete(cells)
-    comparisons: dict[str, Comparison] = {}
-    remarks, sentences = [], []
-    for name, config in configs.items():
-        folder, own = out / name, plans[name]
-        failures = [
-            Failure(cell.config.method, cell.config.seed, error, trace)
-            for cell, error, trace in failed
-            if cell.folder.parents[1] == folder
-        ]
-        runs = finished_runs(own)
-        comparison = comparisons[name] = collect(config, [cell.config.seed for cell in own], runs, failures)
-        make_folder(folder, config)
-        comparison.write(folder, plot_comparison(runs, folder))
-        front = f"{name}: " if name else ""
-        remarks += [front + text for text in comparison.remarks]
-        sentences += [front + text for text in comparison.failed()]
-    if "" in comparisons:
-        shown, what = comparisons[""], "Table, numbers and learning curves"
-    else:
-        shown, what = Overview(comparisons), "Table and numbers"
-        shown.write(out)
-    remarks.append(f"{what}: {out / 'comparison.md'}. A page with everything: fedpart report {out}")
-    runner.conclude(shown, remarks, failed, len(cells), sentences)
-    return comparisons
+    failures = [Failure(cell.config.method, cell.config.seed, error, trace) for cell, error, trace in failed]
+    runs = finished_runs(cells)
+    comparison = collect(config, [cell.config.seed for cell in cells], runs, failures)
+    make_folder(out, config)
+    comparison.write(out, plot_comparison(runs, out))
+    where = f"Table, numbers and learning curves: {out / 'comparison.md'}"
+    remarks = [*comparison.remarks, f"{where}. A page with everything: fedpart report {out}"]
+    runner.conclude(comparison, remarks, failed, len(cells), comparison.failed())
+    return comparison
 
 
-def _that_fit(cells: Sequence[Cell], name: str, runner: CellRunner) -> list[Cell]:
+def _that_fit(cells: Sequence[Cell], runner: CellRunner) -> list[Cell]:
     """Without those whose method refuses the task, as Augerino does where nothing can be augmented."""
     firsts = {cell.config.method: cell for cell in reversed(cells)}
     left = dict(firsts)
@@ -108,7 +80,7 @@ def _that_fit(cells: Sequence[Cell], name: str, runner: CellRunner) -> list[Cell
             cell.config.build_method().prepare(task)
         except ValueError as error:
             del left[method]
-            runner.say(f"{f'{name}: ' if name else ''}{method} is left out, for it does not fit: {error}")
+            runner.say(f"{method} is left out, for it does not fit: {error}")
     return [cell for cell in cells if cell.config.method in left]
 
 
@@ -119,21 +91,6 @@ def _shape(cells: Sequence[Cell]) -> tuple[int, Any]:
             return seen_shape(cell.config, summary)
     data = load_data(cells[0].config)
     return data.num_classes, data.train.input_shape
-
-
-def _check_layout(out: Path, several: bool) -> None:
-    """Refuse one comparison over several or the reverse: runs would not be found, and be run again."""
-    if several and any(out.glob(f"*/seed*/{CONFIG}")):
-        raise ConfigError(
-            f"{out} is the folder of a comparison with one configuration; move what it holds into a folder "
-            f"in it with that configuration's name, or choose another folder with --out."
-        )
-    inner = next(out.glob(f"*/*/seed*/{CONFIG}"), None)
-    if not several and inner:
-        raise ConfigError(
-            f"{out} is the folder of a comparison with several configurations; name them all, or continue "
-            f"that of one in its own folder, for instance with --out {inner.parents[2]}."
-        )
 
 
 def finished_runs(cells: Sequence[Cell]) -> dict[str, list[Run]]:

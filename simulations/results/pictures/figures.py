@@ -35,11 +35,6 @@ THEMES = {  # of the page: text, quiet text, lines, background, background of ca
     "dark": {"ink": "#e6e7e9", "soft": "#a3a8af", "line": "#3a3d42", "page": "#17181a", "card": "#202225"},
 }
 GREY = "#808080"  # is 3:1 on both
-# colour maps and the part of each that stands out from either page, from few to many: of counts, of chunks
-MAPS = {
-    "light": (("viridis", 0.53, 0.0), ("plasma", 0.58, 0.0)),
-    "dark": (("viridis", 0.42, 1.0), ("plasma", 0.48, 1.0)),
-}
 _METHODS = ("fedavg", "augerino", "partitioned", "fedex", "fjord", "fedrolex", "heterofl")
 DASHES: tuple[Any, ...] = (
     *("-", "--", "-.", ":"),
@@ -65,16 +60,6 @@ def places(methods: Iterable[str]) -> dict[str, int]:
     for i, method in enumerate(sorted(set(wanted) - taken.keys())):
         taken[method] = free[i % len(free)]
     return {method: taken[method] for method in wanted}
-
-
-def stops(theme: str, which: int, number: int) -> list[str]:
-    """So many colours of a theme's map of counts (0) or chunks (1), from few to many, as ``#rrggbb``."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    name, low, high = MAPS[theme][which]
-    step = (high - low) / max(1, number - 1)
-    return [to_hex(colormaps[name](low + i * step)) for i in range(number)]
 
 
 @dataclass(frozen=True)

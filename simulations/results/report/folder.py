@@ -1,4 +1,4 @@
-"""What lies in a folder: the runs of one comparison, of several, or a single run; in words and tables too."""
+"""What lies in a folder: the runs of a comparison, or a single run; in words and tables too."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Settings = dict[str, Any]
 class Found:
     """The runs of one comparison, finished or not."""
 
-    name: str  # of its folder, which has that of its configuration if there are several comparisons
+    name: str  # of its folder
     config: ExperimentConfig  # of its first run, with the cell of the paper that the comparison names
     methods: list[str]  # in the order in which they were compared
     runs: list[Run]  # sorted by method and seed
@@ -60,8 +60,8 @@ class Found:
         return {method: [run for run in chosen if run.config.method == method] for method in self.methods}
 
 
-def find(folder: Path) -> list[Found]:
-    """The comparisons in a folder; a single run is a comparison of one."""
+def find(folder: Path) -> Found:
+    """The comparison in a folder; a single run is a comparison of one."""
     if not folder.is_dir():
         raise ConfigError(f"There is no folder {folder}; name one that fedpart compare or run has written.")
     if (folder / CONFIG).is_file():
@@ -69,19 +69,7 @@ def find(folder: Path) -> list[Found]:
         if isinstance(runs[0].config, ExperimentConfig) and read_summary(folder / BESIDE) is not None:
             runs.append(Run.load(folder / BESIDE))
         methods = [run.config.method for run in runs]
-        return [Found(folder.resolve().name, runs[0].config, methods, runs)]
-    names = _written(folder).get("comparisons", [])
-    names += sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in names)
-    parts = [_comparison(folder)] + [_comparison(folder / name) for name in names]
-    comparisons = [entry for entry in parts if entry is not None]
-    if not comparisons:
-        remedy = "name a folder that fedpart compare or run has written"
-        raise ConfigError(f"{folder} holds no federated run and no comparison; {remedy}.")
-    return comparisons
-
-
-def _comparison(folder: Path) -> Found | None:
-    """The runs in ``<method>/seed<k>/``; None if there are none."""
+        return Found(folder.resolve().name, runs[0].config, methods, runs)
     runs, notes, written = [], [], _written(folder)
     for file in sorted(folder.glob(f"*/seed*/{CONFIG}")):
         try:
@@ -91,7 +79,8 @@ def _comparison(folder: Path) -> Found | None:
         except ConfigError as error:
             notes.append(f"A run is left out: {error}")
     if not runs:
-        return None
+        remedy = "name a folder that fedpart compare or run has written"
+        raise ConfigError(f"{folder} holds no federated run and no comparison; {remedy}.")
     # what one table may average: runs of the same settings, and within a method of the same options
     runs = _most(runs, _shared, notes)
     for method in dict.fromkeys(run.config.method for run in runs):
@@ -164,11 +153,10 @@ def about(config: ExperimentConfig) -> str:
     )
 
 
-def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]]:
+def runs_table(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     """Every run: how far it is, where and how it was computed, and the hash of what it computed."""
-    rows, named = [], _named(comparisons)
-    private = any("epsilon" in run.summary for _, run in named)
-    for name, run in named:
+    rows, private = [], any("epsilon" in run.summary for run in runs)
+    for run in runs:
         config = run.config
         state = f"round {len(run.metrics):,} of {config.rounds:,}"
         state = counted(config.rounds, "round") if run.finished else state
@@ -178,24 +166,19 @@ def runs_table(comparisons: Sequence[Found]) -> tuple[list[str], list[list[str]]
         engine += [config.execution] if config.execution not in ("auto", "loop") else []
         precision = f"{config.precision}{', channels last' if config.channels_last else ''}"
         spent = [privacy_text(run.summary)] * private
-        rows.append([name, state, ", ".join(engine), precision, *spent, config.hash()])
+        rows.append([run.name, state, ", ".join(engine), precision, *spent, config.hash()])
     return ["run", "state", "engine", "precision", *["privacy"] * private, "configuration"], rows
 
 
-def versions(comparisons: Sequence[Found]) -> list[str]:
+def versions(runs: Sequence[Run]) -> list[str]:
     """A sentence for each set of versions that has computed finished runs."""
     texts_of: dict[str, list[str]] = {}
-    for name, run in _named(comparisons):
+    for run in runs:
         if summary := run.summary:
             texts = [f"{key} {value}" for key, value in summary.get("versions", {}).items() if value]
             if commit := summary.get("git_commit"):
                 number, plus, changes = commit.partition("+")
                 texts.append(f"commit {number[:12]}{plus}{changes}")
-            texts_of.setdefault(", ".join(texts) or "versions not recorded", []).append(name)
+            texts_of.setdefault(", ".join(texts) or "versions not recorded", []).append(run.name)
     every = len(texts_of) == 1
     return [f"{'All finished runs' if every else '; '.join(own)}: {text}." for text, own in texts_of.items()]
-
-
-def _named(comparisons: Sequence[Found]) -> list[tuple[str, Run]]:
-    runs = [(part.name, run) for part in comparisons for run in part.runs]
-    return [(f"{name}: {run.name}" if len(comparisons) > 1 else run.name, run) for name, run in runs]

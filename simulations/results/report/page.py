@@ -9,9 +9,8 @@ from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
-from simulations.results.comparison import COLUMNS, COSTS
+from simulations.results.comparison import COLUMNS, COSTS, headline
 from simulations.results.curves import Run
-from simulations.results.overview import Overview, headline
 from simulations.results.pictures.figures import COLOURS, DARK, PREFIX, THEMES
 from simulations.results.pictures.run_figures import run_figures
 from simulations.results.pictures.sweep_figures import selection_figure, spent_figure
@@ -72,7 +71,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     folder = Path(folder)
     with as_written(folder):
         part = _other(folder)
-        content = _comparisons(folder) if part is None else {"parts": [part]}
+        content = _comparison(folder) if part is None else {"part": part}
     files = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=files, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     themes = {
@@ -105,30 +104,18 @@ def _other(folder: Path) -> Part | None:
     return selected(folder) if chosen else None
 
 
-def _comparisons(folder: Path) -> dict[str, Any]:
-    comparisons = find(folder)
-    alone, parts, costs = len(comparisons) == 1, [], []
-    for entry in comparisons:
-        data = read_data(entry.config, [run.folder for run in entry.runs])
-        parts.append(_part(entry, data))
-        costs += [[entry.name, *row] for row in cost_rows(entry)]
-
-    def table(caption: str, head: list[str], rows: list[list[str]]) -> PageTable:
-        """With the name of the comparison in front, if there are several."""
-        if alone:
-            return PageTable.of(caption, head[1:], [row[1:] for row in rows])
-        return PageTable.of(caption, head, rows, names=2)
-
-    overview = Overview({entry.name: entry.comparison for entry in comparisons})
+def _comparison(folder: Path) -> dict[str, Any]:
+    entry = find(folder)
+    comparison = entry.comparison
     caption = "Means over the seeds that are finished, of a whole run and all its clients"
     return {
-        "parts": parts,
+        "part": _part(entry, read_data(entry.config, [run.folder for run in entry.runs])),
         # the table of costs has what is left out
-        "scores": [table(overview.caption, *without(COSTS, *part)) for part in overview.tables()],
+        "scores": PageTable.of(comparison.caption, *without(COSTS, *comparison.cells())),
         "columns": COLUMNS,
-        "cost": table(caption, ["experiment", *COST_HEAD], costs),
-        "runs": PageTable.of("Every run, and the hash of what it computes", *runs_table(comparisons)),
-        "versions": versions(comparisons),
+        "cost": PageTable.of(caption, COST_HEAD, cost_rows(entry)),
+        "runs": PageTable.of("Every run, and the hash of what it computes", *runs_table(entry.runs)),
+        "versions": versions(entry.runs),
     }
 
 

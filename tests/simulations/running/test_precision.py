@@ -18,7 +18,7 @@ from simulations.running import precision
 from simulations.running.precision import choose_precision, multiplies_bf16
 from simulations.running.run import run_experiment
 from simulations.sweeps.cell_runner import CellRunner
-from simulations.sweeps.compare import run_comparisons
+from simulations.sweeps.compare import run_comparison
 from simulations.sweeps.table import run_table
 
 
@@ -64,9 +64,9 @@ def test_the_choice_is_written_and_kept(units, tmp_path):
 
 def test_a_comparison_chooses_once(units, tmp_path):
     units(True)
-    run_comparisons({"": auto(rounds=1)}, ["fedavg"], 1, tmp_path)
+    run_comparison(auto(rounds=1), ["fedavg"], 1, tmp_path)
     units(False)
-    run_comparisons({"": auto(rounds=1)}, ["fedavg", "partitioned"], 2, tmp_path)
+    run_comparison(auto(rounds=1), ["fedavg", "partitioned"], 2, tmp_path)
     files = [*tmp_path.glob("*/*/config.yaml")]
     assert [saved_config(file.parent).precision for file in files] == ["bf16"] * 4
 

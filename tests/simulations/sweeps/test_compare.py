@@ -16,7 +16,7 @@ from simulations.errors import RunError
 from simulations.results.scores import Estimate
 from simulations.running.recorder import Interrupted
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
-from simulations.sweeps.compare import plan, run_comparisons
+from simulations.sweeps.compare import plan, run_comparison
 
 # fedavg and partitioned, seeds 3 and 4: early evaluations that the mean of the last half must leave out
 CURVES = {
@@ -59,8 +59,8 @@ def compare(out, runner, methods=("fedavg", "partitioned"), seeds=2, **changes):
     stream = io.StringIO()
     console = Console(file=stream, width=80)
     try:
-        configs = {"": small_config(**{"seed": 3, **changes})}
-        return run_comparisons(configs, methods, seeds, out, CellRunner(run=runner, console=console))[""]
+        config = small_config(**{"seed": 3, **changes})
+        return run_comparison(config, methods, seeds, out, CellRunner(run=runner, console=console))
     finally:
         compare.printed = stream.getvalue()
 

@@ -2,23 +2,20 @@
 
 import base64
 import json
-import math
 import re
 import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import fedpart, refused
 from fake_runs import learned, small_config, write_run
 from places import ROOT
-from tiny import TINY, tiny, tiny_file
+from tiny import tiny, tiny_file
 
-from simulations.building.experiment import build
+from simulations.building.data import load_data, split_among_clients
 from simulations.config.load import ConfigError
-from simulations.results.pictures.figures import THEMES
-from simulations.results.report.data import Clients, _heat_figure, client_charts
+from simulations.results.report.data import Data, clients_section
 from simulations.results.report.folder import find, versions
 from simulations.results.report.page import write_report
 from simulations.running.run import run_experiment
@@ -93,8 +90,7 @@ def test_every_section_is_there(compared):
     assert re.findall(r'<label for="x1-\d">(.*?)</label>', compared.html) == VIEWS
     assert compared.text.count("Moving average of up to 10 evaluations. One seed.") == 1
     assert {"Rotation range", "Scale range", "Shift range", "Dropout rate"} <= set(titles)
-    assert titles[-2:] == ["Examples by client and label", "Examples by client and rotation"]
-    assert len(titles) == len(compared.charts) - (len(VIEWS) - 1) - 2  # heat maps are there for both themes
+    assert len(titles) == len(compared.charts) - (len(VIEWS) - 1)
 
 
 def test_clients_evaluate_or_nobody(tmp_path):
@@ -120,10 +116,6 @@ def test_every_chart_has_axes_with_units_and_a_legend(compared):
     traffic = ("upload", "download", r"upload \+ download")
     for texts, what in zip(compared.charts[1:4], traffic, strict=True):
         assert any(re.fullmatch(rf"{what}, all clients \[[kM]B\]", text) for text in texts)
-    labels, _, angles, _ = compared.charts[-4:]
-    assert {"label", "clients, sorted by chunk", "examples", "chunk", "chunk 1 (3 clients)"} <= set(labels)
-    assert "chunk 3 (1 client)" in labels and "rotation [degrees]" in angles
-    assert not any(re.fullmatch(r"\W?\d+\.\d+", text) for text in labels)  # of six clients and ten labels
     axes = {
         "Rotation range": "rotation [degrees]",
         "Scale range": "scale [factor]",
@@ -135,7 +127,7 @@ def test_every_chart_has_axes_with_units_and_a_legend(compared):
     assert compared.titles[1] == "L_ML per example over rounds"
     assert {"round", "log-likelihood", "[nats per example]"} <= set(compared.charts[5])
     assert [text for text in compared.charts[5] if text.endswith("validation")] == ["partitioned, validation"]
-    learned = dict(zip(compared.titles[2:-2], compared.charts[6:-4], strict=True))
+    learned = dict(zip(compared.titles[2:], compared.charts[6:], strict=True))
     assert learned.keys() <= axes.keys()
     for title, texts in learned.items():
         assert {"round", axes[title]} <= set(texts) and {"augerino", "partitioned"} & set(texts)
@@ -274,15 +266,6 @@ def test_a_single_run_one_seed_and_no_accuracy(tmp_path):
     assert {"validation loss", "[nats per example]"} <= {*page.charts[0]} and "One seed." in page.text
 
 
-def test_several_comparisons(tmp_path):
-    for name, cell in (("small", "mnist-1.25k"), ("large", None)):
-        fake(tmp_path / name, published=cell)
-    (tmp_path / "comparison.json").write_text(json.dumps({"comparisons": ["small", "large"]}))
-    page, part = Page(write_report(tmp_path)), [*SECTIONS[1:3], "Clients"]
-    assert page.headings == ["Results", "small", *part, "large", *part, *SECTIONS[5:]]
-    assert "95.4 ± 0.1" in page.text and "large: fedavg, seed 0" in page.text
-
-
 def test_runs_with_other_settings_are_left_out(tmp_path):
     fake(tmp_path, seeds=(0, 1, 2))
     fake(tmp_path, ["fedavg"], [0], rounds=2)
@@ -290,7 +273,7 @@ def test_runs_with_other_settings_are_left_out(tmp_path):
     fake(tmp_path, ["partitioned"], [1], method_options={"partitioned": {}})  # the same as none
     fake(tmp_path, ["augerino"], [0])
     fake(tmp_path, ["augerino"], [1], method_options={"augerino": {"safe": False}})
-    (found,) = find(tmp_path)
+    found = find(tmp_path)
     kept = {"augerino": [0], "fedavg": [1, 2], "partitioned": [0, 1, 2]}
     assert [run.name for run in found.runs] == [f"{name}, seed {i}" for name in kept for i in kept[name]]
     short, optional = found.notes
@@ -322,7 +305,7 @@ def test_methods_stand_as_they_were_compared_and_names_are_escaped(tmp_path):
     failure = {"method": "augerino", "seed": 0, "error": "a < b & c"}
     written = {"rows": [{"method": "partitioned"}, {"method": "fedavg"}], "failures": [failure]}
     (tmp_path / "comparison.json").write_text(json.dumps(written))
-    (found,) = find(tmp_path)
+    found = find(tmp_path)
     assert found.methods == ["partitioned", "fedavg"]
     assert "Failed: augerino, seed 0: a &lt; b &amp; c" in write_report(tmp_path).read_text()
 
@@ -332,7 +315,7 @@ def test_the_commits_of_runs_are_told(tmp_path):
         commit = {"git_commit": f"0123456789abcdef{more}"}
         write_run(tmp_path / "own" / f"seed{seed}", small_config(seed=seed), [0.5] * 12, **commit)
     told = "partitioned, seed {}: commit 0123456789ab{}."
-    assert versions(find(tmp_path)) == [told.format(0, ""), told.format(1, "+changes")]
+    assert versions(find(tmp_path).runs) == [told.format(0, ""), told.format(1, "+changes")]
 
 
 def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
@@ -341,46 +324,16 @@ def test_what_cannot_be_reported_is_refused_in_a_sentence(tmp_path):
     refused(fedpart("report", tmp_path), "no federated run and no comparison")
 
 
-def test_clients_are_counted_and_sorted_by_chunk():
-    config = tiny(rotated=True, split={"by": "angle"})
-    experiment = build(config)
-    clients = Clients.of(config, experiment.shards, experiment.num_classes)
-    assert clients.labels.shape == (10, 6) and clients.angles.shape == (10, 6)
-    assert clients.labels.sum() == clients.angles.sum() == TINY["training_points"]
-    assert (np.diff(clients.chunks) >= 0).all() and sorted(set(clients.chunks)) == [1, 2, 3]
-    order = sorted(range(6), key=lambda client: (experiment.protocol.chunk(client), client))
-    assert clients.labels.sum(axis=0).tolist() == [len(experiment.shards[client]) for client in order]
-    shard = experiment.shards[order[0]]
-    own = [(-math.pi + b * math.pi / 5 <= shard.groups) & (shard.groups < -math.pi + (b + 1) * math.pi / 5)
-           for b in range(10)]  # fmt: skip
-    assert clients.angles[:, 0].tolist() == [int(inside.sum()) for inside in own]
-
-
-@pytest.mark.parametrize("theme", THEMES)
-def test_what_no_client_has_is_hatched_and_bare_of_colour(theme):
-    """The hatching lies below, and the picture leaves the cell out."""
-    counts = np.array([[3, 0], [0, 5]])
-    clients = Clients(np.array([1, 2]), counts, None, 180.0)
-    axes = _heat_figure(theme, clients, counts, "label", (0, 2), {}).axes[0]
-    (hatched,) = (patch for patch in axes.patches if patch.get_hatch())
-    shown = axes.images[0]
-    assert hatched.get_zorder() < shown.get_zorder()
-    assert hatched.get_bbox().extents.tolist() == [-0.5, 0, 1.5, 2]
-    assert shown.get_array().mask.tolist() == [[False, True], [True, False]]
-    assert not shown.cmap.get_bad()[3], "masked cells let the hatching through"
-
-
-@pytest.mark.parametrize("clients", [1, 2, 4])
-def test_heat_maps_of_few_clients(clients):
-    counts = np.ones((3, clients), dtype=np.int64)
-    few = Clients(np.arange(clients) % 3 + 1, counts, None, 180.0)
-    (chart,) = client_charts(few, ["cat", "a dog of a very long name", "$5"])
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", chart.views[""])
-    first = "chunk 1 (1 client)" if clients < 4 else "chunk 1 (2 clients)"
-    assert {"cat", "a dog of a", "very long name", "$5", first} <= {*texts}
-    numbers = [text for text in texts if re.fullmatch(r"[−\d.]+", text)]
-    assert numbers and all(number.isdigit() for number in numbers), texts
-    assert chart.note.startswith(f"{clients} client{'s' if clients > 1 else ''}, {3 * clients} examples")
+def test_clients_are_counted_by_chunk():
+    config = tiny()
+    splits = load_data(config)
+    shards = split_among_clients(config, splits.train)
+    (table,) = clients_section(config, Data(splits, shards)).tables
+    assert table.head == ["chunk", "clients", "examples of each", "labels of each"]
+    assert [row[:2] for row in table.rows] == [["1", "3"], ["2", "2"], ["3", "1"]]
+    sizes = {len(shard): len(shard.targets.unique()) for shard in shards}
+    size, labels = (int(text.partition(" ")[0]) for text in table.rows[2][2:])
+    assert sizes[size] == labels
 
 
 def test_a_run_is_shown_with_the_one_beside_it(tmp_path):
