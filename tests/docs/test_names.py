@@ -23,8 +23,8 @@ LEFT = {
     "simulations/deployment": 1,
     "simulations/folders": 2,
     "simulations/ray": 1,
-    "simulations/results": 17,
-    "simulations/sweeps": 8,
+    "simulations/results": 16,
+    "simulations/sweeps": 6,
 }  # in each room, how many assignments are left; a room that is touched lowers its number
 
 
