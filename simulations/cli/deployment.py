@@ -71,7 +71,11 @@ def submit(
 
 
 @command
-def status(link: _Address, keys: _Keys) -> None:
+def status(
+    link: _Address,
+    keys: _Keys,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them again whenever they change.")] = False,
+) -> None:
     """Show the SuperNodes and the runs of a federation."""
 
 
