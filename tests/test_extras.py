@@ -32,8 +32,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LIBRARIES = {  # as they are imported
     "cryptography", "datasets", "httpx", "jinja2", "laplace", "matplotlib", "mlflow", "numba", "onnx",
-    "onnxscript", "optuna", "peft", "psutil", "pyarrow", "tensorboard", "torchmetrics", "transformers",
-    "wandb",
+    "onnxscript", "optuna", "peft", "prometheus_client", "psutil", "pyarrow", "tensorboard", "torchmetrics",
+    "transformers", "wandb",
 }  # fmt: skip
 LATE = sorted(LIBRARIES | {"flwr", "ray", "pandas", "scipy", "sklearn", "torchvision"})
 IMPORTS = f"""
@@ -73,6 +73,7 @@ def test_every_extra_is_asked_for_in_one_sentence(tmp_path, monkeypatch):
         ("onnx", lambda: export._onnx(nn.Linear(3, 2), p, p, tmp_path / "file"), "onnxscript"),
         ("parquet", lambda: load_splits("table", tmp_path / "rows.parquet", target="y"), "pyarrow"),
         ("pictures", lambda: write_report(tmp_path / "run"), "jinja2"),
+        ("prometheus", LOGGERS["prometheus"], "prometheus_client"),
         ("tensorboard", LOGGERS["tensorboard"], "tensorboard"),
         ("text", lambda: lora_text(2, None, str(tmp_path)), "peft"),
         ("text", pretrain_text, "transformers"),

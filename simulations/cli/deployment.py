@@ -71,7 +71,11 @@ def submit(
 
 
 @command
-def status(link: _Address, keys: _Keys) -> None:
+def status(
+    link: _Address,
+    keys: _Keys,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them again whenever they change.")] = False,
+) -> None:
     """Show the SuperNodes and the runs of a federation."""
 
 
@@ -87,3 +91,18 @@ def results(
     trust_code: Trust = False,
 ) -> None:
     """Show a run's progress until it has ended, and fetch its results; status 0 if it has completed."""
+
+
+@commands_of(app, "simulations.deployment.clusters")
+def cluster(
+    kind: Annotated[str, typer.Argument(metavar="slurm|kubernetes", help="What manages the cluster.")],
+    config: Configs = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines of a job, or clients of a federation.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, help="slurm: of each machine; 0: processors alone.")] = 0,
+    limit: Annotated[str, typer.Option(help="slurm: time of a job; a longer run is several.")] = "24:00:00",
+    before: Annotated[int, typer.Option(min=1, help="slurm: seconds of it in which the run is saved.")] = 300,
+    image: Annotated[str, typer.Option(help="kubernetes: the image that Dockerfile makes.")] = "fedpart",
+    settings: Sets = None,
+    out: Out = None,
+) -> None:
+    """Write a job for Slurm, one run on all of its machines, or a federation for Kubernetes."""

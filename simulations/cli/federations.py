@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import time
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from simulations.cli.guards import interruptible
 from simulations.cli.options import single
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
 from simulations.config.yaml_files import read_extended, told
-from simulations.deployment.control import Control
+from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import make_keys
 from simulations.deployment.up import run_deployed
 from simulations.errors import RunError
@@ -36,6 +37,7 @@ from simulations.results.terminal.panel import show_end
 from simulations.running.resume import continued_config, resumed_config
 
 _FLOWERS = re.compile(r"(\x1b\[\d+m)?INFO\b|Successfully installed ")
+WATCH_SECONDS = 2.0  # between two looks at a federation
 _show = partial(typer.echo, nl=False)
 
 
@@ -96,12 +98,31 @@ def submit(
     typer.echo(f"Run {id}: {config.clients} clients, {rounds}; results in {folder}.")
 
 
-def status(link: str, keys: Path) -> None:
-    control = Control(link, keys)
-    for name, state in sorted(control.nodes().items(), key=lambda node: (len(node[0]), node[0])):
-        typer.echo(f"{name}: {state}")
+def status(link: str, keys: Path, watch: bool) -> None:
+    control, shown = Control(link, keys), ""
+    while True:
+        try:
+            said = _status(control)
+        except Unreachable as error:
+            if not watch:
+                raise
+            said = str(error)
+        if said != shown:
+            if watch:
+                typer.clear()  # of a terminal
+            typer.echo(shown := said)
+        if not watch:
+            return
+        time.sleep(WATCH_SECONDS)
+
+
+def _status(control: Control) -> str:
+    """A line for each SuperNode, and for each run."""
+    nodes = sorted(control.nodes().items(), key=lambda node: (len(node[0]), node[0]))
+    lines = [f"{name}: {state}" for name, state in nodes]
     for run in control.runs():
-        typer.echo(f"run {run.id}: {run.status}{', ' + run.details if run.details else ''}; {run.out}")
+        lines.append(f"run {run.id}: {run.status}{', ' + run.details if run.details else ''}; {run.out}")
+    return "\n".join(lines)
 
 
 def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:

@@ -1,6 +1,5 @@
 """RayGrid: Flower's Grid over Ray actors in which the ClientApp runs."""
 
-import itertools
 import math
 import sys
 import time
@@ -32,6 +31,7 @@ class _Task:
         self.message, self.arrays = message, arrays  # arrays: by record name, references into Ray's store
         self.pushed = pushed  # nobody may ever ask for the reply: no actor waits until it is taken
         self.id: str = message.metadata.message_id
+        self.actor: _Actor  # that has it in its calls
         self.deaths = 0
 
 
@@ -46,7 +46,7 @@ class _Actor:
     def _begin(self) -> None:
         self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
         self.handle = self._start()
-        self.handle.prepare.remote()
+        self._begun = self.handle.prepare.remote()
         self.replies: Any = None  # to the call that is sent: references, as they come
 
     def send(self) -> None:
@@ -72,6 +72,12 @@ class _Actor:
             self.replies = None
         return task
 
+    def begun(self) -> bool:
+        """Whether it has a place in the cluster, and is ready."""
+        if self._begun is not None and ray.wait([self._begun], timeout=0)[0]:
+            self._begun = None
+        return self._begun is None
+
     def stop(self) -> None:
         """Give up the call that is sent, once the client that runs is done."""
         if self.replies is not None:  # it could be sent
@@ -89,6 +95,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
 
     It waits for results without polling, sends an actor all its messages in one call, puts arrays that
     messages share into Ray's store once, and replaces an actor that dies, whose messages then run again.
+    Where a host is gone, and with it the room for an actor, others take its messages until there is room.
     However many messages :meth:`send_and_receive` sends, few replies are there while one such stream is read
     at a time: an actor goes on when those before have been taken.
     Context.state is not kept.
@@ -114,11 +121,15 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         if self._owns_ray:
             join(address, workers)
         resources = ray.cluster_resources()
-        cores = int(resources.get("CPU", 1))
-        self.workers = max(1, min(workers or cores, cores, clients))
-        remote = ray.remote(num_cpus=1, num_gpus=resources.get("GPU", 0) / self.workers if gpu else 0)(Actor)
+        self.workers = max(1, min(workers or clients, int(resources.get("CPU", 1)), clients))
+        gpus, share, self._actors_on = resources.get("GPU", 0) if gpu else 0, 0.0, {"CPU": 1}
+        if gpus:
+            self._actors_on["GPU"] = math.ceil(self.workers / gpus)
+            share = 10_000 // self._actors_on["GPU"] / 10_000  # Ray counts with four digits
+        remote = ray.remote(num_cpus=1, num_gpus=share)(Actor)
         arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
-        self._actors = [_Actor(lambda: remote.remote(*arguments)) for _ in range(self.workers)]
+        self._actor = lambda: _Actor(lambda: remote.remote(*arguments))
+        self._actors = [self._actor() for _ in range(self.workers)]
         self._replies: dict[str, Message] = {}
 
     def __exit__(self, *exception: object) -> None:
@@ -174,8 +185,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
 
     def _stream(self, tasks: list[_Task], deadline: float | None) -> Iterator[Message]:
         try:
-            for task, actor in self._send(tasks):
-                while task.id not in self._replies and self._receive(actor, deadline):
+            self._send(tasks)
+            for task in tasks:
+                while task.id not in self._replies and self._receive(task.actor, deadline):
                     pass
                 if task.id in self._replies:
                     yield self._replies.pop(task.id)
@@ -199,18 +211,41 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
             tasks.append(_Task(make_message(message.metadata, rest), arrays, pushed))
         return tasks
 
-    def _send(self, tasks: list[_Task]) -> list[tuple[_Task, _Actor]]:
+    def _send(self, tasks: list[_Task]) -> None:
         """Deal messages out, one call per actor, beginning with those that have least to do."""
+        if len(self._actors) < self.workers:  # a host may have come
+            self._actors += [self._actor() for _ in range(self._room() - len(self._actors))]
         actors = sorted(self._actors, key=lambda actor: sum(map(len, actor.calls)))
         for first, actor in enumerate(actors[: len(tasks)]):
-            actor.calls.append(deque(tasks[first :: len(actors)]))
+            call = deque(tasks[first :: len(actors)])
+            for task in call:
+                task.actor = actor
+            actor.calls.append(call)
             actor.send()
-        return list(zip(tasks, itertools.cycle(actors)))
+
+    def _room(self) -> int:
+        """How many of its actors the cluster has room for now, other programs' left out."""
+        resources = ray.cluster_resources()
+        rooms = (int(resources.get(kind, 0) * actors) for kind, actors in self._actors_on.items())
+        return max(1, min(self.workers, *rooms))
+
+    def _homeless(self, actor: _Actor) -> bool:
+        """Whether an actor waits for a place while there is room for fewer: a host is gone."""
+        return not actor.begun() and self._room() < len(self._actors)
+
+    def _leave(self, actor: _Actor) -> None:
+        """End an actor; others take its messages."""
+        self._actors.remove(actor)
+        ray.kill(actor.handle)
+        self._send([task for call in actor.calls for task in call])
 
     def _receive(self, actor: _Actor, deadline: float | None) -> bool:
         """Take in an actor's next reply, to whichever message; False: none comes before ``deadline``."""
-        if actor.replies is None or not self._comes(actor.replies, deadline):
+        if actor.replies is None or not self._comes(actor, deadline):
             return False
+        if self._homeless(actor):
+            self._leave(actor)
+            return True
         task = actor.calls[0][0]
         try:
             reply = actor.next()
@@ -233,14 +268,14 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         self._replies[task.id] = reply
         return True
 
-    def _comes(self, replies: Any, deadline: float | None) -> bool:
-        """Whether the next of an actor's replies is there before ``deadline``."""
+    def _comes(self, actor: _Actor, deadline: float | None) -> bool:
+        """Whether an actor's next reply is there before ``deadline``, or it is clear that none will be."""
         while True:
             now = time.monotonic()
             if now >= self.until:
                 raise RunError("The clients of this round are not waited for any longer; resume the run.")
             rest = math.inf if deadline is None else max(0.0, deadline - now)
-            if ray.wait([replies], timeout=min(rest, 1.0))[0]:
+            if ray.wait([actor.replies], timeout=min(rest, 1.0))[0] or self._homeless(actor):
                 return True
             if rest <= 1.0:
                 return False

@@ -11,6 +11,7 @@ from tiny import unnamed
 from fedpart.flower.workarounds.control import SubmittedRun
 from simulations.cli import federations as commands
 from simulations.config.load import ExperimentConfig
+from simulations.deployment.control import Unreachable
 from simulations.folders.run_directory import CHECKPOINT, SUMMARY, RunDirectory
 from simulations.running.run import run_experiment
 
@@ -216,3 +217,33 @@ def test_results_that_are_there_already_are_left_alone(tmp_path, fetched):
     write_run(tmp_path / "copies" / "out", small_config(), None)
     (tmp_path / "out").symlink_to(tmp_path / "copies" / "out")
     assert fetched("finished:completed")[0] == 0
+
+
+class Watched(Link):
+    """Changes twice, is away for a while, and then somebody presses Ctrl-C."""
+
+    def __init__(self):
+        super().__init__(run=SubmittedRun(3, "running", "", "/runs/there"))
+        self.looks = [
+            "registered",
+            "registered",
+            Unreachable("nobody answers"),
+            "online",
+            KeyboardInterrupt(),
+        ]
+
+    def nodes(self):
+        look = self.looks.pop(0)
+        if isinstance(look, BaseException):
+            raise look
+        return {"client-0": look}
+
+
+def test_status_is_watched_until_it_is_interrupted(told, monkeypatch):
+    monkeypatch.setattr(commands, "WATCH_SECONDS", 0)
+    run = "run 3: running; /runs/there"
+    status, text = told(watched := Watched(), "status", "--watch")
+    assert status != 0 and not watched.looks
+    assert text.startswith(f"client-0: registered {run} nobody answers client-0: online {run}")
+    status, text = told(watched := Watched(), "status")
+    assert (status, text, len(watched.looks)) == (0, f"client-0: registered {run}", 4)

@@ -1,0 +1,136 @@
+"""Jobs for Slurm: what a script says, and one that a real Slurm puts back into its queue.
+
+The packages slurmctld, slurmd, slurm-client and munge (Debian) are needed, and root for two hosts.
+"""
+
+import hashlib
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_line import fedpart, refused
+from hosts import hosts, surroundings, until
+from places import CONFIGS
+
+from simulations.config.load import load_config
+from simulations.folders.run_directory import STATE, read_metrics, read_summary
+from simulations.running.run import run_experiment
+
+NEEDED = ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
+CONF = """\
+ClusterName=hosts
+SlurmctldHost=host-1(10.77.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+CredType=cred/none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+NodeName=host-1 NodeAddr=10.77.0.1 CPUs=1
+NodeName=host-2 NodeAddr=10.77.0.2 CPUs=1
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE
+"""
+
+
+def test_a_script_says_what_was_asked(in_a_folder_of_its_own, tmp_path):
+    options = (
+        "--nodes",
+        4,
+        "--gpus",
+        2,
+        "--limit",
+        "1-00:00:00",
+        "--set",
+        "rounds=7",
+        "--out",
+        tmp_path / "a b",
+    )
+    result = fedpart("cluster", "slurm", "quickstart", *options)
+    assert result.exit_code == 0, result.output
+    script = Path("quickstart.sbatch").read_text()
+    for line in ("nodes=4", "gpus-per-node=2", "time=1-00:00:00", "signal=B:TERM@300", "requeue"):
+        assert f"\n#SBATCH --{line}\n" in script
+    assert f"\nout='{tmp_path}/a b'\n" in script and "rounds=7 device=cuda" in script
+    subprocess.run(["bash", "-n", "quickstart.sbatch"], check=True)
+    fedpart("cluster", "slurm", "quickstart")
+    assert "gpus" not in Path("quickstart.sbatch").read_text()
+
+
+def test_what_no_script_is_written_for(in_a_folder_of_its_own):
+    refused(fedpart("cluster", "pbs", "quickstart"), "no cluster 'pbs'; write slurm or kubernetes")
+    refused(fedpart("cluster", "slurm"), "Name one configuration")
+    refused(fedpart("cluster", "slurm", "quickstart", "--limit", "soon"), "give a time as 24:00:00")
+    refused(fedpart("cluster", "slurm", "quickstart", "--set", "rounds=none"), "rounds")
+    assert not list(Path().iterdir())
+
+
+@contextmanager
+def slurm(folder):
+    """A cluster of two hosts with a core each; what runs an operator's command on it."""
+    if missing := [name for name in NEEDED if shutil.which(name, path=surroundings()["PATH"]) is None]:
+        pytest.skip(f"THERE IS NO SLURM HERE, so no job is tried: {', '.join(missing)} cannot be found")
+    folder.chmod(0o755)
+    (folder / "state").mkdir()
+    (folder / "slurm.conf").write_text(CONF.format(folder=folder))
+    subprocess.run(["mungekey", "--create", f"--keyfile={folder}/munge.key"], check=True)
+    files = [
+        f"--{name}={folder}/munge.{name[:-5]}" for name in ("key-file", "pid-file", "log-file", "seed-file")
+    ]
+    munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files]
+    conf = {"SLURM_CONF": str(folder / "slurm.conf")}
+    with hosts(2) as computers, (folder / "munge.said").open("w") as said:
+        keeper = subprocess.Popen(munge, stdout=said, stderr=said)
+        try:
+            head = computers[0]
+            head.begin(folder / "said", "slurmctld", "-D", **conf)
+            for host in computers:
+                host.begin(folder / "said", "slurmd", "-D", **conf)
+            up = ("sinfo", "--noheader", "--states=idle", "--format=%D")
+            until(lambda: head.run(*up, **conf).strip() == "2", 60, "two nodes are idle")
+            yield lambda *words: head.run(*words, **conf)
+        finally:
+            keeper.kill()
+            keeper.wait()
+
+
+def digest(folder):
+    return hashlib.sha256((folder / STATE).read_bytes()).hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.deployment
+def test_a_job_whose_time_is_over_goes_back_into_the_queue_and_on(tmp_path, monkeypatch):
+    """On two nodes, by Slurm's own SIGTERM before the limit; the bytes are those of one process."""
+    monkeypatch.chdir(tmp_path)
+    rounds = 200
+    settings = ["beside=null", "evaluate_every=1000", f"rounds={rounds}", "checkpoint_every=1000"]
+    job = ("--nodes", 2, "--limit", "00:02:00", "--before", 30, "--out", tmp_path / "run")
+    assert fedpart("cluster", "slurm", "quickstart", *job, "--set", *settings).exit_code == 0
+    with slurm(tmp_path) as operate:
+        number = operate("sbatch", "--parsable", "quickstart.sbatch").strip()
+
+        def state():
+            told = operate("scontrol", "show", "job", number).split()
+            return dict(word.split("=", 1) for word in told if "=" in word)
+
+        until(lambda: state()["Restarts"] == "1", 300, "it is in the queue again")
+        operate("scontrol", "update", f"JobId={number}", "TimeLimit=30")  # once is enough
+        until(lambda: state()["JobState"] in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"), 900, "it ends")
+        ended, said = state(), (tmp_path / "run.log").read_text()
+    assert ended["JobState"] == "COMPLETED", said
+    assert ended["Restarts"] == "1" and "Stopped after round" in said, said
+    assert [line["round"] for line in read_metrics(tmp_path / "run")] == [*range(1, rounds + 1)]
+    assert read_summary(tmp_path / "run")["workers"] == 2
+    run_experiment(load_config(CONFIGS / "quickstart.yaml", [*settings, "engine=local"]), tmp_path / "alone")
+    assert digest(tmp_path / "run") == digest(tmp_path / "alone")

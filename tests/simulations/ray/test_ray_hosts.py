@@ -1,0 +1,63 @@
+"""The quick start on a Ray cluster of three hosts, and what becomes of it when one of them vanishes."""
+
+import hashlib
+from contextlib import contextmanager
+
+import pytest
+from hosts import FEDPART, hosts, start_ray, until
+from places import CONFIGS
+
+from simulations.config.load import load_config
+from simulations.folders.run_directory import STATE, read_metrics, read_summary
+from simulations.running.run import run_experiment
+
+pytestmark = [pytest.mark.slow, pytest.mark.deployment]
+ROUNDS = 8
+SETTINGS = ("beside=null", "evaluate_every=100", f"rounds={ROUNDS}", "checkpoint_every=2")
+
+
+def digest(folder):
+    return hashlib.sha256((folder / STATE).read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The run in one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    run_experiment(load_config(CONFIGS / "quickstart.yaml", [*SETTINGS, "engine=local"]), folder)
+    return digest(folder)
+
+
+@contextmanager
+def begun(tmp_path, computers):
+    """The run on a cluster of theirs, begun on the first of them."""
+    address, log = start_ray(computers), tmp_path / "log"
+    command = (*FEDPART, "run", CONFIGS / "quickstart.yaml", "--set", *SETTINGS, "--out", tmp_path / "run")
+    run = computers[0].begin(log, *command, RAY_ADDRESS=address)
+    try:
+        yield run, tmp_path / "run", log
+    finally:
+        run.kill()
+        run.wait()
+
+
+def done(folder):
+    return len(read_metrics(folder)) if folder.exists() else 0
+
+
+def test_three_hosts_give_the_bytes_of_one_process(tmp_path, alone):
+    with hosts(3) as computers, begun(tmp_path, computers) as (run, folder, log):
+        assert run.wait(300) == 0, log.read_text()
+    assert read_summary(folder)["workers"] == 3
+    assert digest(folder) == alone
+
+
+def test_a_host_that_vanishes_costs_no_client_and_no_bit(tmp_path, alone):
+    with hosts(3) as computers, begun(tmp_path, computers) as (run, folder, log):
+        until(lambda: done(folder) >= 1, 120, f"a round\n{log.read_text()}")
+        computers[2].vanish()
+        assert run.wait(300) == 0, log.read_text()
+    lines = read_metrics(folder)
+    assert [line["round"] for line in lines] == [*range(1, ROUNDS + 1)]
+    assert not any(line["skipped"] for line in lines)
+    assert digest(folder) == alone
