@@ -71,6 +71,14 @@ class Host(Namespaces):
     def fedpart(self, *arguments: str | Path, **environment: str) -> str:
         return self.run(*FEDPART, *arguments, **environment)
 
+    def slow(self) -> None:
+        """Delay and lose what it sends, by netem, or where the kernel has none by a bucket that runs over."""
+        for kind in ("netem delay 20ms loss 1%", "tbf rate 50mbit burst 64kbit latency 20ms"):
+            command = self.command(*f"tc qdisc add dev eth0 root {kind}".split())
+            if subprocess.run(command, capture_output=True).returncode == 0:
+                return
+        raise AssertionError(f"{self.name}: neither netem nor tbf is known")
+
     def vanish(self) -> None:
         """As when its power fails: the others get no word of it, not even that connections are closed."""
         self.run("ip", "link", "set", "eth0", "down")

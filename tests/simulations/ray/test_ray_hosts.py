@@ -45,8 +45,10 @@ def done(folder):
     return len(read_metrics(folder)) if folder.exists() else 0
 
 
-def test_three_hosts_give_the_bytes_of_one_process(tmp_path, alone):
+def test_three_hosts_with_poor_links_give_the_bytes_of_one_process(tmp_path, alone):
     with hosts(3) as computers, begun(tmp_path, computers) as (run, folder, log):
+        for host in computers:
+            host.slow()
         assert run.wait(300) == 0, log.read_text()
     assert read_summary(folder)["workers"] == 3
     assert digest(folder) == alone
