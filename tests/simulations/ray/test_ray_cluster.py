@@ -24,8 +24,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def address():
     torch.set_num_threads(1)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
+    head = {"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}  # GPUs that are said to be there
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=1, num_gpus=2)
     yield cluster.address
     cluster.shutdown()
 
@@ -38,6 +39,14 @@ def test_actors_are_on_all_machines_and_give_the_same_bits(address):
         FedPart(federation, on_round=reports.append).run(grid, 3)
     assert not ray.is_initialized(), "it is left again"
     assert_equal_runs((federation, reports), local(3))
+
+
+def test_gpus_that_are_no_multiple_of_the_actors_are_shared(address):
+    federation = Federation(build({"node_timeout": 600.0}).protocol)
+    with RayGrid(load, CLIENTS, {}, address=address, gpu=True) as grid:
+        FedPart(federation).run(grid, 1)
+        assert all(actor.begun() for actor in grid._actors) and len(grid._actors) == 2
+    assert federation.round == 1
 
 
 def test_the_command_is_the_same(address, monkeypatch, tmp_path):
