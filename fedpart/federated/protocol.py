@@ -126,6 +126,8 @@ class Protocol:
         self.architectures = assigned_architectures(shares, self.assignment, *of_clients)
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
+        more, local = settings.combination.head_epochs, settings.local
+        self._local = replace(local, epochs=local.epochs + more) if more else local
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         self.stages = stages_of(self)
         self.private = any(stage.private for stage in self.stages)
@@ -135,8 +137,6 @@ class Protocol:
         self._send, self._receive = doing(self.stages, "send"), doing(self.stages, "receive")
         self._sent, self._begin = doing(self.stages, "sent")[::-1], doing(self.stages, "begin")
         self._combining, self._personal = stage_of(self.stages, Combining), stage_of(self.stages, Personal)
-        more, local = settings.combination.head_epochs, settings.local
-        self._local = replace(local, epochs=local.epochs + more) if more else local
         self.plain = not (self._send or self._sent or settings.on_client_error == "skip")
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
@@ -200,7 +200,7 @@ class Protocol:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
         size, settings = self.architectures[client], self.settings
         of_client = client, self.assignment[client], len(self.chunks), self.caps[client], round
-        of_run = settings.seed, self.tasks[size], self._local, self._parts[size], self.tasks
+        of_run = settings.seed, self.tasks[size], self._local.at(round), self._parts[size], self.tasks
         return ClientView(*of_client, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:

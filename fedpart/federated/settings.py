@@ -234,6 +234,8 @@ class FederationSettings(PaceSettings):
             del decide["caps_by"]
         if self.keep_best is None:
             del decide["keep_best"]
+        if self.local.cosine_rounds is None:
+            del decide["local"]["cosine_rounds"]
         if self.sharing is None:
             del decide["sharing"]
         decide["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it

@@ -75,6 +75,11 @@ def spelled(name: str) -> tuple[str, list[str]]:
     return ("fedavg", [method, *ways]) if method in COMBINATIONS else (method, ways)
 
 
+def is_personal(name: str) -> bool:
+    """Whether clients have weights of their own with this method, all names in which are known."""
+    return any(getattr(COMBINATIONS.resolve(way), "personal", False) for way in spelled(name)[1])
+
+
 def combined(
     name: str, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Combination, ServerSettings | None]:
