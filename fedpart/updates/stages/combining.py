@@ -99,6 +99,8 @@ class Combining(Stage):
             self._seen[1, cell - 1] += total.weights[-cell]
         for client in clients if self.way.keeps else ():
             self._seen[0, self._trained(client, round)] += 1
+        if type(self.way).step is Combination.step:
+            return
         means = self.means() if self.way.keeps else None
         for cell in beside.keys() & total.parts.keys():  # there are some of which the method counts nothing
             weight, change = total.weights[cell], total.parts[cell]
