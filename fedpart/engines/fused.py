@@ -53,6 +53,8 @@ class FusedRunner:
         require(settings.architectures is None, f"{sizes} or {loop}")
         alike = "Fused clients have no psi, settings, loss or network of their own, which the method"
         require(not protocol.method.tells_clients_apart, f"{alike} {method!r} asks for; {loop}")
+        held = f"Fused clients learn psi from what they train on, which {method!r} does not; {loop}"
+        require(not protocol.method.validates, held)
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))

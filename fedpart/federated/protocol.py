@@ -116,7 +116,9 @@ class Protocol:
         self.task, self.partition, self.tasks, self.partitions = networks(
             task, self.method, self.chunks, settings
         )
-        self.holds_out = bool(self.method.held_out) or settings.evaluation == "clients"
+        self.holds_out = (
+            bool(self.method.held_out or self.method.validates) or settings.evaluation == "clients"
+        )
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
         of_clients = settings.clients, settings.seed

@@ -76,8 +76,8 @@ def spelled(name: str) -> tuple[str, list[str]]:
 
 
 def is_personal(name: str) -> bool:
-    """Whether clients have weights of their own with this method, all names in which are known."""
-    return any(getattr(COMBINATIONS.resolve(way), "personal", False) for way in spelled(name)[1])
+    """Whether clients have weights of their own with this method, in the ways that are registered."""
+    return any(getattr(COMBINATIONS.get(way), "personal", False) for way in spelled(name)[1])
 
 
 def combined(
