@@ -30,15 +30,17 @@ def local_batches(
     """Places in the client's shard of the examples of each local step, ``[b]`` int64 on the CPU.
 
     Training visits every example once an epoch, in an order drawn anew; a psi gradient visits the shard, or
-    the ``psi_batch`` examples drawn from it, once. Neither sees what the client holds out.
+    the ``psi_batch`` examples drawn from it, once. Neither sees what the client holds out, but
+    psi's gradients of a method that ``validates``, which see that alone.
     """
-    whole = divided(protocol, view.number, examples).learned
+    whole, held, _ = divided(protocol, view.number, examples)
 
     def drawn(purpose: str, *more: int) -> Tensor:
         rng = generator(view.seed, purpose, *more, view.number, view.round)
         return whole[torch.from_numpy(rng.permutation(len(whole)))]
 
     if job.partition is None:
+        whole = held if protocol.method.validates and len(held) else whole
         some = local.psi_batch != "shard" and local.psi_batch < len(whole)
         return list(torch.split(drawn("psi batch")[: local.psi_batch] if some else whole, local.batch_size))
     shuffles, epochs = len(whole) > local.batch_size, range(local.epochs)
@@ -98,7 +100,8 @@ def _held_out(protocol: Protocol, examples: int) -> tuple[int, int]:
     settings = protocol.settings
     share = settings.evaluation_share if settings.evaluation == "clients" else None
     evaluation = count_held_out(share or 0.0, examples)
-    return count_held_out(protocol.method.held_out, examples - evaluation), evaluation
+    share = protocol.method.held_out or protocol.method.validates
+    return count_held_out(share, examples - evaluation), evaluation
 
 
 def count_held_out(share: float, examples: int) -> int:
@@ -108,9 +111,10 @@ def count_held_out(share: float, examples: int) -> int:
 
 def count_visited(protocol: Protocol, local: LocalSettings, examples: int, job: Job) -> int:
     """How many examples they have, each counted whenever it is in one: ``Update.visited`` of the job."""
-    examples = count_learned(protocol, examples)
+    held, examples = _held_out(protocol, examples)[0], count_learned(protocol, examples)
     if job.partition is not None:
         return examples * local.epochs
+    examples = held if protocol.method.validates and held else examples
     return examples if local.psi_batch == "shard" else min(examples, local.psi_batch)
 
 

@@ -142,16 +142,22 @@ class Executor:
         shard = self.moved(self.checked(client, shard))
         learned = count_learned(self.protocol, len(shard))
         update = self.protocol.begin(Update(examples=learned), client, round)
-        losses: list[Any] = [self._run_job(update, round, view, shard, job) for job in jobs]
+        work, (begun, *second) = [*jobs], self.protocol.starts(update, round)
+        losses: list[Any] = [self._run_job(update, begun, view, shard, job) for job in jobs]
+        for mine in second:
+            apart, more = Update(), [replace(job, psi=False) for job in jobs if job.partition is not None]
+            losses += [self._run_job(apart, mine, view, shard, job) for job in more]
+            self.protocol.keep(update, mine, apart.parts)
+            work, update.visited = work + more, update.visited + apart.visited
         if self.doubts is None:
             losses = read(losses)
-            for job in (job for job, loss in zip(jobs, losses, strict=True) if not math.isfinite(loss)):
+            for job in (job for job, loss in zip(work, losses, strict=True) if not math.isfinite(loss)):
                 rate = f"local.learning_rate {self.protocol.settings.local.learning_rate:g}"
                 raise ClientError(
-                    f"The loss of client {client} in round {round.number} is {losses[jobs.index(job)]} "
+                    f"The loss of client {client} in round {round.number} is {losses[work.index(job)]} "
                     f"(subnetwork {job.subnetwork}, {rate}); {self.protocol.method.remedy}."
                 )
-        self.note(update, client, dict(zip(jobs, losses, strict=True)))
+        self.note(update, client, dict(zip(jobs, losses, strict=False)))
         update.seconds = time.perf_counter() - start
         return self.protocol.send(update, client, round)
 

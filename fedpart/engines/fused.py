@@ -53,6 +53,8 @@ class FusedRunner:
         require(settings.architectures is None, f"{sizes} or {loop}")
         alike = "Fused clients have no psi, settings, loss or network of their own, which the method"
         require(not protocol.method.tells_clients_apart, f"{alike} {method!r} asks for; {loop}")
+        held = f"Fused clients learn psi from what they train on, which {method!r} does not; {loop}"
+        require(not protocol.method.validates, held)
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))
@@ -187,7 +189,7 @@ class FusedRunner:
     def _term(self, round: Round, job: Job, found: PooledSum) -> Update:
         """What came out of one kind of job, as a term of the cohort's sum."""
         executor, j, term = self._one_by_one.executor, job.partition, Update(clients=0)
-        partition, local = self.protocol.partition, self.protocol.settings.local
+        partition, local = self.protocol.partition, self.protocol.settings.local.at(round.number)
         if j is not None:
             gradient = partition.take(found.theta, j, job.subnetwork)
             if decay := local.decays(self.protocol.chunks)[j - 1]:

@@ -55,6 +55,8 @@ class GroupedRunner:
         require(protocol.settings.architectures is None, sizes)
         apart = f"{together} loss, but the method {method!r} gives each its own; {loop}"
         require(type(protocol.method).objective is FederatedMethod.objective, apart)
+        mine = f"{together} start, but with {method!r} each has weights of its own; {loop}"
+        require(not protocol.settings.combination.personal, mine)
         require(
             not protocol.task.channels_last,
             "Clients cannot be computed together in channels-last memory format; set channels_last to false, "

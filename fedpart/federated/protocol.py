@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from fedpart.federated.clients import (
 )
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import ClientView, FederatedMethod, Method, build_method
-from fedpart.partition.nested import has_private, nested, united
+from fedpart.partition.nested import has_private, nested, united, with_personal
 from fedpart.partition.partition import Partition
 from fedpart.partition.sharing import sharing_of
 from fedpart.randomness.streams import generator
@@ -28,7 +29,7 @@ from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
 from fedpart.training.local_sgd import Correction
 from fedpart.updates.codecs import Codec
-from fedpart.updates.stages import Combining, UploadCodec, doing, stage_of, stages_of
+from fedpart.updates.stages import Combining, Personal, UploadCodec, doing, stage_of, stages_of
 from fedpart.updates.update import LARGEST, PSI, Norms, Round, Update, validate
 
 
@@ -45,7 +46,8 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
     """The networks of a run, in the order of ``settings.architectures``; without them the task's alone."""
     prepared, number = method.prepare(task), len(chunks)
     if settings.architectures is None:
-        partition = method.partition(prepared, chunks, settings)
+        stays = settings.combination.stays(prepared)
+        partition = with_personal(method.partition(prepared, chunks, settings), stays)
         return Networks(prepared, partition, [prepared], [partition])
     sized = [of_size(task, size["model_options"], settings.seed) for size in settings.architectures]
     shapes = [
@@ -114,7 +116,9 @@ class Protocol:
         self.task, self.partition, self.tasks, self.partitions = networks(
             task, self.method, self.chunks, settings
         )
-        self.holds_out = bool(self.method.held_out) or settings.evaluation == "clients"
+        self.holds_out = (
+            bool(self.method.held_out or self.method.validates) or settings.evaluation == "clients"
+        )
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
         of_clients = settings.clients, settings.seed
@@ -124,6 +128,8 @@ class Protocol:
         self.architectures = assigned_architectures(shares, self.assignment, *of_clients)
         columns = (self.assignment, self.caps, self.architectures)
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
+        more, local = settings.combination.head_epochs, settings.local
+        self._local = replace(local, epochs=local.epochs + more) if more else local
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         self.stages = stages_of(self)
         self.private = any(stage.private for stage in self.stages)
@@ -132,7 +138,7 @@ class Protocol:
         self.codec: Codec | None = None if coding is None else coding.codec
         self._send, self._receive = doing(self.stages, "send"), doing(self.stages, "receive")
         self._sent, self._begin = doing(self.stages, "sent")[::-1], doing(self.stages, "begin")
-        self._combining = stage_of(self.stages, Combining)
+        self._combining, self._personal = stage_of(self.stages, Combining), stage_of(self.stages, Personal)
         self.plain = not (self._send or self._sent or settings.on_client_error == "skip")
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
@@ -196,7 +202,7 @@ class Protocol:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
         size, settings = self.architectures[client], self.settings
         of_client = client, self.assignment[client], len(self.chunks), self.caps[client], round
-        of_run = settings.seed, self.tasks[size], settings.local, self._parts[size], self.tasks
+        of_run = settings.seed, self.tasks[size], self._local.at(round), self._parts[size], self.tasks
         return ClientView(*of_client, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
@@ -240,8 +246,27 @@ class Protocol:
             read(update, client, round)
         return update
 
+    def starts(self, update: Update, round: Round) -> list[Round]:
+        """What the client that makes ``update`` begins from: for what it sends, and, if it trains a second
+        network, for that.
+        """
+        return [round] if self._personal is None else self._personal.starts(update, round)
+
+    def keep(self, update: Update, start: Round, changes: Mapping[int, Tensor]) -> None:
+        """What a client's second network has become, with these changes of its cells."""
+        if self._personal is not None:
+            self._personal.keep(update, start, changes)
+
+    def scored(self, client: int, round: Round) -> Round:
+        """The values with which the client is scored: the server's, or those that it has for itself."""
+        if self._personal is None:
+            return round
+        return self.starts(self.begin(Update(), client, round), round)[-1]
+
     def correction(self, update: Update, client: int, round: Round, j: int | None) -> Correction:
         """What the client that makes ``update`` adds to the gradients of w_j; ``round``: on its device."""
+        if self._personal is not None and j is not None:
+            return self._personal.correction(round, self.partition_of(client), j)
         if self._combining is None or j is None:
             return Correction(self.settings.combination.pull)
         return self._combining.correction(update, round, self.partition_of(client).cell_sizes(j))

@@ -202,14 +202,18 @@ class FederationSettings(PaceSettings):
         return Defended(DEFENCES.make(str(self.defence), options), bucket, self.seed)
 
     @cached_property
+    def _combined(self) -> tuple[Combination, ServerSettings | None]:
+        return combined(self.method, self.method_options)[1:]
+
+    @property
     def combination(self) -> Combination:
         """What clients do, and the server with their changes, beside the method."""
-        return combined(self.method, self.method_options)[1]
+        return self._combined[0]
 
     @property
     def stepped_by(self) -> ServerSettings:
         """The server's optimiser of the weights: the method's name may say so (``fedavg+yogi``)."""
-        return combined(self.method, self.method_options)[2] or self.server
+        return self._combined[1] or self.server
 
     @property
     def keeps(self) -> bool:
@@ -234,6 +238,8 @@ class FederationSettings(PaceSettings):
             del decide["caps_by"]
         if self.keep_best is None:
             del decide["keep_best"]
+        if self.local.cosine_rounds is None:
+            del decide["local"]["cosine_rounds"]
         if self.sharing is None:
             del decide["sharing"]
         decide["error_feedback"] = self.error_feedback or None  # as a run that has not heard of it

@@ -98,13 +98,16 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
     def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
         """The clients of this process, and the header and the values of a message to one of them."""
         clients = _clients(build, keep, tuple(sorted(context.run_config.items())))
-        received = Header.read(cast(ConfigRecord, message.content["config"]))
+        config = cast(ConfigRecord, message.content["config"])
+        received = Header.read(config)
         header = Header.of(clients.protocol, received.round, client_number(context)[0])
         try:
             header.check(received)
         except ValueError as error:
             same = "start both with the same configuration and the same version of fedpart."
             raise ValueError(f"The server's message does not fit this client: {error}; {same}") from error
+        if clients.residuals is not None:
+            clients.residuals.versions[header.client] = _versions(config.get("residuals"))
         record = cast(ArrayRecord, message.content["arrays"])
         return clients, header, clients.round(header.round, header.client, record)
 
@@ -125,8 +128,6 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
         clients, header, round = asked(message, context)
         config = cast(ConfigRecord, message.content["config"])
         jobs = decode_jobs(config["jobs"])
-        if clients.residuals is not None:
-            clients.residuals.versions[header.client] = _versions(config.get("residuals"))
         with blamed(header.client, header.round):
             update = clients.executor.run(round, header.client, clients.shards[header.client], jobs)
         arrays = {  # as Array(part), four times as fast

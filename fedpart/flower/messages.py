@@ -52,15 +52,24 @@ def instruction(
     residuals: ClientState | None = None,
 ) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
-    config: dict[str, Any] = {"jobs": encode_jobs(protocol.plan(client, round))}
-    if residuals is not None:
-        config["residuals"] = list(residuals.of([client]).versions[client])
+    config = {"jobs": encode_jobs(protocol.plan(client, round)), **_kept(client, residuals)}
     return _message(MessageType.TRAIN, protocol, round, client, node, state, config)
 
 
-def question(protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord) -> Message:
+def _kept(client: int, residuals: ClientState | None) -> dict[str, Any]:
+    return {} if residuals is None else {"residuals": list(residuals.of([client]).versions[client])}
+
+
+def question(
+    protocol: Protocol,
+    round: int,
+    client: int,
+    node: int,
+    state: ArrayRecord,
+    residuals: ClientState | None = None,
+) -> Message:
     """Asks ``client``, reached at ``node``, what it makes of the network that came out of ``round``."""
-    return _message(MessageType.EVALUATE, protocol, round, client, node, state, {})
+    return _message(MessageType.EVALUATE, protocol, round, client, node, state, _kept(client, residuals))
 
 
 def _message(

@@ -219,7 +219,7 @@ class FedPart(Strategy):
         self._started, values = time.perf_counter(), self._values()
         for client in (client for client in cohort if client in nodes):
             state = self._state(values, protocol.partition_of(client))
-            self._sent[client] = question(protocol, round, client, nodes[client], state)
+            self._sent[client] = question(protocol, round, client, nodes[client], state, values.kept)
         return list(self._sent.values())
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -145,10 +145,12 @@ class FederatedMethod(Method):
 
     Attributes:
         held_out: share of its examples that a client never learns from, for :meth:`feedback`.
+        validates: share that it holds out for psi's gradients, which are then of these examples alone.
     """
 
     federated = True
     held_out: float = 0.0
+    validates: float = 0.0
 
     def plan(self, client: ClientView) -> list[Job]:
         """What a client computes in a round; a function of the client, its chunk and the round."""

@@ -6,13 +6,14 @@ nested widths r_1 < r_2 < ... have blocks one around the other, as in HeteroFL (
 
 import copy
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import gt
 
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import Entry, ParameterSpace
 from fedpart.registry import nearest
@@ -48,6 +49,7 @@ class NestedPartition(Partition):
             self._sizes[bisect_right(order.bounds, order.cells[number - 1])][number] = size
         self._copies: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
         self._parts: dict[NestedPartition, Tensor] = {}
+        self._travels = self  # what of it does
 
     @property
     def cells(self) -> tuple[int, ...]:
@@ -62,18 +64,19 @@ class NestedPartition(Partition):
         return dict(zip(sizes, torch.split(w_j, list(sizes.values())), strict=True))
 
     def cell_sizes(self, j: int) -> dict[int, int]:
-        return self._sizes[j]
+        return self._travels._sizes[j]
 
     @property
     def needed(self) -> int:
-        return len(self._there)
+        return len(self._travels._there)
 
     def of_server(self, w: Tensor) -> Tensor:
-        return w.index_select(0, self._on(w.device)[1])
+        return w.index_select(0, self._travels._on(w.device)[1])
 
     def for_client(self, part: Tensor) -> Tensor:
-        w = torch.zeros(self.bounds[-1], dtype=part.dtype, device=part.device)
-        return w.index_copy_(0, self._on(part.device)[1], part)
+        zeros = torch.zeros(self.bounds[-1], dtype=part.dtype, device=part.device)
+        w = zeros if self._travels is self else self.initial().to(part)
+        return w.index_copy_(0, self._travels._on(part.device)[1], part)
 
     def has(self, other: Partition) -> bool:
         return isinstance(other, NestedPartition) and bool(torch.isin(other._there, self._there).all())
@@ -139,6 +142,18 @@ def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPar
         () if whole.groups is None else tuple(whole.groups[ordered[list(cells[:-1])]].tolist()),
     )
     return [NestedPartition(whole, space, place, order) for space, place in zip(spaces, places, strict=True)]
+
+
+def with_personal(whole: Partition, names: Collection[str]) -> Partition:
+    """``whole``, whose parameters ``names`` are in cells of their own that do not travel, and have their
+    initial values wherever nobody has kept others; of none ``whole`` itself."""
+    if not names:
+        return whole
+    rest = copy.copy(whole.space)
+    rest.entries = tuple(entry for entry in rest.entries if entry.name not in names)
+    require(rest.entries, "All weights would stay with clients, so that nothing is shared; keep fewer.")
+    network, network._travels = nested(whole, [whole.space, rest])
+    return network
 
 
 def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:

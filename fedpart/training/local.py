@@ -1,6 +1,9 @@
 """How a client trains: the settings of its steps."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -26,6 +29,10 @@ class LocalSettings(DecaySettings):
         "random (its CIFAR-10: one batch)",
     )
 
+    cosine_rounds: int | None = setting(
+        None, "rounds over which the learning rate falls to a hundredth, by a cosine; null: it stays", ge=1
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         size: Any = self.psi_batch
@@ -36,6 +43,14 @@ class LocalSettings(DecaySettings):
     def sgd(self) -> SGDSettings:
         """The optimiser of a client's steps."""
         return SGDSettings(self.learning_rate, self.momentum)
+
+    def at(self, round: int) -> LocalSettings:
+        """As they are in ``round`` (1..)."""
+        if self.cosine_rounds is None:
+            return self
+        done = min(1.0, (round - 1) / self.cosine_rounds)
+        share = 0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2
+        return replace(self, learning_rate=share * self.learning_rate, cosine_rounds=None)
 
     def length(self, examples: int) -> float:
         """Sum of the rates with which a client's gradients count in its change, the first ones with all their

@@ -14,11 +14,13 @@ from fedpart.training.optimisers import SGDSettings, SlicedOptimiser
 class Correction(NamedTuple):
     """What is added to every gradient of a client's steps: ``pull * (w - w_start) + shift``.
 
-    ``shift [..., n]``: as the vector that is stepped; None: nothing.
+    ``shift [..., n]``: as the vector that is stepped; None: nothing. ``turns``: in a first share of the
+    steps only the head moves, True in ``[..., n]``, and then only the rest; None: all moves.
     """
 
     pull: float = 0.0
     shift: Tensor | None = None
+    turns: tuple[Tensor, float] | None = None
 
 
 class LocalSGD:
@@ -40,6 +42,7 @@ class LocalSGD:
     ) -> None:
         self._take, self._decay, self._rate = origin, weight_decay, settings.learning_rate
         self._sgd: SlicedOptimiser | None = None
+        self._steps, self._left = steps, steps
         if steps > 1 or final:
             self._change = torch.zeros_like(self.values)
             self._sgd = SlicedOptimiser(self._change.view(-1), [slice(None)], settings)
@@ -57,7 +60,7 @@ class LocalSGD:
         """One step along a gradient, which is used up."""
         if self._decay:
             gradient = gradient.add_(self.values, alpha=self._decay)
-        pull, shift = self.correction
+        pull, shift, turns = self.correction
         if shift is not None:
             gradient = gradient.add_(shift)
         if pull and self._sgd is not None:  # a single step begins where it is pulled to
@@ -65,8 +68,17 @@ class LocalSGD:
         if self._sgd is None:  # torch's only step, whose momentum begins with the second
             self._change = gradient.mul_(-self._rate)
         else:
+            if turns is not None:
+                gradient = self._in_turn(gradient, *turns)
             self._sgd.step(0, gradient.reshape(-1))
             self.values = self._origin + self._change
+
+    def _in_turn(self, gradient: Tensor, head: Tensor, share: float) -> Tensor:
+        done, first = self._steps - self._left, round(share * self._steps)
+        self._left -= 1
+        if done == first and self._sgd is not None:
+            self._sgd.load_state_dict([{}])  # its momentum is of what has moved
+        return gradient * (head if done < first else ~head)
 
     def change(self) -> Tensor:
         """What all steps have added to the vector."""

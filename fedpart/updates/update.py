@@ -50,7 +50,8 @@ class Update:
         clients: how many clients are in the sum.
         encoded: per cell the bytes whose numbers its change is, with an upload codec; not of a sum.
         kept: while a client makes its update, what it keeps for its next ones: by cell what these bytes leave
-            out, with error feedback; by minus the cell its variate, see :class:`.Combination`.
+            out, with error feedback; by minus the cell its variate, or its own weights, see
+            :class:`.Combination`.
     """
 
     parts: dict[int, Tensor] = field(default_factory=dict)
@@ -181,6 +182,7 @@ class Round:
         bounds: to which the server clips, where they follow the clients; None: those of the settings.
         norms: that the parts without a usual norm have had so far, where bounds follow the clients.
         of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
+        shared: the server's ``w``, where ``w`` is of a client's second network; else None.
     """
 
     number: int
@@ -191,6 +193,7 @@ class Round:
     bounds: Bounds | None = None
     norms: Mapping[int, Sequence[float]] = field(default_factory=dict)
     of_all: OfAll | None = None
+    shared: Tensor | None = None
 
     @cached_property
     def limit(self) -> float:

@@ -15,11 +15,11 @@ GONE: dict[str, tuple[Any, str]] = {  # by key, the value that every run has now
 }
 
 _ADAM_STEPS = "method: fedavg has a server that steps by Adam, at server.learning_rate"
-_PERSONAL = "fedpart personalise RUN fine-tunes a finished run's network for each client"
+_PERSONAL = "fedrep and ditto are personal, and fedpart personalise RUN fine-tunes a finished run's network"
 ELSEWHERE = {  # methods that other libraries have, and what is nearest to them here
     **dict.fromkeys(("fedadam", "fedopt"), _ADAM_STEPS),
     **{f"fed{name}": f"it is called method: {name}" for name in ("yogi", "adagrad")},
-    **dict.fromkeys(("ditto", "fedrep", "fedper", "apfl"), _PERSONAL),
+    **dict.fromkeys(("fedper", "apfl"), _PERSONAL),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedpart.methods.base import Method, method_class
 from fedpart.methods.plain import Plain
+from fedpart.updates.combining.base import is_personal
 from simulations.building.data import load_data
 from simulations.building.reading import seen_shape
 from simulations.building.task import build_task
@@ -50,6 +51,9 @@ def run_comparison(
     """Run every cell that is not finished, seed by seed, then print and write the comparison."""
     out, runner = Path(out), runner or CellRunner()
     config = choose_precision(config, out)
+    if config.evaluation == "central" and any(map(is_personal, methods)):
+        runner.say("Clients have weights of their own, so all runs have evaluation: clients.")
+        config = with_values(config, {"evaluation": "clients"}, "compare")
     cells = _that_fit(plan(config, methods, seeds, out), runner)
     finished_runs(cells)  # one that cannot be read is found before the others are run
     failed = runner.complete(cells)

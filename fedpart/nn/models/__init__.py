@@ -5,6 +5,7 @@ from fedpart.nn.models.base import ModelBuilder as ModelBuilder
 from fedpart.nn.models.cnn import digits_cnn as digits_cnn
 from fedpart.nn.models.cnn import heterofl_cnn as heterofl_cnn
 from fedpart.nn.models.cnn import mnist_cnn as mnist_cnn
+from fedpart.nn.models.cnn import moderate_cnn as moderate_cnn
 from fedpart.nn.models.ensembles import ensemble as ensemble
 from fedpart.nn.models.fixup import fixup_resnet as fixup_resnet
 from fedpart.nn.models.mlp import mlp as mlp

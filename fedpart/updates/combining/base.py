@@ -1,13 +1,14 @@
 """Combination: how clients are combined, apart from what a method has them learn."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.registry import Registry
+from fedpart.task.task import Task
 from fedpart.training.optimisers import ServerSettings
 from fedpart.training.settings import Settings
 
@@ -24,12 +25,23 @@ class Combination:
         keeps: whether clients have variates.
         sends: whether their mean is sent along to clients.
         sees: whether the server looks at single clients' changes; so it must where clients have variates.
+        personal: whether clients keep weights of their own, with which they are scored: those that
+            :meth:`stays` names, or, with a ``tie``, a second network.
+        tie: lambda of Ditto; None: there is no second network.
+        head_epochs: passes in which what stays moves alone, before the rest moves alone.
     """
 
     pull: float = 0.0
     keeps: bool = False
     sends: bool = False
     sees: bool = False
+    personal: bool = False
+    tie: float | None = None
+    head_epochs: int = 0
+
+    def stays(self, task: Task) -> Collection[str]:
+        """Names of the weights that stay with clients."""
+        return ()
 
     def shift(self, own: Tensor, mean: Tensor | None) -> Tensor | None:
         """What else is added to each gradient, ``[size]``; None: nothing."""
@@ -61,6 +73,11 @@ def spelled(name: str) -> tuple[str, list[str]]:
     """``partitioned+scaffold``: the method, and how clients are combined; ``scaffold`` is FedAvg so."""
     method, *ways = name.split("+") if isinstance(name, str) else [name]
     return ("fedavg", [method, *ways]) if method in COMBINATIONS else (method, ways)
+
+
+def is_personal(name: str) -> bool:
+    """Whether clients have weights of their own with this method, in the ways that are registered."""
+    return any(getattr(COMBINATIONS.get(way), "personal", False) for way in spelled(name)[1])
 
 
 def combined(

@@ -10,11 +10,12 @@ from fedpart.updates.stages.coding import Feedback as Feedback
 from fedpart.updates.stages.coding import UploadCodec as UploadCodec
 from fedpart.updates.stages.combining import Combining as Combining
 from fedpart.updates.stages.kept import Kept as Kept
+from fedpart.updates.stages.personal import Personal as Personal
 from fedpart.updates.stages.privacy import Privacy as Privacy
 from fedpart.updates.stages.robust import RobustSum as RobustSum
 
 STAGES: tuple[type[Stage], ...] = (
-    Kept, Feedback, UsualNorms, UsualBounds, Clip, UploadCodec, Combining, Privacy, RobustSum,
+    Kept, Personal, Feedback, UsualNorms, UsualBounds, Clip, UploadCodec, Combining, Privacy, RobustSum,
 )  # fmt: skip
 Kind = TypeVar("Kind", bound=Stage)
 

@@ -77,7 +77,7 @@ class Combining(Stage):
         return None if round.variates is None else round.variates[self._slices[cell - 1]].to(like.device)
 
     def _beside(self, update: Update, round: Round) -> dict[int, Tensor]:
-        length = self.run.settings.local.length(update.examples)
+        length = self.run.settings.local.at(round.number).length(update.examples)
         return {
             -j: self.way.beside(change, self._mean(round, j, change), length)
             for j, change in update.cells.items()
@@ -99,6 +99,8 @@ class Combining(Stage):
             self._seen[1, cell - 1] += total.weights[-cell]
         for client in clients if self.way.keeps else ():
             self._seen[0, self._trained(client, round)] += 1
+        if type(self.way).step is Combination.step:
+            return
         means = self.means() if self.way.keeps else None
         for cell in beside.keys() & total.parts.keys():  # there are some of which the method counts nothing
             weight, change = total.weights[cell], total.parts[cell]

@@ -255,7 +255,7 @@ def test_what_people_type_of_other_programs(tmp_path):
         for text, words in (
             ("lr=50", "unknown key 'lr': did you mean 'local.learning_rate' or 'server.learning_rate'"),
             ("method=fedyogi", "there is no method 'fedyogi'; it is called method: yogi"),
-            ("method=ditto", "there is no method 'ditto'; fedpart personalise RUN fine-tunes"),
+            ("method=apfl", "there is no method 'apfl'; fedrep and ditto are personal"),
             ("method=fedopt", "there is no method 'fedopt'; .* by Adam, at server.learning_rate"),
         )
     )

@@ -54,12 +54,18 @@ def federation(tmp_path_factory):
     assert logs and not [secret for secret in hidden if secret in logs]
 
 
+KEPT = {"method": "partitioned+scaffold", "rounds": 5}  # variates, in files of the clients
+MINE = {"method": "partitioned+ditto", "evaluation": "clients", "evaluate_every": 1}
+
+
 @pytest.mark.deployment
 @pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, KEPT, MINE], ids=["partitioned", "scaffold", "ditto"])
 def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those_of_a_calm_run(
-    federation, tmp_path
+    federation, tmp_path, changes
 ):
-    config, out = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 4, "samples": 160}), tmp_path / "out"
+    config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 4, "samples": 160, **changes})
+    out = tmp_path / "out"
     killed, seen, over = [], [], threading.Event()
 
     def strike():
@@ -92,6 +98,10 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
     assert not [secret for secret in hidden for text in seen if secret in text]
     assert not any(line["skipped"] for line in read_metrics(out))
     run_experiment(config, tmp_path / "local")
+    scores, calm = (
+        [line.get("client_nll") for line in read_metrics(run)] for run in (out, tmp_path / "local")
+    )
+    assert scores == calm
     assert (out / STATE).read_bytes() == (tmp_path / "local" / STATE).read_bytes()
 
 

@@ -397,6 +397,8 @@ def test_methods_with_ways_to_combine_clients_are_rows_and_take_their_own_option
     assert [cell.folder.parent.name for cell in cells] == list(methods)
     shown = compare(tmp_path, FakeRunner(), methods, method_options=options)
     assert [row.method for row in shown.rows] == list(methods)
+    mine = compare(tmp_path / "mine", FakeRunner(), ("fedavg", "ditto"))
+    assert mine.config["evaluation"] == "clients"  # where clients have weights of their own
     with pytest.raises(ConfigError, match="Unknown way to combine 'scafold': did you mean 'scaffold'"):
         compare(tmp_path / "other", FakeRunner(), ("fedavg", "partitioned+scafold"))
     with pytest.raises(ConfigError, match="'none' has none; use it alone"):

@@ -33,7 +33,7 @@ def made(method, epochs=2, batch=3, options=None, **changes):
 
 
 def test_all_are_known():
-    assert sorted(EVERY) == COMBINATIONS.names()
+    assert sorted([*EVERY, "ditto", "fedbn", "fedrep"]) == COMBINATIONS.names()
 
 
 LATER = [pytest.param(way, marks=pytest.mark.slow) for way in EVERY if way != "fedprox"]

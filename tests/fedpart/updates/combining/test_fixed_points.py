@@ -110,3 +110,14 @@ def test_fedprox_pulls_to_where_the_round_began():
         w += float((p * changes).sum())
     assert ends("fedprox", 2, options={"mu": mu}) == pytest.approx(w, rel=1e-12)
     assert ends("fedprox", 2, options={"mu": 0.0}) == ends("fedavg", 2)
+
+
+def test_a_rate_that_falls_is_the_rounds_and_scaffold_still_ends_at_the_optimum():
+    local = LocalSettings(0.4, 2, 2, cosine_rounds=50)
+    rates = [local.at(round).learning_rate for round in (1, 26, 51, 80)]
+    assert rates == pytest.approx([0.4, 0.4 * (0.01 + 0.99 / 2), 0.004, 0.004])
+    best = mean(TARGETS, weights("examples") * BENDS)
+    assert ends("scaffold", 60, cosine_rounds=120) == pytest.approx(best, rel=1e-4)
+    first = float((weights("examples") * (1 - (1 - 0.001 * BENDS) ** STEPS) * TARGETS).sum())
+    changed = ends("fedavg", 4, cosine_rounds=1) - ends("fedavg", 3, cosine_rounds=1)
+    assert 0 < changed < first
