@@ -130,6 +130,7 @@ class Protocol:
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         more, local = settings.combination.head_epochs, settings.local
         self._local = replace(local, epochs=local.epochs + more) if more else local
+        self._pull = Correction(settings.combination.pull)
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
         self.stages = stages_of(self)
         self.private = any(stage.private for stage in self.stages)
@@ -202,7 +203,8 @@ class Protocol:
         """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
         size, settings = self.architectures[client], self.settings
         of_client = client, self.assignment[client], len(self.chunks), self.caps[client], round
-        of_run = settings.seed, self.tasks[size], self._local.at(round), self._parts[size], self.tasks
+        local = self._local if self._local.cosine_rounds is None else self._local.at(round)
+        of_run = settings.seed, self.tasks[size], local, self._parts[size], self.tasks
         return ClientView(*of_client, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
@@ -265,11 +267,9 @@ class Protocol:
 
     def correction(self, update: Update, client: int, round: Round, j: int | None) -> Correction:
         """What the client that makes ``update`` adds to the gradients of w_j; ``round``: on its device."""
-        if self._personal is not None and j is not None:
-            return self._personal.correction(round, self.partition_of(client), j)
-        if self._combining is None or j is None:
-            return Correction(self.settings.combination.pull)
-        return self._combining.correction(update, round, self.partition_of(client).cell_sizes(j))
+        if (corrects := self._personal or self._combining) is None or j is None:
+            return self._pull
+        return corrects.correction(update, round, self.partition_of(client), j)
 
     def send(self, update: Update, client: int, round: Round) -> Update:
         """A client's update as it leaves the client, changed by all stages in place: the numbers that are

@@ -205,7 +205,7 @@ class FederationSettings(PaceSettings):
     def _combined(self) -> tuple[Combination, ServerSettings | None]:
         return combined(self.method, self.method_options)[1:]
 
-    @property
+    @cached_property
     def combination(self) -> Combination:
         """What clients do, and the server with their changes, beside the method."""
         return self._combined[0]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
+from fedpart.partition.partition import Partition
 from fedpart.training.local_sgd import Correction
 from fedpart.updates.combining import Combination
 from fedpart.updates.stages.base import Run, Stage
@@ -63,12 +64,12 @@ class Combining(Stage):
         sizes = torch.tensor([places.stop - places.start for places in self._slices])
         return self._sums / whole.to(self._sums).repeat_interleave(sizes.to(self._sums.device))
 
-    def correction(self, update: Update, round: Round, cells: Mapping[int, int]) -> Correction:
-        """What a client adds to the gradients of these cells, of so many numbers each."""
+    def correction(self, update: Update, round: Round, partition: Partition, j: int) -> Correction:
+        """What a client adds to the gradients of w_j."""
         shifts = [
-            self.way.shift(kept.to(round.w), self._mean(round, j, round.w))
-            for j, size in cells.items()
-            for kept in [update.kept.get(-j, round.w.new_zeros(size))]
+            self.way.shift(kept.to(round.w), self._mean(round, cell, round.w))
+            for cell, size in partition.cell_sizes(j).items()
+            for kept in [update.kept.get(-cell, round.w.new_zeros(size))]
         ]
         added = [shift for shift in shifts if shift is not None]
         return Correction(self.way.pull, torch.cat(added) if added else None)

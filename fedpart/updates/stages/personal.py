@@ -67,7 +67,7 @@ class Personal(Stage):
         mine = replace(round, w=w, shared=None if self.way.tie is None else round.w)
         return [mine] if self.way.tie is None else [round, mine]
 
-    def correction(self, round: Round, partition: Partition, j: int) -> Correction:
+    def correction(self, update: Update, round: Round, partition: Partition, j: int) -> Correction:
         """What a client that begins from ``round`` adds to the gradients of w_j, and what of it moves."""
         sizes, tie, more = partition.cell_sizes(j), self.way.tie, self.way.head_epochs
         if tie is not None and round.shared is not None:
