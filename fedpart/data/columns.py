@@ -105,7 +105,8 @@ def targets_of(
     """Of each file numbers to predict, ``[n]`` float32, or classes, ``[n]`` int64; how many outputs a network
     needs; and the classes' names, none where these are 0..K-1. The training file comes first."""
     if real:
-        numbers = {file: numbers_of(column, name, file) for file, column in values.items()}
+        of_text = "name another target, or leave likelihood: gaussian out if these are classes"
+        numbers = {file: numbers_of(cells, name, file, of_text=of_text) for file, cells in values.items()}
         for file, reals in numbers.items():
             check_float32(reals, f"The target {name!r} of {file}", OTHER_UNIT)
         _check_varied(*next(iter(numbers.items())), name)
@@ -150,8 +151,11 @@ def floats_of(column: Sequence[Any]) -> Floats:
         return np.array([_number(value) for value in column], dtype=np.float64)
 
 
-def numbers_of(column: Sequence[Any], name: str, file: str, remedy: str = "") -> Floats:
-    """Cells as finite numbers, ``[n]``; refused by their row where one is none, with the ``remedy``."""
+def numbers_of(
+    column: Sequence[Any], name: str, file: str, remedy: str = "", of_text: str | None = None
+) -> Floats:
+    """Cells as finite numbers, ``[n]``; refused by their row where one is none, with the ``remedy``;
+    ``of_text``: that for a column of text, which may have another role, if not given."""
     numbers = floats_of(column)
     bad, quoted = np.flatnonzero(~np.isfinite(numbers)), in_yaml(name)
     if not len(bad):
@@ -159,10 +163,12 @@ def numbers_of(column: Sequence[Any], name: str, file: str, remedy: str = "") ->
     value = column[bad[0]]
     text = repr(str(value)[:40])
     if len(bad) == len(numbers) and not is_empty(value):
+        roles = (
+            f"data_options: {{client: {quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave "
+            f"it out, or categorical: auto if it names categories"
+        )
         raise ValueError(
-            f"The column {name!r} of {file} holds no numbers, but such as {text}: data_options: {{client: "
-            f"{quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave it out, or "
-            f"categorical: auto if it names categories."
+            f"The column {name!r} of {file} holds no numbers, but such as {text}: {of_text or roles}."
         )
     what = "is empty" if is_empty(value) else f"is {text}, which is no finite number"
     raise ValueError(

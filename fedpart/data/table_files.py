@@ -152,11 +152,14 @@ def columns_of(given: Any, signs: Signs) -> tuple[Columns, str]:
         ValueError: it is none of these, or cannot be read.
     """
     if isinstance(given, (str, Path)):
+        require(Path(given).exists(), f"There is no file {given}; name a CSV or Parquet file.")
         (file,) = table_files(given).values() if Path(given).is_file() else (Path(given),)
         regular(file)
         return read_table(file, signs)[0], str(file)
     name = f"the {type(given).__name__}"
     if isinstance(given, (list, tuple)):  # of dicts, of which the first one tells the columns
+        alike = all(isinstance(row, Mapping) for row in given)
+        require(alike, "Some rows are dicts, and others are not; give dicts of cells alone, or lists.")
         columns = {str(key): [row.get(key) for row in given] for key in given[0]}
     elif isinstance(given, Mapping):
         columns = {str(key): _cells(column) for key, column in given.items()}

@@ -12,6 +12,7 @@ from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.protocol import Protocol
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import told
+from fedpart.updates.combining.base import spelled
 from fedpart.updates.update import Update
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def contributors(protocol: Protocol) -> dict[str, float]:
 def untaught(protocol: Protocol) -> str:
     """A sentence on why a run of partitioned networks learns no hyperparameter; empty: it learns some."""
     task, settings = protocol.task, protocol.settings
-    if settings.method != "partitioned":
+    if spelled(settings.method)[0] != "partitioned":
         return ""
     if not task.psi_space.size:
         way = "put in a ConcreteDropout layer, or transforms=[AffineAugmentation()]"

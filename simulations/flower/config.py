@@ -11,6 +11,7 @@ import torch
 from fedpart import ClipSettings
 from fedpart.checks import require
 from fedpart.training.files import parsed
+from fedpart.updates.combining.base import combined
 from fedpart.updates.stages.privacy import refuse_seeded
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
@@ -35,7 +36,8 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
         refuse_seeded(config.privacy)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    if "clip" in config.model_fields_set:
+    keeps = combined(config.method, config.options_of(config.method))[1].keeps
+    if "clip" in config.model_fields_set or keeps:  # which such norms would not let them
         return config
     return config.model_copy(update={"clip": ClipSettings(**ClipSettings.short["adaptive"])})
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedpart import Dataset
 from fedpart.data import has_labels
 from fedpart.data.trained_on import class_counts
-from simulations.results.scores import BYTES, SCORES, first_of, told
+from simulations.results.scores import BYTES, SCORES, counted, first_of, told
 
 
 def guesses(shards: Sequence[Dataset], test: Dataset) -> dict[str, float]:
@@ -27,11 +27,14 @@ def guesses(shards: Sequence[Dataset], test: Dataset) -> dict[str, float]:
 
 def verdict(mine: float, other: float, examples: int) -> str:
     """Of accuracies: ``level with`` within two standard errors of the difference, by the number of examples
-    alone, taken as independent: this errs on the wide side where they are the same.
+    alone, taken as independent: this errs on the wide side where they are the same. To each a right and a
+    wrong answer are added (Agresti and Caffo 2000): few examples, or none wrong, are not without noise.
     """
-    off = 2 * math.sqrt((mine * (1 - mine) + other * (1 - other)) / examples)
-    word = "level with" if abs(mine - other) <= off else "ahead of" if mine > other else "behind"
-    return f"this run is {word} it (noise of {examples:,} examples: +-{SCORES['accuracy'].text(off)})"
+    left, right = ((share * examples + 1) / (examples + 2) for share in (mine, other))
+    off = 2 * math.sqrt((left * (1 - left) + right * (1 - right)) / (examples + 2))
+    word = "level with" if abs(left - right) <= off else "ahead of" if left > right else "behind"
+    noise = f"noise of {counted(examples, 'example')}: +-{SCORES['accuracy'].text(off)}"
+    return f"this run is {word} it ({noise})"
 
 
 def beside(summary: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -53,4 +56,7 @@ def guessed(summary: Mapping[str, Any]) -> str:
         said = verdict(accuracy, guess["accuracy"], summary["test_examples"])
         return f"{score} by the commonest class; {said}"
     known = guess and "rmse" in guess and rmse is not None
-    return f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g}" if guess and known else ""
+    if not (guess and known):
+        return ""
+    word = "ahead of" if rmse < guess["rmse"] else "not ahead of"
+    return f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g} and is {word} it"

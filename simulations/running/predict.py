@@ -1,6 +1,7 @@
 """Predicting: a table or a folder of images goes through a finished run, and its answers into a CSV file."""
 
 import csv
+import re
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from simulations.config.load import ConfigError
 from simulations.errors import one_sentence
 
 PREDICTED = "predicted"
+POINT = re.compile(r"^(\s*[+-]?\d*)\.(\d+(?:[eE][+-]?\d+)?\s*)$")  # of a number
 
 
 def predict_run(run: Path, source: Path, out: Path) -> int:
@@ -52,8 +54,12 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     if twice is not None:
         raise ConfigError(f"{source} has a column {twice!r}, which would be written; rename it there.")
     out.parent.mkdir(parents=True, exist_ok=True)
+    signs = made.state["read"] if isinstance(made, Rows) else {}
+    rows = zip(*written.values(), *added.values(), strict=True)
+    if signs.get("decimal") == ",":  # as they were
+        rows = ([POINT.sub(r"\1,\2", str(cell)) for cell in row] for row in rows)
     with out.open("w", newline="", encoding="utf-8") as opened:
-        writer = csv.writer(opened)
+        writer = csv.writer(opened, delimiter=signs.get("delimiter") or ",")
         writer.writerow([*written, *added])
-        writer.writerows(zip(*written.values(), *added.values(), strict=True))
+        writer.writerows(rows)
     return len(outputs)

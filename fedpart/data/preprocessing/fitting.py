@@ -103,7 +103,7 @@ def fitted(
         held = not missing_in([columns[name][row] for row in rows]).all()  # text, which is refused by its row
         require(held, f"{empty} {{ignore: [{in_yaml(name)}]}}).")
     matrix = torch.where(absent, fill, matrix)
-    moved = _moments(matrix) if standardise else _as_they_are(matrix)
+    moved = _moments(matrix) if standardise and numeric else _as_they_are(matrix)
     described: dict[str, dict[str, Any]] = {
         name: {
             "name": name,

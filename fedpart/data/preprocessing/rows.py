@@ -111,7 +111,11 @@ class Rows(Preprocessing, kind="table"):
             gone = missing_in(cells) if allowed else np.zeros(len(cells), dtype=bool)
             if gone.any():
                 cells = [_NONE[kind] if empty else cell for cell, empty in zip(cells, gone, strict=True)]
-            numbers = numbers_of(cells, name, file, hint) if kind == "number" else dates_of(cells, name, file)
+            if kind == "date":
+                numbers = dates_of(cells, name, file)
+            else:
+                of_text = None if exact else "write numbers there, as the training data have"
+                numbers = numbers_of(cells, name, file, hint, of_text)
             if exact:
                 self._check_exact(cells, numbers, name, file)
             numbers[gone] = np.nan
@@ -144,6 +148,7 @@ class Rows(Preprocessing, kind="table"):
             ways = "give rows as an array, a list, a data frame or a file, or inputs as a Dataset"
             require(not made, f"{unsaid}; {ways}.")
             table = given.numpy(force=True)
+        table = np.atleast_1d(table) if isinstance(table, np.ndarray) else table
         if listed and not any(isinstance(row, Mapping) for row in table):
             cells = np.array(table, dtype=object)
             cells = cells[None] if cells.ndim == 1 else cells

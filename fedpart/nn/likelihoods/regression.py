@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpart.nn.likelihoods.base import LIKELIHOODS, Fault, Likelihood, flag, positive, shaped, whole
+from fedpart.trees import wide
 
 
 @LIKELIHOODS.register("gaussian")
@@ -67,7 +68,8 @@ class Gaussian(Likelihood):
 def regression_errors(predictions: Tensor, targets: Tensor) -> dict[str, float]:
     """``rmse`` and ``mae`` of predictions ``[B, ...]``."""
     errors = predictions.reshape(-1) - targets.reshape(-1).to(predictions.dtype)
-    return {"rmse": errors.square().mean().sqrt().item(), "mae": errors.abs().mean().item()}
+    root = torch.linalg.vector_norm(errors, dtype=wide(errors.device)) / len(errors) ** 0.5
+    return {"rmse": root.item(), "mae": errors.abs().mean().item()}
 
 
 @LIKELIHOODS.register("poisson")

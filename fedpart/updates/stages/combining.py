@@ -30,8 +30,8 @@ class Combining(Stage):
         self.way: Combination = run.settings.combination
         require(
             not run.method.tells_clients_apart,
-            f"The method {run.settings.method!r} gives clients settings of their own, and the server cannot "
-            f"know how far they step; use fedprox, or another method.",
+            f"The method {run.settings.method!r} may give clients a loss or settings of their own, and the "
+            f"server cannot know how far they step; use fedprox, or another method.",
         )
         self._slices = [slice(*ends) for ends in pairwise(run.partition.cells)]
         self._sums = torch.zeros(run.partition.cells[-1], dtype=run.task.dtype, device=run.settings.device)
@@ -53,6 +53,13 @@ class Combining(Stage):
                 f"{settings.method!r} is about the mean of clients that start from the same weights, which "
                 f"{key} does not leave as it is; leave {key} out, or use fedprox.",
             )
+        adaptive = settings.clip is not None and settings.clip.adaptive
+        require(
+            not (way.keeps and adaptive),
+            f"With {settings.method!r} clients keep what they have sent, and to norms that follow them the "
+            f"server alone clips, so that its mean is no longer theirs; give numbers to which clients "
+            f"clip too, clip: {{weights: 1.0}}, or leave clip out.",
+        )
 
     def start(self, round: Round) -> Round:
         return replace(round, variates=self.means()) if self.way.sends else round

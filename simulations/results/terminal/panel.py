@@ -12,8 +12,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from simulations.config.yaml_files import key_of, shipped
-from simulations.folders.run_directory import BESIDE, read_summary
+from fedpart.registry import foreign
+from fedpart.updates.combining.base import spelled
+from simulations.config.yaml_files import key_of, read_yaml, shipped
+from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.results.scores import (
     BYTES,
     EVIDENCES,
@@ -80,7 +82,9 @@ def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     table.add_row(
         "files", Text(f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
     )
-    headline = what.get(method, f"Method {method}.").format(psi=learned(summary))
+    base, ways = spelled(method)
+    headline = what.get(base, f"Method {base}.").format(psi=learned(summary))
+    headline += f" Clients were combined by {' and '.join(ways)}." if ways else ""
     said = Group(Text(headline), Text(""), table)
     return Panel(said, title=Text(f"{method}, {counted(summary[clock], clock[:-1])}"), border_style="green")
 
@@ -106,7 +110,8 @@ def _tips(
     command: str, summary: Mapping[str, Any], out: Path, config: str | None, overrides: Sequence[str]
 ) -> Iterator[tuple[str, list[str]]]:
     """What a command does, and its words."""
-    learns, plain = summary["method"] == "partitioned", "the same without learned hyperparameters"
+    base, ways = spelled(summary["method"])
+    learns, plain = base == "partitioned", "the same without learned hyperparameters"
     if "iterations" in summary:
         if config is not None and learns and summary["psi"]:
             yield plain, ["train", config, *_with(overrides, "method=none", "keep_best=false")]
@@ -114,16 +119,20 @@ def _tips(
             yield "a plain network with the hyperparameters found", ["retrain", str(out)]
     else:
         if config is not None and "caps" not in summary:  # other methods have none
-            if learns and (read_summary(out / BESIDE) or {}).get("method") != "fedavg":
-                yield plain, ["run", config, *_with(overrides, "method=fedavg")]
+            without = "+".join(["fedavg", *ways])
+            if learns and (read_summary(out / BESIDE) or {}).get("method") != without:
+                yield plain, ["run", config, *_with(overrides, f"method={without}")]
             several = ["compare", config, *_with(overrides, "method=")]
             yield "all methods side by side, with plots", several
         # A run on Flower goes on by the command that knows its federation, or here.
         engine = ["--engine", "local"] if summary["engine"] == "flower" and command == "run" else []
         longer = ["--set", f"rounds={2 * summary['rounds']}"]
         yield "go on for more rounds", [command, "--resume", str(out), *engine, *longer]
-    yield "a page with its curves and pictures", ["report", str(out)]
-    yield "the network in a file", ["export", str(out)]
+    trust = ["--trust-code"] if any(foreign(read_yaml(out / CONFIG))) else []  # it names code of its user
+    yield "a page with its curves and pictures", ["report", str(out), *trust]
+    yield "the network in a file", ["export", str(out), *trust]
+    if summary.get("preprocessing"):
+        yield "what it says of rows or images in NEW", ["predict", str(out), "NEW", *trust]
 
 
 def rows(summary: Mapping[str, Any], out: Path) -> Rows:

@@ -5,6 +5,7 @@ from typing import Any
 
 from simulations.results.psi_parts import in_words, whole
 from simulations.results.scores import SCORES
+from simulations.results.verdicts import guessed
 
 Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
 _OF_STATES = {  # see :func:`.courses`: what follows the numbers; {larger}, {smaller}: what moves them
@@ -25,12 +26,14 @@ def several(name: str, *texts: str | None) -> Rows:
 def learned(summary: Mapping[str, Any]) -> str:
     """What a method that learns psi has learned of it, for the first sentence."""
     states = {course["state"] for course in summary.get("psi_course", {}).values()}
+    said = guessed(summary)
+    no_better = ", and is not ahead of a guess" if said and " is ahead of it" not in said else ""
     if not summary["psi"] or "untaught" in summary:
-        return "alone"
+        return f"alone{no_better}"
     if states and states <= {"fixed", "not moved"}:
-        return "alone, for its hyperparameters have not moved"
+        return f"alone, for its hyperparameters have not moved{no_better}"
     settled = "" if not states or "settled" in states else ", none of which is known to have settled"
-    return f"and its hyperparameters{settled}"
+    return f"and its hyperparameters{settled}{no_better}"
 
 
 def _keys(method: str | None, rate: str) -> dict[str, str]:

@@ -39,6 +39,9 @@ def test_clipping_is_on_where_the_configuration_says_nothing_of_it(tmp_path):
     for given, clip in (({"clip": None}, None), ({"clip": {"weights": 1.0}}, ClipSettings(1.0))):
         assert among_strangers(load_config(tiny_file(tmp_path, **given))).clip == clip
     assert among_strangers(load_config(tiny_file(tmp_path), ["clip=null"])).clip is None
+    for method, clip in (("scaffold", None), ("partitioned+feddyn", None), ("fedavg+fednova+yogi", ADAPTIVE)):
+        kept = among_strangers(load_config(tiny_file(tmp_path), [f"method={method}"]))
+        assert kept.clip == clip and kept.settings().method == method
     sent = read_run_config(deployed_run_config(plain, tmp_path, False))
     assert sent.clip == ADAPTIVE and among_strangers(sent) == sent
     off = load_config(tiny_file(tmp_path), ["clip=null"])

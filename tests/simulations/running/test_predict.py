@@ -126,6 +126,13 @@ def test_new_rows_are_treated_as_in_training(run):
     assert gap[0].abs() < 1e-6 and gap[3] == 1 and features[1, 3] == 0, "the mean, and a feature says so"
     written(Path("less.csv"), [{"age": "3"}])
     refused(command("predict", run, "less.csv"), "less.csv has no column 'ward'")
+    refused(command("predict", run, "nowhere.csv"), "There is no file nowhere.csv; name a CSV")
+    written(Path("text.csv"), [{**row, "age": "old"} for row in new])
+    refused(command("predict", run, "text.csv"), "column 'age'", "such as 'old': write numbers there")
+    loaded = fedpart.load(run)
+    for given, says in (([new[1], [1]], "others are not"), (np.array(3.0), r"got an array \[1, 1\]")):
+        with pytest.raises(ValueError, match=says):
+            loaded.predict(given)
     refused(command("predict", run, "new.csv", "--out", "new.csv"), "would overwrite")
 
 
@@ -167,6 +174,32 @@ def test_levels_and_means_are_of_training_rows(tmp_path):
     assert (splits.test.inputs[:, 2] - (9.5 - doses.mean()) / doses.std(correction=0)).abs().max() < 1e-3
     again = preprocessing_of(json.loads(json.dumps(splits.preprocessing.state)))
     assert again.inputs(str(tmp_path / "train.csv")).equal(splits.train.inputs)
+
+
+def test_a_file_with_decimal_commas_comes_back_as_it_was_and_can_be_read_without_fedpart(
+    tmp_path, monkeypatch
+):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    written(Path("people.csv"), people(60), ";", ",")
+    config = {"data": "table", "data_dir": "people.csv", "data_options": OPTIONS, "model": "mlp", **FEW}
+    run_experiment(ExperimentConfig.from_dict({**config, "hyperparameters": {"dropout": {}}}), "run")
+    assert command("predict", "run", "people.csv", "--out", "scored.csv").exit_code == 0
+    before, after = (Path(name).read_text().splitlines() for name in ("people.csv", "scored.csv"))
+    assert [line.rsplit(";", 3)[0] for line in after] == before
+    p = [float(line.rsplit(";", 1)[1].replace(",", ".")) for line in after[1:]]
+    near(p, torch.softmax(fedpart.load("run").predict("people.csv"), 1)[:, 1])
+    session = onnxruntime.InferenceSession(str(export_run(Path("run"), "onnx")[0]))
+    recipe = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
+    assert recipe["read"] == {"delimiter": ";", "decimal": ","}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_table_of_categories_alone_and_a_text_that_should_be_a_number(tmp_path):
+    file = written(tmp_path / "a.csv", [{"ward": row["ward"], "ill": row["ill"]} for row in people(40)])
+    assert load_splits("table", file, **OPTIONS).train.inputs.unique().tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"'ill' .* holds no numbers.*: name another target, or leave"):
+        load_splits("table", file, **OPTIONS, real_targets=True)
 
 
 @pytest.mark.parametrize("delimiter, decimal", [(";", ","), ("\t", ","), ("|", "."), (",", ".")])

@@ -109,6 +109,11 @@ def test_errors_of_numbers():
     assert Poisson().measures(outputs, counts) == errors(outputs.exp(), counts)
 
 
+def test_errors_whose_squares_are_beyond_float32():
+    found = Gaussian().measures(torch.tensor([[3e30], [0.0]]), torch.tensor([0.0, 0.0]))
+    assert found == {"rmse": pytest.approx(3e30 / 2**0.5), "mae": pytest.approx(1.5e30)}
+
+
 def test_errors_of_ordered_classes_are_counted_in_classes():
     likelihood, outputs, y = Ordinal(K), random_logits(N, 1), random_classes(N)
     below, above = likelihood.cut_points().tolist()

@@ -5,7 +5,7 @@ import torch
 from problems import after, settings
 from torch import nn
 
-from fedpart import Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task
+from fedpart import ClipSettings, Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task
 from fedpart.training.local_sgd import LocalSGD
 
 BENDS, TARGETS = torch.tensor([1.0, 4.0, 0.25, 2.25]).double(), torch.tensor([-1.0, 0.5, 2.0, 4.0]).double()
@@ -17,7 +17,7 @@ def half_square(outputs, targets):
     return (outputs - targets).square().sum(-1) / 2
 
 
-def ends(method, rounds, spread=1.0, weighting="examples", cohort=4, options=None, **local):
+def ends(method, rounds, spread=1.0, weighting="examples", cohort=4, options=None, clip=None, **local):
     """w after so many rounds from 0; targets are ``spread`` times as far apart."""
     network = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(network.weight)
@@ -29,7 +29,7 @@ def ends(method, rounds, spread=1.0, weighting="examples", cohort=4, options=Non
     how = LocalSettings(learning_rate=RATE, epochs=EPOCHS, batch_size=BATCH, **local)
     fixed = settings(
         4, method=method, method_options=options or {}, cohort=cohort, weighting=weighting, local=how,
-        server=SGDSettings(1.0), chunks=(1.0,),
+        server=SGDSettings(1.0), chunks=(1.0,), clip=clip,
     )  # fmt: skip
     return after(rounds, Federation(Protocol(task, fixed)), data)[0].w.item()
 
@@ -68,6 +68,17 @@ def test_so_it_is_with_a_part_of_the_clients_in_a_round(weighting):
     """The mean of variates is over all clients, also over those that the round has not asked."""
     best = mean(TARGETS, weights(weighting) * BENDS)
     assert ends("scaffold", 60, weighting=weighting, cohort=3) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["scaffold", "feddyn"])
+def test_so_it_is_where_clients_and_server_clip_alike_and_with_decay(method):
+    """To norms that the server alone knows it may not be, see the refusals."""
+    p, options = weights("examples"), {"alpha": 1.0} if method == "feddyn" else {}
+    best = mean(TARGETS, p * BENDS)
+    assert ends(method, 300, options=options, clip=ClipSettings(0.3)) == pytest.approx(best, rel=1e-6)
+    decayed = float((p * BENDS * TARGETS).sum() / (p * (BENDS + 0.1)).sum())
+    assert ends(method, 300, options=options, weight_decay=0.1) == pytest.approx(decayed, rel=1e-6)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])

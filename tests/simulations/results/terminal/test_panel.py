@@ -89,6 +89,29 @@ def test_a_fedavg_learns_nothing_and_sends_what_fedavg_sends(found, method):
     assert "100.0% of what FedAvg's clients send" in text
 
 
+def test_commands_for_a_run_with_code_of_its_user_say_that_it_is_trusted(found):
+    """As they would be refused without."""
+    console = Console(width=400, file=io.StringIO())
+    summary, out = found[f"{__name__}:OwnFedAvg"]
+    show_end(console, summary, out)
+    for command in ("export", "report"):
+        assert f"fedpart {command} {out} --trust-code\n" in console.file.getvalue()
+
+
+def test_the_first_sentence_names_method_and_combination_and_claims_no_more_than_a_guess(found):
+    summary, out = found["partitioned"]
+    scores = {"test_accuracy": 0.5, "test_examples": 40, "guess": {"accuracy": 0.5}}
+    combined = {**summary, **scores, "method": "partitioned+scaffold+yogi"}
+    text = " ".join(shown(panel(combined, out)).replace("│", " ").split())
+    assert "One federated run learned the network" in text and "and is not ahead of a guess; this" in text
+    assert "Clients were combined by scaffold and yogi." in text
+    ahead = shown(panel({**summary, **scores, "test_accuracy": 0.95}, out))
+    assert "not ahead" not in ahead
+    console = Console(width=400, file=io.StringIO())
+    show_end(console, combined, out, "own.yaml")
+    assert "fedpart run own.yaml --set method=fedavg+scaffold+yogi\n" in console.file.getvalue()
+
+
 def test_all_that_has_moved_is_learned_and_nothing_else(found):
     text = shown(panel(*found["augerino"]))
     assert "scale " in text and "stretch " in text and "dropout" not in text
