@@ -31,7 +31,6 @@ from simulations.config.yaml_files import key_of, purpose, read_extended, shippe
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
 from simulations.folders.starting import start_folder
-from simulations.results.pictures.sweep_figures import plot_personal
 from simulations.results.report.page import write_report
 from simulations.results.terminal.panel import show_end
 from simulations.results.terminal.progress import Progress
@@ -134,9 +133,8 @@ def personalise(
     folder = out or run
     gains = personalise_run(run, Tuning(**tuning), overrides, save, Progress(console))
     gains.write(folder)
-    names = ", ".join(["personal.json", *(path.name for path in plot_personal(gains, folder))])
     console.print(gains.table())
-    files = f"{folder}/: {names}" + (f"; {save}/: client-*.safetensors" if save else "")
+    files = f"{folder}/: personal.json" + (f"; {save}/: client-*.safetensors" if save else "")
     console.print(files, soft_wrap=True, markup=False, highlight=False)
 
 

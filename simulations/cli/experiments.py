@@ -178,9 +178,7 @@ def personalise(
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to keep the networks in.")] = None,
     settings: Sets = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for personal.json and personal.png; RUN's.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for personal.json; RUN's.")] = None,
     trust_code: Trust = False,
 ) -> None:
     """Fine-tune a run's network on each client's examples, psi fixed, and show what each gains."""

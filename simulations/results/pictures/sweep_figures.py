@@ -1,4 +1,4 @@
-"""Pictures of what many runs have found: a selection, a search, personal networks."""
+"""Pictures of what many runs have found: a selection, a search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from simulations.results.curves import Band
-from simulations.results.personal import Gains
 from simulations.results.pictures import figures as fig
 from simulations.results.scores import SCORES
 from simulations.results.search import Found
@@ -109,26 +108,4 @@ def spent_figure(found: Found, *, page: bool = False) -> fig.Figure | None:
     ax.step(*np.array(points).T, where="post", color=fig.COLOURS[0], marker=".")
     what = "bytes sent by all trials [MB]" if found.federated else "iterations of all trials"
     fig.dress(ax, f"test {_ACCURACY.axis}", what)
-    return figure
-
-
-@fig.drawn
-def plot_personal(gains: Gains, out: Path) -> list[Path]:
-    """Draw ``personal.png`` into ``out``."""
-    return fig.save_png({"personal": personal_figure(gains)}, out)
-
-
-def personal_figure(gains: Gains) -> fig.Figure:
-    """A bar for each client, from the largest gain to the largest loss, and the mean as a line."""
-    score = SCORES[gains.metric]
-    values = score.factor * np.sort([client.gain[gains.metric] for client in gains.clients])[::-1]
-    figure, (ax,) = fig.canvas(f"Personal networks, {len(values)} clients")
-    label = f"gain in {score.word} [points]" if score.larger else f"gain [{score.unit}{score.each}]"
-    fig.dress(ax, label, "clients, ranked by gain", limits=(0.5, len(values) + 0.5))
-    colours = [fig.COLOURS[0] if value >= 0 else fig.COLOURS[1] for value in values]
-    ax.bar(np.arange(1, len(values) + 1), values, width=0.85, color=colours)
-    ax.axhline(0, color="0.3", lw=0.8)
-    mean = score.factor * gains.mean("gain", gains.metric)
-    ax.axhline(mean, color="0.3", lw=1.4, ls="--", label=f"mean over held-out examples: {mean:+.3g}")
-    fig.legend_above(ax)
     return figure
