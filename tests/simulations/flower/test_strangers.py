@@ -119,7 +119,7 @@ def test_simulated_stands_beside_an_epsilon_that_protects_nobody(tmp_path, chang
     assert read_summary(folder)["epsilon_simulated"] is simulated
     text = f"epsilon {summary['epsilon']:.2f} at delta 1e-05" + ", simulated" * simulated
     assert text in shown(panel(summary, folder)) and ("simulated" in text) == simulated
-    head, (row,) = runs_table(find(folder))
+    head, (row,) = runs_table(find(folder).runs)
     assert row[head.index("privacy")] == text
 
 

@@ -18,7 +18,6 @@ from fedpart.engines.batches import divided
 from simulations.building.experiment import build
 from simulations.building.task import load_saved
 from simulations.results.personal import ClientGain, Gains
-from simulations.results.pictures.sweep_figures import personal_figure
 from simulations.running.personalise import Tuning, personalise_run
 from simulations.running.run import run_experiment
 
@@ -166,8 +165,6 @@ def test_means_are_over_examples_and_shares_over_clients():
     assert gains.mean("gain", "accuracy") == (6 + 1 + 1 + 1) / 16 - (4 + 2 + 1 + 0) / 16
     assert gains.mean("gain", "nll") == 0.5, "less loss is a gain"
     assert (gains.share(1), gains.share(-1)) == (0.5, 0.25)
-    figure = personal_figure(gains)
-    assert [bar.get_height() for bar in figure.axes[0].patches] == [50, 25, 0, -50]
     regression = [replace(one, before={"nll": 1.0}, after={"nll": 2.0}) for one in clients]
     assert Gains(regression, [], {}, "").share(-1) == 1
     assert Gains(regression, [], {}, "").table()
