@@ -1,7 +1,5 @@
 """How a client trains: the settings of its steps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,7 +42,7 @@ class LocalSettings(DecaySettings):
         """The optimiser of a client's steps."""
         return SGDSettings(self.learning_rate, self.momentum)
 
-    def at(self, round: int) -> LocalSettings:
+    def at(self, round: int) -> "LocalSettings":
         """As they are in ``round`` (1..)."""
         if self.cosine_rounds is None:
             return self
