@@ -54,7 +54,7 @@ def federation(tmp_path_factory):
     assert logs and not [secret for secret in hidden if secret in logs]
 
 
-KEPT = {"method": "partitioned+scaffold", "rounds": 5}  # variates, in files of the clients
+KEPT = {"method": "partitioned+scaffold", "rounds": 5, "clip": None}  # variates, in files of the clients
 MINE = {"method": "partitioned+ditto", "evaluation": "clients", "evaluate_every": 1}
 
 
