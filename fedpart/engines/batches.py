@@ -110,10 +110,11 @@ def count_held_out(share: float, examples: int) -> int:
 
 
 def count_visited(protocol: Protocol, local: LocalSettings, examples: int, job: Job) -> int:
-    """How many examples they have, each counted whenever it is in one: ``Update.visited`` of the job."""
+    """How many examples they have, each counted whenever it is in one, for a second network, too:
+    ``Update.visited`` of the job."""
     held, examples = _held_out(protocol, examples)[0], count_learned(protocol, examples)
     if job.partition is not None:
-        return examples * local.epochs
+        return examples * local.epochs * (1 if protocol.settings.combination.tie is None else 2)
     examples = held if protocol.method.validates and held else examples
     return examples if local.psi_batch == "shard" else min(examples, local.psi_batch)
 

@@ -151,12 +151,13 @@ class Executor:
             work, update.visited = work + more, update.visited + apart.visited
         if self.doubts is None:
             losses = read(losses)
-            for job in (job for job, loss in zip(work, losses, strict=True) if not math.isfinite(loss)):
-                rate = f"local.learning_rate {self.protocol.settings.local.learning_rate:g}"
-                raise ClientError(
-                    f"The loss of client {client} in round {round.number} is {losses[work.index(job)]} "
-                    f"(subnetwork {job.subnetwork}, {rate}); {self.protocol.method.remedy}."
-                )
+            for job, loss in zip(work, losses, strict=True):
+                if not math.isfinite(loss):
+                    rate = f"local.learning_rate {view.local.learning_rate:g}"
+                    raise ClientError(
+                        f"The loss of client {client} in round {round.number} is {loss} (subnetwork "
+                        f"{job.subnetwork}, {rate}); {self.protocol.method.remedy}."
+                    )
         self.note(update, client, dict(zip(jobs, losses, strict=False)))
         update.seconds = time.perf_counter() - start
         return self.protocol.send(update, client, round)

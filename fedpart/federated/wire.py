@@ -171,7 +171,7 @@ def decode_state(
     more = {"variates": Form(partition.needed, own)} if protocol.settings.combination.sends else {}
     check_arrays(arrays, forms | more)
     w, psi, *variates = (torch.from_numpy(arrays[name]) for name in forms | more)
-    w = partition.for_client(w if narrow is None else w.view(narrow).to(psi.dtype))
+    w = partition.for_client(w if narrow is None else w.view(narrow)).to(psi.dtype)  # all of it is rounded
     return w, psi, *map(partition.for_client, variates)
 
 

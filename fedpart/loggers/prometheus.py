@@ -31,7 +31,7 @@ class Prometheus(Logger):
     """
 
     def __init__(self, port: int = 9464, host: str = "127.0.0.1") -> None:
-        is_port = isinstance(port, int) and 0 <= port <= 65535
+        is_port = type(port) is int and 0 <= port <= 65535
         require(is_port, f"port of the logger prometheus is a number from 0 to 65535, not {port!r}.")
         self._client = need("prometheus_client", "The logger prometheus", "prometheus")
         self._host, self._port = host, port

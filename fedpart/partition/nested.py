@@ -152,7 +152,10 @@ def with_personal(whole: Partition, names: Collection[str]) -> Partition:
     rest = copy.copy(whole.space)
     rest.entries = tuple(entry for entry in rest.entries if entry.name not in names)
     require(rest.entries, "All weights would stay with clients, so that nothing is shared; keep fewer.")
-    network, network._travels = nested(whole, [whole.space, rest])
+    spaces = [copy.copy(space) for space in (whole.space, rest)]
+    for space in spaces:  # they are of one network, so that nothing is private
+        space.entries = tuple(replace(entry, private=False) for entry in space.entries)
+    network, network._travels = nested(whole, spaces)
     return network
 
 

@@ -12,8 +12,9 @@ import typer
 from fedpart.checks import require
 from simulations.config.load import load_config
 from simulations.errors import ConfigError
+from simulations.ray.engine import refuse_kept
 
-_LIMIT = re.compile(r"\d+(-\d+)?(:\d\d){0,2}")
+_LIMIT = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 _IMAGE = re.compile(r"[\w./:@-]+")
 
 
@@ -24,7 +25,8 @@ def cluster(kind: str, files: list[str], nodes: int, image: str, **job: Any) -> 
     if kind == "slurm":
         _slurm(files, nodes=nodes, **job)
     else:
-        require(not files, "A federation takes no configuration: runs are submitted to it.", ConfigError)
+        none = not (files or job["overrides"] or job["out"])
+        require(none, "A federation takes no configuration: runs are submitted to it.", ConfigError)
         _kubernetes(nodes, image)
 
 
@@ -32,10 +34,15 @@ def _slurm(
     files: list[str], overrides: list[str], nodes: int, gpus: int, limit: str, before: int, out: Path | None
 ) -> None:
     require(len(files) == 1, "Name one configuration, for instance quickstart.", ConfigError)
-    require(_LIMIT.fullmatch(limit), f"--limit {limit}: give a time as 24:00:00 or 1-00:00:00.", ConfigError)
-    settings = [*overrides, *(["device=cuda"] if gpus else [])]
-    load_config(files[0], [*settings, "engine=ray"])
-    name = Path(files[0]).stem
+    if (times := _LIMIT.fullmatch(limit)) is None:
+        raise ConfigError(f"--limit {limit}: give a time as 24:00:00 or 1-00:00:00.")
+    days, hours, minutes, seconds = (int(part or 0) for part in times.groups())
+    enough = ((days * 24 + hours) * 60 + minutes) * 60 + seconds > before
+    short = f"--limit {limit} is over before the {before} seconds of --before are; give a longer one."
+    require(enough, short, ConfigError)
+    settings = [*overrides, *(["device=cuda"] if gpus else []), "engine=ray"]
+    refuse_kept(load_config(files[0], settings))
+    name = re.sub(r"[^\w.-]", "_", Path(files[0]).stem)  # for Slurm, and for the shell
     folder = (out or Path("runs") / f"{name}-slurm").absolute()
     readable = not set('%\n"') & set(str(folder))
     require(readable, f'Slurm reads % and " in {str(folder)!r}; give another --out.', ConfigError)

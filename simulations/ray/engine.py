@@ -14,6 +14,7 @@ from pathlib import Path
 from flwr.clientapp import ClientApp
 
 from fedpart import Federation, RoundReport
+from fedpart.checks import require
 from fedpart.flower.nodes import NodesError
 from fedpart.flower.paced import strategy_of
 from simulations.building.experiment import Experiment
@@ -68,15 +69,19 @@ class RayEngine:
             raise RunError(str(error)) from error
 
 
+def refuse_kept(config: ExperimentConfig) -> None:
+    """Refuse a run whose clients keep something, where they may be computed on several hosts."""
+    what = f"With error_feedback, or method: {config.method}, clients keep files"
+    where = f"in the run's folder, where actors of a Ray cluster do not find them; unset {ADDRESS}, or use"
+    require(not config.settings().keeps, f"{what} {where} another method.", ConfigError)
+
+
 @contextmanager
 def starting(config: ExperimentConfig, residuals: Path) -> Iterator[Callable[..., RayEngine]]:
     """Start Ray and its actors meanwhile; gives what makes their engine of experiment and federation."""
     address = os.environ.get(ADDRESS)
-    if address and config.error_feedback:
-        raise ConfigError(
-            f"error_feedback keeps files of clients in the run's folder, where actors of a Ray cluster do "
-            f"not find them; unset {ADDRESS}, or leave error_feedback out."
-        )
+    if address:
+        refuse_kept(config)
     run_config = {**run_config_of(config), "residuals": str(residuals.absolute())}
     where = {"workers": config.workers, "address": address or None}
     gpu = config.device.startswith("cuda")

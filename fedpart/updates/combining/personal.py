@@ -40,14 +40,15 @@ class FedRep(Combination):
     def __init__(self, head: Sequence[str] | None = None, head_epochs: int = 1) -> None:
         if head is not None:
             check_texts("fedrep's head", head, "names of weights", "[classes.*]")
+            require(head, "fedrep's head is empty, so that nothing stays with clients; name its weights.")
         check_whole("fedrep's head_epochs", head_epochs, 0)
         self._head, self.head_epochs = head, head_epochs
 
     def stays(self, task: Task) -> Collection[str]:
-        entries = task.parameter_space(1).entries
+        names = [entry.name for entry in task.parameter_space(1).entries]
+        layers = [name.partition("parametrizations.")[0].rpartition(".")[0] for name in names]
         if self._head is None:
-            return [entry.name for entry in entries if entry.layer == entries[-1].layer]
-        names = [entry.name for entry in entries]
+            return [name for name, layer in zip(names, layers, strict=True) if layer == layers[-1]]
         for pattern in self._head:
             none = f"No trained weight of the network matches fedrep's head {pattern!r}"
             require(any(fnmatch(name, pattern) for name in names), f"{none}: {nearest(pattern, names)}")

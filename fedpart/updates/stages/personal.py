@@ -12,8 +12,9 @@ from fedpart.checks import require
 from fedpart.partition.partition import Partition
 from fedpart.training.local_sgd import Correction
 from fedpart.updates.combining import Combination
+from fedpart.updates.errors import Refusal
 from fedpart.updates.stages.base import Run, Stage
-from fedpart.updates.update import Round, Update
+from fedpart.updates.update import Round, Update, named
 
 
 class Personal(Stage):
@@ -88,6 +89,14 @@ class Personal(Stage):
             self.keep(update, self.starts(update, round)[-1], stays)
 
     def keep(self, update: Update, start: Round, changes: Mapping[int, Tensor]) -> None:
-        """Note the client's own values: where it has begun, and the changes of cells."""
+        """Note the client's own values: where it has begun, and the changes of cells.
+
+        Raises:
+            Refusal: some are not finite; what it has kept before stays.
+        """
         for cell, change in changes.items():
-            update.kept[-cell] = (start.w[self._slices[cell - 1]].to(change.device) + change).cpu()
+            value = (start.w[self._slices[cell - 1]].to(change.device) + change).cpu()
+            if not value.isfinite().all():
+                lost = f"the client's own {named(cell)} has values that are not finite"
+                raise Refusal("not_finite", f"{lost}; {self.run.method.remedy}")
+            update.kept[-cell] = value

@@ -62,6 +62,8 @@ def untimed(reports, **changes):
         {},
         {"local": LocalSettings(0.3, 4, epochs=2, psi_batch=5), "evaluation": "clients"},
         {"method": "fedex", "method_options": {"arms": {"epochs": [1, 3]}}, "upload": "int8"},
+        {"method": "partitioned+ditto"},
+        {"method": "fedrep", "evaluation": "clients"},
     ],
 )
 def test_what_a_client_takes_is_known_before_it_is_computed(changes):

@@ -67,10 +67,31 @@ def test_a_script_says_what_was_asked(in_a_folder_of_its_own, tmp_path):
     assert "gpus" not in Path("quickstart.sbatch").read_text()
 
 
+def test_a_name_that_a_shell_would_read_otherwise(in_a_folder_of_its_own, tmp_path):
+    file = tmp_path / "it's $HOME; my config.yaml"
+    file.write_text("extends: quickstart.yaml\n")
+    options = ("--out", tmp_path / "run", "--set", "engine=local")
+    result = fedpart("cluster", "slurm", file, *options)
+    assert result.exit_code == 0, result.output
+    (path,) = Path().glob("*.sbatch")
+    assert path.name == "it_s__HOME__my_config.sbatch" and f"sbatch {path.name}\n" in result.output
+    script = path.read_text()
+    assert f"#SBATCH --job-name=fedpart-{path.stem}\n" in script
+    (line,) = (line for line in script.splitlines() if line.startswith("run=("))
+    shown = f"{line}; printf '%s\\n' \"${{run[@]}}\""
+    said = subprocess.run(["bash", "-c", shown], stdout=subprocess.PIPE, text=True, check=True)
+    words = said.stdout.splitlines()
+    assert words[0] == str(file) and words[-1] == "engine=ray"
+
+
 def test_what_no_script_is_written_for(in_a_folder_of_its_own):
     refused(fedpart("cluster", "pbs", "quickstart"), "no cluster 'pbs'; write slurm or kubernetes")
     refused(fedpart("cluster", "slurm"), "Name one configuration")
-    refused(fedpart("cluster", "slurm", "quickstart", "--limit", "soon"), "give a time as 24:00:00")
+    for soon in ("soon", "5:00", "24"):
+        refused(fedpart("cluster", "slurm", "quickstart", "--limit", soon), "give a time as 24:00:00")
+    refused(fedpart("cluster", "slurm", "quickstart", "--limit", "00:05:00"), "over before the 300 seconds")
+    refused(fedpart("cluster", "slurm", "quickstart", "--set", "method=scaffold"), "clients keep files")
+    refused(fedpart("cluster", "kubernetes", "--set", "clients=4"), "takes no configuration")
     refused(fedpart("cluster", "slurm", "quickstart", "--set", "rounds=none"), "rounds")
     assert not list(Path().iterdir())
 

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from fedpart import Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task, federate
 from fedpart.engines.batches import divided
+from fedpart.updates.errors import ClientError
+from fedpart.updates.stages import Personal
 
 SIZES = [3, 7, 2, 9, 4, 6, 5, 8]
 BENDS, TARGETS = torch.tensor([1.0, 4.0, 0.5]).double(), torch.tensor([-1.0, 0.5, 4.0]).double()
@@ -110,7 +112,7 @@ def test_fedbn_keeps_normalisation_apart():
 
 RUNS = [
     {"method": "ditto"},
-    {"method": "fedrep+yogi"},
+    {"method": "fedrep+yogi", "download": "bf16"},
     {"method": "partitioned+ditto", "sizes": True},
     {"method": "partitioned+ditto", "upload": "topk", "share": 0.1, "error_feedback": True},
 ]
@@ -153,6 +155,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(method, tmp_path):
         ({"method": "fedrep", "evaluation": "central"}, "set evaluation: clients"),
         ({"method": "fedrep", "method_options": {"head": ["9.*"]}}, "No trained weight .* fedrep's head '9"),
         ({"method": "fedrep", "method_options": {"head": ["*"]}}, "nothing is shared; keep fewer"),
+        ({"method": "fedrep", "method_options": {"head": []}}, "head is empty"),
         ({"method": "fedrep", "method_options": {"head_epochs": -1}}, "head_epochs"),
         ({"method": "fedbn"}, "no.* that is trained; use another network, or fedrep"),
         ({"method": "ditto", "method_options": {"lam": -1}}, "lam is a number >= 0"),
@@ -171,3 +174,52 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(changes, says):
 def test_clients_with_weights_of_their_own_are_computed_one_after_another(execution):
     with pytest.raises(ValueError, match="use execution: loop"):
         after(1, made("ditto", batch=64), shards(SIZES), execution=execution)
+
+
+class Own(nn.Module):
+    """With weights that networks of other sizes would not share, and a last layer of several parts."""
+
+    private_parameters = ("*norm*",)
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(36, 4), nn.LayerNorm(4)
+        self.last = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x.flatten(1))).tanh())
+
+
+@pytest.mark.parametrize(("method", "stays"), [("fedbn", "norm."), ("fedrep", "last.")])
+def test_what_stays_is_all_of_a_layer_also_where_its_weights_are_private_or_made_of_others(method, stays):
+    federation, (_, report) = after(2, made(method, Own()), shards(SIZES))
+    first, second = (mine(federation, client) for client in report.cohort[:2])
+    for name in federation.tensors():
+        assert torch.equal(first[name], second[name]) != name.startswith(stays), name
+
+
+@pytest.mark.parametrize("method", ["ditto", "fedrep"])
+def test_a_client_whose_own_weights_are_lost_is_refused_and_keeps_those_before(method, monkeypatch):
+    """Its losses are finite: what is lost is what its last step has made."""
+    data = shards(SIZES)
+    federation = after(1, made(method, cohort=8, on_client_error="skip"), data)[0]
+    before, keep = mine(federation, 1), Personal.keep
+
+    def overflown(self, update, start, changes):
+        scale = float("inf") if update.examples == 5 else 1.0  # of client 1, which holds two out
+        keep(self, update, start, {cell: change * scale for cell, change in changes.items()})
+
+    monkeypatch.setattr(Personal, "keep", overflown)
+    federation, (report,) = after(2, federation, data)
+    assert [skip["client"] for skip in report.skipped] == [1]
+    assert "client 1 in round 2 was refused: the client's own w_" in report.skipped[0]["reason"]
+    after_it = mine(federation, 1)
+    assert all(torch.equal(before[name], after_it[name]) for name in before if name.startswith("7."))
+
+
+def test_the_loss_that_ends_a_client_is_told_as_it_is(monkeypatch):
+    """Of Ditto's second network; the first one's is finite."""
+    federation = made("ditto", batch=1, options={"lam": 1e200}, cohort=8)
+    monkeypatch.setattr(Personal, "keep", lambda *its: None)
+    with pytest.raises(ClientError, match=r"The loss of client . in round 1 is (nan|inf)"):
+        after(1, federation, shards(SIZES))
