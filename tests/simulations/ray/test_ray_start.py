@@ -15,6 +15,7 @@ import yaml
 from command_line import begun
 from tiny import tiny
 
+from simulations.errors import ConfigError
 from simulations.folders.run_directory import read_metrics
 from simulations.ray import engine
 
@@ -39,6 +40,17 @@ def test_a_run_that_is_stopped_before_ray_is_there_waits_for_no_client():
     with made:
         assert grid.until < math.inf
     assert grid.closed == 1
+
+
+KEEPING = [{"method": "scaffold"}, {"method": "ditto"}, {"upload": "int4", "error_feedback": True}]
+
+
+@pytest.mark.parametrize("keeping", KEEPING, ids=str)
+def test_what_clients_keep_is_not_left_on_hosts_of_a_cluster(monkeypatch, tmp_path, keeping):
+    monkeypatch.setattr(engine, "RayGrid", Grid)
+    monkeypatch.setenv(engine.ADDRESS, "host:1")
+    with pytest.raises(ConfigError, match="do not find them"):
+        engine.starting(tiny(engine="ray", **keeping), tmp_path).__enter__()
 
 
 @pytest.mark.parametrize("fails", [False, True])
