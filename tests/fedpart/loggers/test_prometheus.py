@@ -70,7 +70,7 @@ def test_a_port_that_is_none():
     make = LOGGERS.make
     refusals.check(
         (str(port), lambda port=port: make("prometheus", {"port": port}), ValueError, "from 0 to 65535")
-        for port in (-1, 65536, "x")
+        for port in (-1, 65536, "x", True)
     )
 
 
