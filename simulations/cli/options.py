@@ -31,10 +31,12 @@ def _shipped(incomplete: str) -> list[str]:
 
 
 def _pairs(settings: list[str] | None) -> list[str] | None:
-    """Refuse ``--set rounds 3``, of which 3 would be a configuration."""
+    """Refuse ``--set rounds 3``, of which 3 would be a configuration, and ``--set "rounds: 3"``."""
     for text in settings or []:
         if "=" not in text:
-            fail(f"--set {text}: write key=value, for instance --set {text}=20, without a space.", BAD_INPUT)
+            key, _, value = (part.strip() for part in text.partition(":"))
+            example = f"--set {key or 'rounds'}={value or 20}"
+            fail(f"--set {text}: write key=value without a space, for instance {example}.", BAD_INPUT)
     return settings
 
 

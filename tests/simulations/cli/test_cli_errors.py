@@ -180,7 +180,13 @@ def test_a_run_by_name_and_shown_again(tmp_path):
 
 
 def test_a_setting_in_two_words_is_told_so():
-    refused(fedpart("run", "quickstart", "--set", "rounds", "3"), "--set rounds: write key=value, for")
+    for words, wanted in (
+        (["rounds", "3"], "--set rounds: write key=value without a space, for instance --set rounds=20."),
+        (["rounds: 3"], "for instance --set rounds=3."),
+        (["rounds:", "3"], "for instance --set rounds=20."),
+        (["=3"], "--set =3: write key=value, for instance"),
+    ):
+        refused(fedpart("run", "quickstart", "--set", *words), wanted)
 
 
 def test_a_file_that_is_not_there_is_missed_before_torch_is_loaded():
