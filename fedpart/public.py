@@ -1,56 +1,99 @@
 """Public: all that ``import fedpart`` offers."""
 
-from fedpart.api import federate as federate
-from fedpart.centralised.fit import Training as Training
-from fedpart.centralised.fit import TrainingError as TrainingError
-from fedpart.centralised.fit import TrainingReport as TrainingReport
-from fedpart.centralised.fit import fit as fit
-from fedpart.centralised.settings import TrainingSettings as TrainingSettings
-from fedpart.data.dataset import Dataset as Dataset
-from fedpart.engines.personal import Personal as Personal
-from fedpart.engines.personal import personalise as personalise
-from fedpart.federated.federation import Federation as Federation
-from fedpart.federated.pace.settings import DeviceSettings as DeviceSettings
-from fedpart.federated.protocol import Protocol as Protocol
-from fedpart.federated.report import RoundReport as RoundReport
-from fedpart.federated.settings import FederationSettings as FederationSettings
-from fedpart.methods import METHODS as METHODS
-from fedpart.methods import Method as Method
-from fedpart.nn.hyperparameters import AffineAugmentation as AffineAugmentation
-from fedpart.nn.hyperparameters import ColourJitter as ColourJitter
-from fedpart.nn.hyperparameters import ConcreteDropout as ConcreteDropout
-from fedpart.nn.hyperparameters import ConcreteMask as ConcreteMask
-from fedpart.nn.hyperparameters import Cutout as Cutout
-from fedpart.nn.hyperparameters import FixedMask as FixedMask
-from fedpart.nn.hyperparameters import FrequencyMask as FrequencyMask
-from fedpart.nn.hyperparameters import GaussianBlur as GaussianBlur
-from fedpart.nn.hyperparameters import HyperModule as HyperModule
-from fedpart.nn.hyperparameters import InputNoise as InputNoise
-from fedpart.nn.hyperparameters import LoraGate as LoraGate
-from fedpart.nn.hyperparameters import RandomFlip as RandomFlip
-from fedpart.nn.hyperparameters import TimeMask as TimeMask
-from fedpart.nn.hyperparameters import TimeShift as TimeShift
-from fedpart.nn.hyperparameters import TokenDropout as TokenDropout
-from fedpart.nn.hyperparameters import fold_lora as fold_lora
-from fedpart.nn.hyperparameters import learn_lora as learn_lora
-from fedpart.nn.layers import replace_batchnorm as replace_batchnorm
-from fedpart.partition.nodes import NodePartition as NodePartition
-from fedpart.partition.partition import Partition as Partition
-from fedpart.partition.partition import RandomPartition as RandomPartition
-from fedpart.partition.partition import SeparateNetworks as SeparateNetworks
-from fedpart.partition.space import ParameterSpace as ParameterSpace
-from fedpart.randomness.noise import normal as normal
-from fedpart.randomness.noise import uniform as uniform
-from fedpart.task.task import Batch as Batch
-from fedpart.task.task import Task as Task
-from fedpart.training.local import LocalSettings as LocalSettings
-from fedpart.training.optimisers import AdamSettings as AdamSettings
-from fedpart.training.optimisers import AdamWSettings as AdamWSettings
-from fedpart.training.optimisers import SGDSettings as SGDSettings
-from fedpart.training.result import Result as Result
-from fedpart.training.result import load as load
-from fedpart.updates.errors import ClientError as ClientError
-from fedpart.updates.stages.clip import ClipSettings as ClipSettings
-from fedpart.updates.stages.privacy import PrivacySettings as PrivacySettings
+from fedpart.api import federate
+from fedpart.centralised.fit import Training, TrainingError, TrainingReport, fit
+from fedpart.centralised.settings import TrainingSettings
+from fedpart.data.dataset import Dataset
+from fedpart.engines.personal import Personal, personalise
+from fedpart.federated.federation import Federation
+from fedpart.federated.pace.settings import DeviceSettings
+from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import RoundReport
+from fedpart.federated.settings import FederationSettings
+from fedpart.methods import METHODS, Method
+from fedpart.nn.hyperparameters import (
+    AffineAugmentation,
+    ColourJitter,
+    ConcreteDropout,
+    ConcreteMask,
+    Cutout,
+    FixedMask,
+    FrequencyMask,
+    GaussianBlur,
+    HyperModule,
+    InputNoise,
+    LoraGate,
+    RandomFlip,
+    TimeMask,
+    TimeShift,
+    TokenDropout,
+    fold_lora,
+    learn_lora,
+)
+from fedpart.nn.layers import replace_batchnorm
+from fedpart.partition.nodes import NodePartition
+from fedpart.partition.partition import Partition, RandomPartition, SeparateNetworks
+from fedpart.partition.space import ParameterSpace
+from fedpart.randomness.noise import normal, uniform
+from fedpart.task.task import Batch, Task
+from fedpart.training.local import LocalSettings
+from fedpart.training.optimisers import AdamSettings, AdamWSettings, SGDSettings
+from fedpart.training.result import Result, load
+from fedpart.updates.errors import ClientError
+from fedpart.updates.stages.clip import ClipSettings
+from fedpart.updates.stages.privacy import PrivacySettings
 
-__all__ = sorted(name for name in globals() if not name.startswith("_"))
+__all__ = [
+    "METHODS",
+    "AdamSettings",
+    "AdamWSettings",
+    "AffineAugmentation",
+    "Batch",
+    "ClientError",
+    "ClipSettings",
+    "ColourJitter",
+    "ConcreteDropout",
+    "ConcreteMask",
+    "Cutout",
+    "Dataset",
+    "DeviceSettings",
+    "Federation",
+    "FederationSettings",
+    "FixedMask",
+    "FrequencyMask",
+    "GaussianBlur",
+    "HyperModule",
+    "InputNoise",
+    "LocalSettings",
+    "LoraGate",
+    "Method",
+    "NodePartition",
+    "ParameterSpace",
+    "Partition",
+    "Personal",
+    "PrivacySettings",
+    "Protocol",
+    "RandomFlip",
+    "RandomPartition",
+    "Result",
+    "RoundReport",
+    "SGDSettings",
+    "SeparateNetworks",
+    "Task",
+    "TimeMask",
+    "TimeShift",
+    "TokenDropout",
+    "Training",
+    "TrainingError",
+    "TrainingReport",
+    "TrainingSettings",
+    "federate",
+    "fit",
+    "fold_lora",
+    "learn_lora",
+    "load",
+    "normal",
+    "personalise",
+    "replace_batchnorm",
+    "uniform",
+]
