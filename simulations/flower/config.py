@@ -36,8 +36,8 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
         refuse_seeded(config.privacy)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    keeps = combined(config.method, config.options_of(config.method))[1].keeps
-    if "clip" in config.model_fields_set or keeps:  # which such norms would not let them
+    way = combined(config.method, config.options_of(config.method))[1]
+    if "clip" in config.model_fields_set or (way.keeps and not way.personal):  # variates, see Combining.check
         return config
     return config.model_copy(update={"clip": ClipSettings(**ClipSettings.short["adaptive"])})
 

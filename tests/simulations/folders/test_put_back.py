@@ -166,10 +166,7 @@ def test_a_comparison_and_its_report(project):
     for code, output in (compared("fedavg", "partitioned"), command("report", "both")):
         assert code == 0, output
     page = (project / "both" / "report.html").read_text()
-    charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", charts[-1])
-    assert {"blue", "green", "red", "label"} <= {*texts}
-    assert "The rows, from above: blue, green, red." in page and "4 clients, 32 examples" in page
+    assert "examples of each" in page and "labels of each" in page
     assert "as learned" in page and '<img src="data:image/png;base64,' in page
 
 
