@@ -52,12 +52,8 @@ def instruction(
     residuals: ClientState | None = None,
 ) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
-    config = {"jobs": encode_jobs(protocol.plan(client, round)), **_kept(client, residuals)}
-    return _message(MessageType.TRAIN, protocol, round, client, node, state, config)
-
-
-def _kept(client: int, residuals: ClientState | None) -> dict[str, Any]:
-    return {} if residuals is None else {"residuals": list(residuals.of([client]).versions[client])}
+    jobs = encode_jobs(protocol.plan(client, round))
+    return _message(MessageType.TRAIN, protocol, round, client, node, state, residuals, jobs=jobs)
 
 
 def question(
@@ -69,15 +65,24 @@ def question(
     residuals: ClientState | None = None,
 ) -> Message:
     """Asks ``client``, reached at ``node``, what it makes of the network that came out of ``round``."""
-    return _message(MessageType.EVALUATE, protocol, round, client, node, state, _kept(client, residuals))
+    return _message(MessageType.EVALUATE, protocol, round, client, node, state, residuals)
 
 
 def _message(
-    kind: str, protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord, config: Any
+    kind: str,
+    protocol: Protocol,
+    round: int,
+    client: int,
+    node: int,
+    state: ArrayRecord,
+    residuals: ClientState | None,
+    **config: Any,
 ) -> Message:
-    """With the header of the client's round, and what more ``config`` says."""
-    header = Header.of(protocol, round, client).scalars()
-    content = RecordDict({"arrays": state, "config": ConfigRecord({**header, **config})})
+    """With the header of the client's round, which of its files count, and what more ``config`` says."""
+    config |= Header.of(protocol, round, client).scalars()
+    if residuals is not None:
+        config["residuals"] = list(residuals.of([client]).versions[client])
+    content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
     ttl = protocol.settings.round_timeout + GRACE
     return Message(content, node, kind, ttl=ttl, group_id=str(round))
 

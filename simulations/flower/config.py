@@ -37,7 +37,7 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     way = combined(config.method, config.options_of(config.method))[1]
-    if "clip" in config.model_fields_set or (way.keeps and not way.personal):  # variates, see Combining.check
+    if "clip" in config.model_fields_set or way.variates:  # which such norms would not let them
         return config
     return config.model_copy(update={"clip": ClipSettings(**ClipSettings.short["adaptive"])})
 

@@ -22,7 +22,7 @@ class Combination:
 
     Attributes:
         pull: mu; to each gradient of a client's steps ``mu (w - w_start)`` is added.
-        keeps: whether clients have variates.
+        keeps: whether clients keep something for their next rounds: variates, or weights of their own.
         sends: whether their mean is sent along to clients.
         sees: whether the server looks at single clients' changes; so it must where clients have variates.
         personal: whether clients keep weights of their own, with which they are scored: those that
@@ -38,6 +38,11 @@ class Combination:
     personal: bool = False
     tie: float | None = None
     head_epochs: int = 0
+
+    @property
+    def variates(self) -> bool:
+        """Whether what clients keep follows from what they have sent."""
+        return self.keeps and not self.personal
 
     def stays(self, task: Task) -> Collection[str]:
         """Names of the weights that stay with clients."""

@@ -55,7 +55,7 @@ class Combining(Stage):
             )
         adaptive = settings.clip is not None and settings.clip.adaptive
         require(
-            not (way.keeps and adaptive and not way.personal),
+            not (way.variates and adaptive),
             f"With {settings.method!r} clients keep what they have sent, and to norms that follow them the "
             f"server alone clips, so that its mean is no longer theirs; give numbers to which clients "
             f"clip too, clip: {{weights: 1.0}}, or leave clip out.",
