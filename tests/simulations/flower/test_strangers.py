@@ -87,7 +87,7 @@ SYSTEM = {
     **PRIVATE,
     "privacy": {"noise_multiplier": 2.0},
     "cohort": TINY["clients"],  # all of them, so that chance cannot draw nobody
-}  # nobody is drawn by chance
+}
 
 
 def test_real_clients_are_promised_no_privacy_that_they_could_undo(tmp_path, monkeypatch):
