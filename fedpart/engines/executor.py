@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import (
@@ -31,6 +32,7 @@ from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, 
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.local_sgd import LocalSGD, PartSGD
+from fedpart.training.own_steps import TrainFn, own_steps
 from fedpart.trees import read, tensors_in, wide
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
@@ -85,8 +87,11 @@ class OnDevice:
 class Executor:
     """Client-side computation (Eq. 25 and 26) for one process."""
 
-    def __init__(self, protocol: Protocol) -> None:
+    def __init__(self, protocol: Protocol, train_fn: TrainFn | None = None) -> None:
         keep_freed_memory()
+        if train_fn is not None:
+            check_own_steps(protocol)
+        self._train_fn = train_fn
         self.protocol, self.checked = protocol, Checked(protocol.task)
         self.device = torch.device(protocol.settings.device)
         self.wide, self.moved = wide(self.device), OnDevice(self.device)
@@ -211,7 +216,8 @@ class Executor:
         sgd: PartSGD | None = None
         if j is not None:
             decay, steps = local.decays(protocol.chunks)[j - 1], len(batches)
-            sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, final=asked != job)
+            final = asked != job or self._train_fn is not None
+            sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, final)
             sgd.correction = protocol.correction(update, view.number, self.on_device(round), j)
         sizes = method.architectures(view, len(batches)) if sgd is not None and len(view.parts) > 1 else ()
 
@@ -223,7 +229,12 @@ class Executor:
             return gradients(view.task, loss, asked, here, psi, batch, noise)
 
         psi_sum, loss_sum, seen = torch.zeros_like(psi), psi.new_zeros((), dtype=self.wide), 0
-        for result, examples in visited(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
+        drawn = self.noisy(view, shard, purpose_of(job), batches)
+        if sgd is None or self._train_fn is None:
+            results = visited(drawn, at, sgd)
+        else:
+            results = own_steps(self._train_fn, drawn, at, sgd)
+        for result, examples in results:
             loss_sum, seen = loss_sum + result.loss.to(self.wide) * examples, seen + examples
             if result.psi is not None:
                 psi_sum += result.psi * examples
@@ -271,6 +282,16 @@ class Executor:
         """The examples at the places of each batch, each batch with its noise."""
         key = NoiseKey(view.seed, purpose, (view.number, view.round))
         return noisy_batches(shard, batches, key, self.device, view.task.dtype)
+
+
+def check_own_steps(protocol: Protocol) -> None:
+    """Refuse a client's own training step where how clients are combined, or tuned, follows from SGD's."""
+    ways, name = protocol.settings.combination, protocol.settings.method
+    of_sgd = ways.keeps or ways.sees or ways.head_epochs or protocol.method.held_out
+    several = protocol.settings.architectures is not None
+    why = "with networks of several sizes" if several else f"with the method {name!r}"
+    instead = "take another method, FedAvg's or a partitioned one, or leave train_fn out."
+    require(not (of_sgd or several), f"A train_fn takes SGD's place, {why} there is no other; {instead}")
 
 
 def visited(

@@ -24,6 +24,7 @@ from fedpart.federated.wire import (
     score_scalars,
     update_scalars,
 )
+from fedpart.training.own_steps import TrainFn
 from fedpart.updates.client_state import NONE, ClientState
 from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round
@@ -50,9 +51,9 @@ Keep = Callable[[Mapping[str, Any]], Path]
 class _Clients:
     """The clients of an experiment in this process: built once, with the values of the last round."""
 
-    def __init__(self, experiment: ClientSide, folder: Path | None) -> None:
+    def __init__(self, experiment: ClientSide, folder: Path | None, train_fn: TrainFn | None) -> None:
         self.protocol, self.shards = experiment.protocol, Shards(experiment.shards)
-        self.executor, self.residuals = Executor(self.protocol), None
+        self.executor, self.residuals = Executor(self.protocol, train_fn), None
         if self.protocol.settings.keeps:
             if folder is None:
                 why = "a client keeps a file, for error_feedback or the way to combine clients of the method"
@@ -72,12 +73,15 @@ class _Clients:
 
 
 @lru_cache(maxsize=1)  # the module's own, as Flower's Ray engine copies apps
-def _clients(build: Build, keep: Keep | None, run_config: tuple[tuple[str, Any], ...]) -> _Clients:
+def _clients(
+    build: Build, keep: Keep | None, train_fn: TrainFn | None, run_config: tuple[tuple[str, Any], ...]
+) -> _Clients:
     _clients.cache_clear()  # the data of the experiment before are not kept while these are read
-    return _Clients(build(dict(run_config)), None if keep is None else keep(dict(run_config)))
+    folder = None if keep is None else keep(dict(run_config))
+    return _Clients(build(dict(run_config)), folder, train_fn)
 
 
-def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
+def make_client_app(build: Build, keep: Keep | None = None, train_fn: TrainFn | None = None) -> ClientApp:
     """A ClientApp for the experiment that ``build`` makes of the run config.
 
     Args:
@@ -85,6 +89,8 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
             Engines agree to the bit only at equal numbers of torch threads, so it should set that number too.
         keep: gives the folder in which the clients of this machine keep files, with ``error_feedback``, from
             one message to the next.
+        train_fn: a client's own training step, in the place of SGD with the settings ``local``; see
+            :class:`.TrainFn`. The server need not know of it.
     """
     app = ClientApp()
 
@@ -97,7 +103,7 @@ def make_client_app(build: Build, keep: Keep | None = None) -> ClientApp:
 
     def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
         """The clients of this process, and the header and the values of a message to one of them."""
-        clients = _clients(build, keep, tuple(sorted(context.run_config.items())))
+        clients = _clients(build, keep, train_fn, tuple(sorted(context.run_config.items())))
         config = cast(ConfigRecord, message.content["config"])
         received = Header.read(config)
         header = Header.of(clients.protocol, received.round, client_number(context)[0])

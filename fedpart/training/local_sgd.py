@@ -56,19 +56,24 @@ class LocalSGD:
     def _origin(self) -> Tensor:
         return self._take()
 
-    def step(self, gradient: Tensor) -> None:
-        """One step along a gradient, which is used up."""
+    def gradient(self, gradient: Tensor) -> Tensor:
+        """``gradient``, in place, with what is added to it."""
         if self._decay:
             gradient = gradient.add_(self.values, alpha=self._decay)
-        pull, shift, turns = self.correction
+        pull, shift, _ = self.correction
         if shift is not None:
             gradient = gradient.add_(shift)
         if pull and self._sgd is not None:  # a single step begins where it is pulled to
             gradient = gradient.add_(self._change, alpha=pull)
+        return gradient
+
+    def step(self, gradient: Tensor) -> None:
+        """One step along a gradient, which is used up."""
+        gradient = self.gradient(gradient)
         if self._sgd is None:  # torch's only step, whose momentum begins with the second
             self._change = gradient.mul_(-self._rate)
         else:
-            if turns is not None:
+            if (turns := self.correction.turns) is not None:
                 gradient = self._in_turn(gradient, *turns)
             self._sgd.step(0, gradient.reshape(-1))
             self.values = self._origin + self._change
@@ -79,6 +84,10 @@ class LocalSGD:
         if done == first and self._sgd is not None:
             self._sgd.load_state_dict([{}])  # its momentum is of what has moved
         return gradient * (head if done < first else ~head)
+
+    def move_to(self, values: Tensor) -> None:
+        """Go there without a step of SGD; only with ``final``."""
+        self.values, self._change = values, values - self._origin
 
     def change(self) -> Tensor:
         """What all steps have added to the vector."""
@@ -107,6 +116,6 @@ class PartSGD(LocalSGD):
         """The subnetworks after the steps so far, ``[..., n]``."""
         return self._partition.put(self._start, *self._which, self.values)
 
-    def step(self, gradient: Tensor) -> None:
-        """One step along a gradient of the subnetworks, ``[..., n]``."""
-        super().step(self._partition.take(gradient, *self._which))
+    def gradient(self, gradient: Tensor) -> Tensor:
+        """A gradient of the subnetworks, ``[..., n]``, as it is stepped along."""
+        return super().gradient(self._partition.take(gradient, *self._which))

@@ -67,7 +67,9 @@ def predict(
 
 @command
 def new(
-    kind: Annotated[str, typer.Argument(metavar="table|images|text|model|flower", help="What it is about.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="table|images|text|signals|model|flower", help="What it is about.")
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
 ) -> None:
     """Write a folder to start from: a configuration with data, a network of one's own, or a Flower app."""
