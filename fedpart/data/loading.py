@@ -74,13 +74,19 @@ def load_splits(
             or the data have one class alone.
     """
     loader = DATASETS.resolve(name)
-    taken = inspect.signature(loader).parameters
+    signature = inspect.signature(loader)
+    taken = signature.parameters
     if "data_seed" in taken:
         options["data_seed"] = data_seed
     if "real_targets" in taken:
         options.setdefault("real_targets", real_targets)
     if "classes" in taken and classes is not None:
         options["classes"], classes = classes, None
+    try:
+        signature.bind(data_dir, **options)
+    except TypeError as error:
+        takes = f"its loader is called with data_dir, then options, and takes {signature}"
+        raise ValueError(f"The data set {name!r} cannot be loaded ({error}); {takes}.") from error
     splits = loader(data_dir, **options)
     if not isinstance(splits, Splits):
         raise TypeError(

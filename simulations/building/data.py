@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import traceback
 from dataclasses import replace
 
 import torch
@@ -23,8 +24,8 @@ from fedpart.data import (
 )
 from fedpart.data.preprocessing import Pictures
 from fedpart.nn.likelihoods import LIKELIHOODS
-from simulations.config.load import Config, ExperimentConfig
-from simulations.config.messages import check_types
+from simulations.config.load import Config, ConfigError, ExperimentConfig
+from simulations.config.messages import check_needed, check_types
 
 
 def load_data(config: Config, *, download: bool = True) -> Splits:
@@ -35,13 +36,21 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
             "exists, an empty one to download into."
         )
     options, loader = dict(config.data_options), DATASETS.resolve(config.data)
-    check_types(loader, options, f"the data set {config.data!r}", "data_options", names=True)
+    what = f"the data set {config.data!r}"
+    check_types(loader, options, what, "data_options", names=True)
+    first = [*inspect.signature(loader).parameters][:1]  # the folder, whatever they call it
+    check_needed(loader, options, what, "data_options", [*first, "data_seed"])
     if not download and "download" in inspect.signature(loader).parameters:
         options["download"] = False
     likelihood = LIKELIHOODS.resolve(config.likelihood)
     if getattr(likelihood, "real_targets", False):
         options = {"real_targets": True, **options}
-    splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
+    try:
+        splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
+    except TypeError as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{error}, line {place.lineno} of {place.filename}"
+        raise ConfigError(f"T{what[1:]} cannot be loaded ({said}); check data_options.") from error
     points = {
         "training": (splits.train, config.training_points),
         "validation": (splits.validation, config.validation_points),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.centralised.fit import Training, check_psi
@@ -123,3 +123,13 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     protocol = Protocol(task, settings, identity=config.identity())
     scored = (splits.validation, splits.test)
     return Experiment(config, task, protocol, shards, *scored, *described)
+
+
+def ready(config: Config) -> tuple[Any, Any]:
+    """What a run needs, and its state before it, after a look at all that can be known to fail."""
+    experiment = build(config)
+    state = experiment.start()
+    for name in ("validation", "test"):
+        state.check(getattr(experiment, name), name)
+    check_network(state, experiment.shards[0], experiment.num_classes)
+    return experiment, state

@@ -23,8 +23,9 @@ from simulations.config.yaml_files import read_extended, told
 from simulations.deployment.control import Control, Unreachable
 from simulations.deployment.keys import make_keys
 from simulations.deployment.up import run_deployed
-from simulations.errors import RunError
+from simulations.errors import RunError, one_sentence
 from simulations.flower.config import deployed_run_config
+from simulations.folders.data_files import listed_data
 from simulations.folders.run_directory import (
     CHECKPOINT,
     holds_run,
@@ -51,6 +52,8 @@ def up(
     folder = resume or out or new_folder(Path(str(file)).stem, config)
     if resume is None:
         refuse_existing(folder)
+        with one_sentence():
+            listed_data(config)  # files that are not there are missed before a federation is started
     with interruptible(f"continue with: fedpart up --resume {folder}", folder):
         run_deployed(config, folder, resume=resume is not None, show=_show_ours)
     plot_run(folder)

@@ -2,8 +2,10 @@
 
 import inspect
 import json
+import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import NoneType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import click
@@ -33,17 +35,20 @@ def typed() -> str:
     return "this command" if context is None else f"fedpart {context.info_name}"
 
 
-def check_options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
-    """Refuse keyword arguments that ``function`` does not take."""
+def check_options(
+    function: Callable[..., Any], options: Mapping[str, Any], what: str, given: Collection[str] = ()
+) -> None:
+    """Refuse keyword arguments that ``function`` does not take, or is ``given`` by others."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return  # it does not tell
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
+    known = parameters.keys() - set(given)
     for option in options:
-        if option not in parameters:
-            raise ValueError(f"{what} has no option {option!r}: {nearest(option, parameters)}")
+        if option not in known:
+            raise ValueError(f"{what} has no option {option!r}: {nearest(option, known)}")
 
 
 def sentence(error: ValidationError, model: type) -> str:
@@ -73,7 +78,7 @@ def sentence(error: ValidationError, model: type) -> str:
     if first["type"] == "missing":
         return f"{path} is missing."
     if first["type"] == "value_error":
-        return f"{path}: {reasons[0].rstrip('.')}."
+        return f"{path}: {reasons[0].rstrip('.')}{'' if reasons[0].endswith('?') else '.'}"
     value = repr(first["input"])
     shown = value if len(value) <= 60 else value[:57] + "..."
     return f"{path} cannot be {shown}; it should be {' or '.join(reasons)} ({meaning})."
@@ -145,16 +150,33 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 def built(builder: Callable[..., Any], options: Mapping[str, Any], what: str, key: str, **given: Any) -> Any:
     """What ``builder(**given, **options)`` returns."""
-    check_options(builder, {**given, **options}, what)
+    check_options(builder, given, what)
+    check_options(builder, options, f"{key}: {what}", given)
     check_types(builder, options, what, key)
-    for name, parameter in _parameters(builder).items():
-        needed = parameter.default is parameter.empty and parameter.kind in _NAMED
-        if needed and name not in options and name not in given:
-            raise ValueError(f"{key}.{name} is missing, and {what} needs it ({_type(parameter)}); set it.")
+    check_needed(builder, options, what, key, given)
     try:
         return builder(**given, **options)
     except TypeError as error:
         raise ValueError(f"T{what[1:]} cannot be made: {str(error).rstrip('.')}; check {key}.") from error
+
+
+_SAMPLES = {"a list": "[...]", "a valid string": "NAME", "a valid integer": "1", "a valid number": "0.5"}
+
+
+def check_needed(
+    builder: Callable[..., Any], options: Mapping[str, Any], what: str, key: str, given: Collection[str]
+) -> None:
+    """Refuse options without one that ``builder`` needs; what it means is what the docstring says of it."""
+    for name, parameter in _parameters(builder).items():
+        needed = parameter.default is parameter.empty and parameter.kind in _NAMED
+        if needed and name not in options and name not in given:
+            said = re.search(rf"^ +{name}: (.+?)[.;]?$", builder.__doc__ or "", re.MULTILINE)
+            kind = misfit(parameter, None) or "of any type"
+            meaning = said[1].replace("``", "") if said else kind
+            example = f"{key.rpartition('.')[2]}: {{{name}: {_SAMPLES.get(kind, '...')}}}"
+            raise ValueError(
+                f"{key}.{name} is missing, and {what} needs it ({meaning}); set it, for instance {example}."
+            )
 
 
 def check_types(
@@ -165,7 +187,7 @@ def check_types(
         value = options.get(name, parameter.default)
         if value is parameter.default or (wanted := misfit(parameter, value)) is None:
             continue
-        if not names or isinstance(value, str) or misfit(parameter, str(value)):
+        if not names or isinstance(value, (str, NoneType)) or misfit(parameter, str(value)):
             raise ValueError(f"{key}.{name} cannot be {value!r}; for {what} it should be {wanted}.")
 
 

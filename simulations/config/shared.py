@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedpart import METHODS
-from fedpart.checks import require
 from fedpart.data import DATASETS
 from fedpart.methods.base import Method, build_method, method_class
 from fedpart.nn.likelihoods import LIKELIHOODS
@@ -32,6 +31,7 @@ from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
 # What the data and the model are made from; a kind of configuration need not have all of them.
+_NOT_OPTIONS = frozenset({"data_dir", "data_seed"})  # of data sets: keys by themselves
 _BUILT = (
     *("data", "data_options", "data_seed", "clients", "training_points"),
     *("rotated", "max_angle", "normalise", "split"),
@@ -190,9 +190,10 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     def _data_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         name = info.data.get("data")  # absent if it is refused itself
         if name is not None:
-            require("data_seed" not in value, "data_seed is a key of the configuration; set it there")
+            for key in _NOT_OPTIONS & value.keys():
+                raise ValueError(f"{key} is a key of the configuration; set it there")
             plain = {key: option for key, option in value.items() if key != "classes"}  # any data set's
-            check_options(DATASETS.resolve(name), plain, f"the data set {name!r}")
+            check_options(DATASETS.resolve(name), plain, f"the data set {name!r}", _NOT_OPTIONS)
         return value
 
     @field_validator("likelihood_options")

@@ -42,6 +42,7 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     known = {"classes": loaded.classes, "preprocessing": made and made.state}
     metadata = {name: json.dumps(value) for name, value in known.items() if value}
     path = out or run / f"model{SUFFIXES[kind]}"
+    new = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")  # until it is checked
     try:
@@ -65,6 +66,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
         ) from error
     finally:
         draft.unlink(missing_ok=True)
+        for folder in new if not path.exists() else ():
+            folder.rmdir()
     return path, list(task.transforms)
 
 

@@ -60,8 +60,6 @@ def personalise_run(
         rate = config.local.learning_rate if tuning.learning_rate is None else tuning.learning_rate
         with one_sentence():
             sgd = SGDSettings(rate, config.local.momentum)
-            if save is not None:
-                save.mkdir(parents=True, exist_ok=True)
         big = [client for client in numbers if len(experiment.shards[client]) > 1]
         if not big:
             raise ConfigError("No client has two examples, one to train on and one to hold out.")
@@ -83,6 +81,7 @@ def personalise_run(
                         samples=config.evaluation_samples,
                     )
                     if save is not None:
+                        save.mkdir(parents=True, exist_ok=True)
                         file = save / f"client-{client}.safetensors"
                         safetensors.torch.save_model(tuned.module, str(file))
                 chunk, scores = experiment.protocol.chunk(client), (tuned.before, tuned.after)

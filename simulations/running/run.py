@@ -11,7 +11,7 @@ from fedpart.data.trained_on import trained_on
 from fedpart.engines import local_engine
 from fedpart.loggers import Loggers, RunInfo
 from fedpart.loggers.lines import finite, flat
-from simulations.building.experiment import Experiment, TrainingExperiment, build, check_network
+from simulations.building.experiment import Experiment, TrainingExperiment, ready
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
@@ -77,14 +77,9 @@ def run_experiment(
     making = _starting(config, out) if engine is None else nullcontext(engine)
     with making as make, torch_threads(config.threads):
         with one_sentence():
-            experiment = build(config)
-            for note in experiment.notes:
-                progress.note(note)
-            state = experiment.start()
-            for name in ("validation", "test"):
-                state.check(getattr(experiment, name), name)
-            data = experiment.shards[0] if isinstance(experiment, Experiment) else experiment.train
-            check_network(state, data, experiment.num_classes)
+            experiment, state = ready(config)
+        for note in experiment.notes:
+            progress.note(note)
         made = None
         if isinstance(experiment, Experiment):  # before there is a folder: an engine may refuse the run
             with one_sentence(ConfigError, (ValueError,)):

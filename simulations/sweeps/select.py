@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simulations.building.experiment import build
+from simulations.building.experiment import ready
 from simulations.config.load import TrainingConfig, with_values
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell, folder_name
@@ -87,7 +87,7 @@ def _laplace_twin(cell: Cell, out: Path) -> Cell:
 def _check(cell: Cell, source: str) -> None:
     """Refuse, before anything is run, what has no evidence; the message begins with ``source``."""
     with one_sentence(lambda reason: ConfigError(f"{source}{reason}")):
-        training = build(cell.config).start()
+        training = ready(cell.config)[1]
     if cell.config.judged_by == "lml" and not training.scores_chunks:
         raise ConfigError(
             f"{source}selection compares L_ML, which the method {cell.config.method!r} on "

@@ -8,10 +8,12 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from fedpart.registry import reading
+from simulations.building.data import load_data
+from simulations.building.experiment import ready
 from simulations.config.load import AnyConfig, Config, ExperimentConfig, with_values
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import as_yaml
-from simulations.errors import ConfigError, RunError
+from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.contents import new_name, run_name
 from simulations.folders.data_files import KnownData
 from simulations.folders.resolved import held, is_own, write_config
@@ -38,14 +40,17 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     """Run the trials of ``config.search`` that are missing; what all of them amount to."""
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
+    own = _own_values(config, section)
+    if not (out / CONFIG).exists():  # what no trial could have leaves no folder
+        with one_sentence():
+            load_data(config) if own is None else ready(config)
     _claim(out, config)
     with held(out):
-        return _search(config, section, out, runner)
+        return _search(config, Study(out, config, own), out, runner)
 
 
-def _search(config: Config, section: SearchSection, out: Path, runner: CellRunner) -> Found:
-    study = Study(out, config, _own_values(config, section))
-    done = 0
+def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Found:
+    section, done = study.section, 0
 
     def ended(attempt: Attempt, error: Exception | None, _: str = "") -> None:
         nonlocal done

@@ -32,7 +32,7 @@ TASKS = [
     ),
     (
         {"model": "frozen_resnet"},
-        r"^model_options\.weights is missing, and the model 'frozen_resnet' needs it \(str\); set it\.",
+        r"^model_options\.weights is missing, and the model 'frozen_resnet' needs it \(.+\); set it, for ",
     ),
     ({"model": "mlp", "model_options": {"hidden": 8}}, r"model_options\.hidden cannot be 8; .*mlp"),
     (

@@ -71,7 +71,13 @@ def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path):
         (["cohort=2", "clients=2"], ["2 clients for 3 chunks"]),
         (["parameters=[0.999999, 0.0000005, 0.0000005]"], ["empty"]),
         (["device=cuda:99"], ["'cuda:99' cannot be used", "device: cpu"]),
-        (["model_options.widht=3"], ["no option 'widht'"]),
+        (["model_options.widht=3"], ["model_options: the model 'digits_cnn' has no option 'widht'"]),
+        (["data=table", "data_options={targt: y}"], ["has no option 'targt': did you mean 'target'?\n"]),
+        (["data=table", "data_options={data_dir: y}"], ["data_dir is a key of the configuration; set it"]),
+        (["data=test_cli:of_a_colour"], ["data_options.colour is missing", "data_options: {colour: ...}"]),
+        (["data=test_cli:of_nothing"], ["(too many positional arguments)", "is called with data_dir"]),
+        (["data=test_cli:broken"], ["has no len(), line", "test_cli.py); check data_options"]),
+        (["model=ensemble"], ["model_options.members is missing", "model_options: {members: [...]}"]),
         (["hyperparameters.names=[stage1.*]"], ["'stage1.*'"]),
         (["hyperparameters.affine.initial=[0.1, 0.2]"], ["one number or 6"]),
         (["hyperparameters.transforms=['test_cli:not_a_transform']"], ["returns int, and no transform"]),
@@ -85,6 +91,15 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path, settings, wanted
     overrides = [argument for setting in settings for argument in ("--set", setting)]
     refused(fedpart("run", tiny_file(tmp_path), *overrides), *wanted)
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_option_that_a_data_set_needs_is_told_with_what_it_means(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n1,0\n2,1\n")
+    table = (tiny_file(tmp_path), "--set", "data=table", f"data_dir={tmp_path / 't.csv'}")
+    missing = ("data_options.target is missing, ", "(the column to predict)", "data_options: {target: NAME}.")
+    for command in ("run", "compare"):
+        refused(fedpart(command, *table), *missing)
+    refused(fedpart("run", *table, "data_options={target: null}"), "data_options.target cannot be None")
 
 
 def test_what_is_missing_is_said(tmp_path):
@@ -131,6 +146,18 @@ class Brightness(HyperModule):
 
     def forward(self, x):
         return x * self.log_gain.exp()
+
+
+def of_a_colour(data_dir, *, colour):
+    raise AssertionError("nobody has named the colour")
+
+
+def of_nothing():
+    raise AssertionError("a loader is handed a folder")
+
+
+def broken(data_dir):
+    return len(5)
 
 
 def not_a_transform() -> int:
