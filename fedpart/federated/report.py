@@ -48,6 +48,7 @@ class RoundReport:
             None: there are none.
         client_accuracy_caps, client_nll_caps: the same for each cap 1..C, of the subnetworks that these
             clients compute, where there are ``caps``.
+        client_accuracy_each, client_nll_each: by client 0..N-1, without privacy and where all N score.
         val_accuracy_architectures, val_nll_architectures, client_accuracy_architectures,
             client_nll_architectures: by architecture, where there are ``architectures``; the others are of
             the whole network, and of all clients.
@@ -88,10 +89,12 @@ class RoundReport:
     client_accuracy_worst_decile: float | None = None
     client_accuracy_chunks: list[float | None] | None = None
     client_accuracy_caps: list[float | None] | None = None
+    client_accuracy_each: list[float | None] | None = None
     client_accuracy_architectures: list[float | None] | None = None
     client_nll_worst_decile: float | None = None
     client_nll_chunks: list[float | None] | None = None
     client_nll_caps: list[float | None] | None = None
+    client_nll_each: list[float | None] | None = None
     client_nll_architectures: list[float | None] | None = None
     evaluation_bytes: int | None = None
     server_rates: list[float] | None = None
