@@ -10,6 +10,7 @@ from torch import nn
 
 from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.settings import LARGEST_COUNT
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import told
 from fedpart.updates.combining.base import spelled
@@ -167,6 +168,19 @@ def untaught(protocol: Protocol) -> str:
     why = "hyperparameters learn from chunks that a subnetwork has not seen, and no client has one"
     told = f"Only the network is learned, for {why}: give chunks two shares or more."
     return "" if "psi" in contributors(protocol) else told
+
+
+def unsteady(protocol: Protocol) -> str:
+    """A sentence on where SCAFFOLD's variates grow without end; empty: clients have none, or take one step."""
+    settings = protocol.settings
+    steps = settings.local.epochs * -(-settings.max_examples // settings.local.batch_size)
+    if not settings.combination.sends or steps == 1 or settings.max_examples == LARGEST_COUNT:
+        return ""
+    return (
+        f"With {settings.method} a client's variate is the mean gradient of its last steps, here up to {steps} "
+        f"a round, and may grow where these lead far: if the loss rises at a rate at which fedavg learns, "
+        f"divide local.learning_rate by about {steps}."
+    )
 
 
 def exposed(protocol: Protocol) -> str:

@@ -151,9 +151,9 @@ def run_table(
     for path in [path for path in table.columns.values() if path.endswith(AT_BYTES)]:
         done = [cell for cell in cells if cell.finished()]
         scores = at_equal_bytes([Run.load(cell.folder) for cell in done], path.removesuffix(AT_BYTES))
-        each = {name: iter(own) for name, own in by_name.items()}
+        left = {name: iter(told) for name, told in by_name.items()}
         for cell, score in zip(done, scores, strict=True):
-            next(each[cell.folder.parent.name])[path] = score
+            next(left[cell.folder.parent.name])[path] = score
     outcome = Found(table, {label: own for label, name in names.items() if (own := by_name.get(name))})
     if not outcome.summaries and not failed:
         raise ConfigError(f"No run of {file} is finished in {out}; leave --finished out to run them.")

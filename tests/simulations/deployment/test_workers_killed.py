@@ -107,7 +107,9 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
 
 @pytest.mark.deployment
 @pytest.mark.slow
-def test_a_killed_server_goes_back_to_its_checkpoint_and_clients_to_the_variates_of_then(federation, tmp_path):
+def test_a_killed_server_goes_back_to_its_checkpoint_and_clients_to_the_variates_of_then(
+    federation, tmp_path
+):
     """It is killed after round 3 and goes on from round 2, when clients have already kept what 3 left."""
     config = ExperimentConfig.from_dict({**EXPERIMENT, **KEPT, "checkpoint_every": 2})
     out, said, reached, over = tmp_path / "out", [], [], threading.Event()
