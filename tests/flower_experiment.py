@@ -57,7 +57,7 @@ SAME = (
     *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped", "examples"),
     *("client_accuracy", "client_accuracy_worst_decile", "client_accuracy_chunks"),
     *("client_nll", "client_nll_worst_decile", "client_nll_chunks"),
-    *("client_accuracy_caps", "client_nll_caps"),
+    *("client_accuracy_caps", "client_nll_caps", "client_accuracy_each", "client_nll_each"),
 )
 
 

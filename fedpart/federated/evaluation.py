@@ -90,13 +90,16 @@ class ClientScores:
             self._by_kind(report, "client_accuracy", right)
 
     def _by_kind(self, report: RoundReport, name: str, sums: Sums) -> None:
-        """The means over the examples of each chunk's clients, each cap's and each architecture's."""
+        """The means over the examples of each chunk's clients, each cap's and each architecture's, and of each
+        client where all are asked."""
         protocol, numbers = self.protocol, range(1, len(self.protocol.chunks) + 1)
         kinds: dict[str, tuple[Callable[[int], int], range]] = {"chunks": (protocol.chunk, numbers)}
         if protocol.settings.caps is not None:
             kinds["caps"] = protocol.cap, numbers
         if protocol.settings.architectures is not None:
             kinds["architectures"] = protocol.architectures.__getitem__, range(len(protocol.partitions))
+        if protocol.settings.clients <= protocol.settings.evaluation_clients and not protocol.private:
+            kinds["each"] = int, range(protocol.settings.clients)
         for kind, (number, all_numbers) in kinds.items():
             theirs = ([pair for client, pair in sums.items() if number(client) == k] for k in all_numbers)
             setattr(report, f"{name}_{kind}", [*map(_mean, theirs)])

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.settings import LARGEST_COUNT
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import told
 from fedpart.updates.combining.base import spelled
@@ -48,6 +49,7 @@ class RoundReport:
             None: there are none.
         client_accuracy_caps, client_nll_caps: the same for each cap 1..C, of the subnetworks that these
             clients compute, where there are ``caps``.
+        client_accuracy_each, client_nll_each: by client 0..N-1, without privacy and where all N score.
         val_accuracy_architectures, val_nll_architectures, client_accuracy_architectures,
             client_nll_architectures: by architecture, where there are ``architectures``; the others are of
             the whole network, and of all clients.
@@ -88,10 +90,12 @@ class RoundReport:
     client_accuracy_worst_decile: float | None = None
     client_accuracy_chunks: list[float | None] | None = None
     client_accuracy_caps: list[float | None] | None = None
+    client_accuracy_each: list[float | None] | None = None
     client_accuracy_architectures: list[float | None] | None = None
     client_nll_worst_decile: float | None = None
     client_nll_chunks: list[float | None] | None = None
     client_nll_caps: list[float | None] | None = None
+    client_nll_each: list[float | None] | None = None
     client_nll_architectures: list[float | None] | None = None
     evaluation_bytes: int | None = None
     server_rates: list[float] | None = None
@@ -164,6 +168,19 @@ def untaught(protocol: Protocol) -> str:
     why = "hyperparameters learn from chunks that a subnetwork has not seen, and no client has one"
     told = f"Only the network is learned, for {why}: give chunks two shares or more."
     return "" if "psi" in contributors(protocol) else told
+
+
+def unsteady(protocol: Protocol) -> str:
+    """A sentence on where SCAFFOLD's variates grow without end; empty: clients have none, or take one step."""
+    settings = protocol.settings
+    steps = settings.local.epochs * -(-settings.max_examples // settings.local.batch_size)
+    if not settings.combination.sends or steps == 1 or settings.max_examples == LARGEST_COUNT:
+        return ""
+    return (
+        f"With {settings.method} a client's variate is the mean gradient of its last steps, here up to {steps} "
+        f"a round, and may grow where these lead far: if the loss rises at a rate at which fedavg learns, "
+        f"divide local.learning_rate by about {steps}."
+    )
 
 
 def exposed(protocol: Protocol) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 Report = TypeVar("Report")
 
-_CLOCKS = ("round", "iteration")
+_CLOCKS, _EACH = ("round", "iteration"), ("client_accuracy_each", "client_nll_each")
 
 # beginnings of keys that a line has only where they have a value
 _OPTIONAL = (
@@ -17,6 +17,7 @@ _OPTIONAL = (
     "client_seconds",
     "client_accuracy_caps",
     "client_nll_caps",
+    *_EACH,
     *(f"{name}_architectures" for name in ("val_accuracy", "val_nll", "client_accuracy", "client_nll")),
     "simulated_seconds",
     "staleness",
@@ -73,9 +74,9 @@ def scalars(line: Mapping[str, Any]) -> dict[str, float]:
 
     Of psi these are the physical ones, ``psi/affine.angle_max [deg]``; numbers in a list or a mapping are
     ``client_accuracy_chunks/1`` (from 1) and ``refused/malformed``. Left out are the round, the numbers of
-    clients, the shapes of inputs, and what is null.
+    clients and each client's scores, the shapes of inputs, and what is null.
     """
-    psi, hidden = line.get("psi", {}), (*_CLOCKS, "cohort", "clipped", "inputs")
+    psi, hidden = line.get("psi", {}), (*_CLOCKS, "cohort", "clipped", "inputs", *_EACH)
     shown = {**line, "psi": psi.get("physical", psi)}
     return dict(_numbers("", {name: value for name, value in shown.items() if name not in hidden}))
 

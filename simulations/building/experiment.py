@@ -12,7 +12,7 @@ from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
 from fedpart.data.preprocessing import Preprocessing
 from fedpart.data.transformed import corrupted
-from fedpart.federated.report import exposed, untaught
+from fedpart.federated.report import exposed, unsteady, untaught
 from fedpart.training.settings import check_device
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
@@ -37,7 +37,10 @@ class Experiment:
 
     @property
     def notes(self) -> list[str]:
-        return [*self.task.notes, *filter(None, [untaught(self.protocol), exposed(self.protocol)])]
+        return [
+            *self.task.notes,
+            *filter(None, (ask(self.protocol) for ask in (untaught, unsteady, exposed))),
+        ]
 
     def start(self) -> Federation:
         return Federation(self.protocol)

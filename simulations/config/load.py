@@ -93,7 +93,9 @@ class TableFile(Section):
     set: dict[str, Any] = entry({}, "keys of the configuration and their values, for all rows")
     scales: dict[str, dict[str, Any]] = entry({}, "more of them by name, which --scale chooses")
     columns: dict[str, str] = entry(
-        ..., "by heading, where summary.json has it: test_accuracy, ensemble.nll, by_architecture.accuracy"
+        ...,
+        "by heading, where summary.json has it: test_accuracy, ensemble.nll, by_architecture.accuracy; or a "
+        "metric at the bytes, up and down, of the run with the fewest: val_accuracy@bytes",
     )
     rows: dict[str, RowSection] = entry(..., "by label", min_length=1)
 

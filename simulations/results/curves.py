@@ -97,12 +97,12 @@ class Run:
         whole = getattr(self.config, "full_validation_rounds", 0) if limited else 0
         return max(len(self.metrics) - whole, 0) or len(self.metrics)
 
-    def last10(self, key: str, upload: float | None = None) -> float | None:
-        """Mean of a metric's last evaluations, or of those with no more than ``upload`` bytes sent."""
+    def last10(self, key: str, most: float | None = None, of: str = "upload") -> float | None:
+        """Mean of a metric's last evaluations, or of those with no more than so many bytes ``of`` an axis."""
         counts, values = self.curve(key)
-        if upload is not None:
+        if most is not None:
             lines = self.alike()
-            values = values[np.isin(counts, self.counts()[:lines][self.along("upload")[:lines] <= upload])]
+            values = values[np.isin(counts, self.counts()[:lines][self.along(of)[:lines] <= most])]
         return float(moving_average(values)[-1]) if len(values) else None
 
     def physical(self) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from simulations.results.psi_parts import PsiParts
 from simulations.results.scores import Estimate
 
 EXAMPLES = ("validation_examples", "test_examples")
+AT_BYTES = "@bytes"  # behind a metric's name, for a table: see :func:`at_equal_bytes`
 SLACK = 1.001  # times the least upload is equal to it still: the few numbers of psi cost no evaluation
 
 
@@ -83,3 +84,10 @@ def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
     for run in (run for group in runs.values() for run in group):
         uploads.setdefault(run.config.seed, []).append(run.along("upload")[run.alike() - 1])
     return {seed: min(sent) for seed, sent in uploads.items() if len(sent) == len(runs)}
+
+
+def at_equal_bytes(runs: Sequence[Run], key: str) -> list[float | None]:
+    """Of each run, the mean of the last evaluations at which it had sent and received no more bytes than the
+    run with the fewest has in all."""
+    least = min((run.along("bytes")[-1] for run in runs), default=0.0)
+    return [run.last10(key, SLACK * least, "bytes") for run in runs]

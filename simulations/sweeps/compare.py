@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpart.methods.base import Method, method_class
-from fedpart.methods.plain import Plain
+from fedpart import Federation, Protocol
+from fedpart.engines import local_engine
 from fedpart.updates.combining.base import is_personal
 from simulations.building.data import load_data
 from simulations.building.reading import seen_shape
@@ -69,19 +69,20 @@ def run_comparison(
 
 
 def _that_fit(cells: Sequence[Cell], runner: CellRunner) -> list[Cell]:
-    """Without those whose method refuses the task, as Augerino does where nothing can be augmented."""
+    """Without those whose method refuses the task, as FedBN does without norms, the settings or the engine."""
     firsts = {cell.config.method: cell for cell in reversed(cells)}
     left = dict(firsts)
     shape: tuple[int, Any] | None = None  # of the data, which all cells have in common
     for method, cell in firsts.items():
-        prepare = getattr(method_class(method), "prepare", Method.prepare)
-        if prepare in (Method.prepare, Plain.prepare) or len(left) == 1 or cell.finished():
-            continue  # it takes every task, or has taken this one
+        if len(left) == 1 or cell.finished():
+            continue
         with one_sentence():
             shape = shape or _shape(cells)
             task = build_task(cell.config, *shape)
         try:
-            cell.config.build_method().prepare(task)
+            federation = Federation(Protocol(task, cell.config.settings()))
+            if cell.config.engine == "local":
+                local_engine(federation, [], execution=cell.config.execution)
         except ValueError as error:
             del left[method]
             runner.say(f"{method} is left out, for it does not fit: {error}")

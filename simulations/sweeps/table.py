@@ -15,6 +15,8 @@ from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name, row_folder
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder, read_summary, saved_config
+from simulations.results.curves import Run
+from simulations.results.method_scores import AT_BYTES, at_equal_bytes
 from simulations.results.records import HOME, read_records
 from simulations.results.scores import DASH, counted
 from simulations.results.tables import (
@@ -146,6 +148,12 @@ def run_table(
             cell.state(known)
     failed = runner.complete(wanted)
     by_name = summaries(cells)
+    for path in [path for path in table.columns.values() if path.endswith(AT_BYTES)]:
+        done = [cell for cell in cells if cell.finished()]
+        scores = at_equal_bytes([Run.load(cell.folder) for cell in done], path.removesuffix(AT_BYTES))
+        left = {name: iter(told) for name, told in by_name.items()}
+        for cell, score in zip(done, scores, strict=True):
+            next(left[cell.folder.parent.name])[path] = score
     outcome = Found(table, {label: own for label, name in names.items() if (own := by_name.get(name))})
     if not outcome.summaries and not failed:
         raise ConfigError(f"No run of {file} is finished in {out}; leave --finished out to run them.")

@@ -29,6 +29,7 @@ class Combination:
             :meth:`stays` names, or, with a ``tie``, a second network.
         tie: lambda of Ditto; None: there is no second network.
         head_epochs: passes in which what stays moves alone, before the rest moves alone.
+        server: its optimiser, where the name says no other; None: the settings' ``server``.
     """
 
     pull: float = 0.0
@@ -38,6 +39,7 @@ class Combination:
     personal: bool = False
     tie: float | None = None
     head_epochs: int = 0
+    server: ServerSettings | None = None
 
     @property
     def variates(self) -> bool:
@@ -100,4 +102,5 @@ def combined(
         (clients if isinstance(made, Combination) else servers).append(made)
     excluded = f"{name!r} has two ways to combine that exclude each other; leave one of them out."
     require(len(clients) < 2 and len(servers) < 2, excluded)
-    return left, next(iter(clients), Combination()), next(iter(servers), None)
+    way = next(iter(clients), Combination())
+    return left, way, next(iter(servers), way.server)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from fedpart.checks import is_number, require
+from fedpart.training.optimisers import SGDSettings
 from fedpart.updates.combining.base import COMBINATIONS, Combination
 
 
@@ -12,13 +13,18 @@ class FedDyn(Combination):
     ``g_i <- g_i - alpha (w - w_start)`` (Eq. 2). With h, the mean of all g_i, the server goes to the mean of
     the clients' weights minus ``h / alpha`` (Algorithm 1). Nothing travels that FedAvg does not send.
 
+    So the server adds all that clients have ever moved, whatever alpha is, and g_i must grow as fast: alpha
+    is about 1 over a client's steps times their rate. No optimiser takes the place of that sum.
+
     Args:
-        alpha: of the regulariser, per squared unit of the weights, in nats; the paper tries 0.001 to 0.1.
+        alpha: of the regulariser, per squared unit of the weights, in nats; the paper, whose clients take
+            many steps a round, tries 0.001 to 0.1.
     """
 
     keeps = sees = True
+    server = SGDSettings(1.0)
 
-    def __init__(self, alpha: float = 0.01) -> None:
+    def __init__(self, alpha: float = 1.0) -> None:
         positive = is_number(alpha) and 0 < alpha < float("inf")
         require(positive, f"feddyn's alpha is a number above 0, got {alpha!r}.")
         self.pull = float(alpha)

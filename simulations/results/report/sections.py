@@ -148,7 +148,8 @@ def clock_section(runs: Runs) -> PageSection | None:
 def evaluation_section(runs: Runs) -> PageSection | None:
     """What the clients found on examples that they hold out; None: they were not asked."""
     key = metric(runs, "client")
-    asked, score, lines = with_curve(runs, key), score_of(key), []
+    asked, score, lines = with_curve(runs, key), score_of(key), list[str]()
+    each: dict[str, list[list[float | None]]] = {}
     for run in (run for group in asked.values() for run in group):
         line = [one for one in run.metrics if one.get(key) is not None][-1]
         told = "; ".join(
@@ -157,12 +158,21 @@ def evaluation_section(runs: Runs) -> PageSection | None:
             if (scores := line.get(f"{key}_{kind}s"))
         )
         lines.append(f"{run.name}, round {line['round']}: {told}.")
+        each.setdefault(run.config.method, []).append(line.get(f"{key}_each", []))
     if not lines:
         return None
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     title = f"{score.word.capitalize()} on the clients over rounds"
     drawn = chart(title, pictures.clients_figure(asked, page=True), note)
-    return PageSection("Evaluation on the clients", [drawn], lines=lines)
+    clients = range(max(len(scores) for seeds in each.values() for scores in seeds))
+    known = {m: seeds for m, seeds in each.items() if all(len(scores) == len(clients) for scores in seeds)}
+    rows = [
+        [str(i), *(score.cell(Estimate.of(scores[i] for scores in seeds)) for seeds in known.values())]
+        for i in clients
+    ]
+    head = ["client", *(f"{method} [{score.unit}]" for method in known)]
+    table = PageTable.of(f"{score.word.capitalize()} of each client after the last round", head, rows)
+    return PageSection("Evaluation on the clients", [drawn], tables=[table] if rows else [], lines=lines)
 
 
 def kinds_section(runs: Runs) -> PageSection | None:

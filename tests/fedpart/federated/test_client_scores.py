@@ -68,6 +68,9 @@ def test_means_are_weighted_by_examples_and_the_worst_tenth_by_clients():
     assert report.client_nll_worst_decile == pytest.approx(highest.mean())
     for means, sums in ((report.client_accuracy_chunks, right), (report.client_nll_chunks, nll)):
         assert means == pytest.approx([sums[chunk == k].sum() / n[chunk == k].sum() for k in (1, 2, 3)])
+    each = [int(scores[c].correct) / scores[c].examples if scores[c].examples else None for c in range(N)]
+    assert report.client_accuracy_each == each
+    assert report_of(protocol(evaluation_clients=N - 1), scores).client_accuracy_each is None
 
 
 def test_few_clients_have_a_worst_one_and_some_chunks_nobody():

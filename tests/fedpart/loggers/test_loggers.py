@@ -33,6 +33,7 @@ def test_scalars_are_the_numbers_of_a_line_under_the_names_that_it_has():
         "refused": {"malformed": 2},
         "skipped": [{"client": 1, "category": "late", "reason": "x"}],
         "client_nll_chunks": [0.5, None, 0.25],
+        "client_nll_each": [0.5, 0.5, 0.5],
         "psi": {"raw": {"affine.range": [0.1]}, "physical": {"affine.angle_max [deg]": 5.7}},
     }
     assert scalars(line) == {

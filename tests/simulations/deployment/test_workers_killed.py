@@ -107,6 +107,32 @@ def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those
 
 @pytest.mark.deployment
 @pytest.mark.slow
+def test_a_killed_server_goes_back_to_its_checkpoint_and_clients_to_the_variates_of_then(
+    federation, tmp_path
+):
+    """It is killed after round 3 and goes on from round 2, when clients have already kept what 3 left."""
+    config = ExperimentConfig.from_dict({**EXPERIMENT, **KEPT, "checkpoint_every": 2})
+    out, said, reached, over = tmp_path / "out", [], [], threading.Event()
+
+    def kill_after_round_3():
+        while len(read_metrics(out)) < 3 and not over.wait(0.01):
+            pass
+        reached.append((len(read_metrics(out)), kill(federation, "ServerApp")))
+
+    killer = threading.Thread(target=kill_after_round_3)
+    killer.start()
+    run = complete(federation, deployed_run_config(config, out, False), said.append)
+    over.set()
+    killer.join()
+    assert run.status == "finished:completed" and reached == [(3, True)]
+    assert "".join(said).count("goes on from its checkpoint") == 1
+    assert [line["round"] for line in read_metrics(out)] == [1, 2, 3, 4, 5]
+    run_experiment(config, tmp_path / "calm")
+    assert (out / STATE).read_bytes() == (tmp_path / "calm" / STATE).read_bytes()
+
+
+@pytest.mark.deployment
+@pytest.mark.slow
 def test_a_hostile_client_and_kills_of_the_serverapp_change_no_bit(federation, tmp_path):
     config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 3, "checkpoint_every": 100})
     out, said, reached = tmp_path / "out", [], []

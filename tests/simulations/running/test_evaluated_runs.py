@@ -21,6 +21,7 @@ from simulations.results.pictures.run_figures import plot_run, run_figure
 from simulations.results.psi_parts import compact
 from simulations.results.report.page import write_report
 from simulations.results.report.sections import evaluation_section
+from simulations.results.scores import DASH
 from simulations.results.terminal.panel import panel
 from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
@@ -127,6 +128,8 @@ def test_without_classes_the_loss_is_told_in_the_place_of_the_accuracy(tmp_path)
     section = evaluation_section({"partitioned": [run]})
     assert section.charts[0].title == "Loss on the clients over rounds"
     assert all(f"{value:.3f} nats" in " ".join(section.lines) for value in chunks if value is not None)
+    (table,), each = section.tables, summary["client_nll_each"]
+    assert table.rows == [[str(i), DASH if x is None else f"{x:.3f}"] for i, x in enumerate(each)]
 
 
 def test_clients_with_a_part_of_the_validation_data():

@@ -358,6 +358,25 @@ def test_what_cannot_augment_the_data_is_left_out_with_a_word(tmp_path):
     assert [method for method, *_ in alone.calls] == ["augerino"], "which says itself why it fails"
 
 
+@pytest.mark.parametrize(
+    ("method", "changes", "why"),
+    [
+        ("fedbn", {}, "this network has none that is trained"),
+        ("partitioned+fedrep", {"evaluation": "clients"}, "would take psi's gradient through weights"),
+        ("scaffold", {"execution": "fused", "engine": "local"}, "Fused clients have no updates of their own"),
+    ],
+)
+def test_what_the_settings_or_the_engine_refuse_is_left_out_before_anything_runs(
+    tmp_path, method, changes, why
+):
+    runner = FakeRunner()
+    comparison = compare(tmp_path, runner, ["fedavg", method], 1, **changes)
+    assert [row.method for row in comparison.rows] == ["fedavg"] and not comparison.failures
+    assert [name for name, *_ in runner.calls] == ["fedavg"]
+    said = next(line for line in compare.printed.splitlines() if line.startswith(f"{method} is left out, "))
+    assert why in said and said.count("fedavg") <= 1
+
+
 def test_what_is_left_out_again_needs_no_data(tmp_path, monkeypatch):
     """A finished run of the comparison says what the data are like."""
     changes = {"hyperparameters": {"dropout": {}}}

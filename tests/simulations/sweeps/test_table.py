@@ -82,6 +82,20 @@ def test_means_and_errors_over_seeds_by_hand(file, tmp_path):
     assert float(fedavg["by.parameters.1"]) == 500_000
 
 
+def test_at_equal_bytes_a_run_counts_until_the_cheapest_has_sent_all(file, tmp_path):
+    """FedAvg moves 1,800 bytes a round, the other 2,700: of its four evaluations the first two count."""
+
+    def run(config, out, **_):
+        rises = [0.1 + config.seed / 10, 0.3, 0.5, 0.9]
+        return write_run(out, config, rises, upload=800 if config.method == "fedavg" else 1700)
+
+    columns = {"val [%]": "val_accuracy@bytes", "clients [%]": "client_accuracy@bytes"}
+    made(file(columns=columns, set={"rounds": 4}), tmp_path / "out", run)
+    lines = (tmp_path / "out" / "table.md").read_text().splitlines()
+    assert lines[-2] == "| FedAvg | 2 | 70.0 | — | 95.4 |"
+    assert lines[-1] == "| ours | 2 | 30.0 | — |  |"
+
+
 def test_the_row_is_over_the_scale_is_over_the_table_and_the_command_is_over_all(file, tmp_path):
     path, run = file(set={"rounds": 2, "samples": 3}), Run()
     made(path, tmp_path / "a", run)

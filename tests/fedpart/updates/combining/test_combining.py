@@ -17,6 +17,7 @@ from problems import (
 
 from fedpart import ClipSettings, Federation, LocalSettings, Protocol, SGDSettings, Task, federate
 from fedpart.engines.executor import Executor
+from fedpart.federated.report import unsteady
 from fedpart.methods.base import build_method
 from fedpart.updates.combining import COMBINATIONS
 from fedpart.updates.stages import Combining, Kept
@@ -191,6 +192,21 @@ def test_fused_clients_keep_nothing_and_centralised_methods_combine_nobody():
         after(1, made("scaffold", 1, 64), shards(SIZES), execution="fused")
     with pytest.raises(ValueError, match="'none' has none; use it alone"):
         build_method("none+scaffold", {})
+
+
+def test_the_server_of_feddyn_adds_unless_the_name_says_another():
+    adam = settings(8, method="fedavg").server
+    servers = [settings(8, method=name).stepped_by for name in ("feddyn", "feddyn+yogi", "scaffold")]
+    assert servers[0] == SGDSettings(1.0) and servers[1] != servers[0] and servers[2] == adam
+
+
+def test_a_run_whose_variates_may_grow_says_so_beforehand():
+    said = unsteady(
+        made("partitioned+scaffold", 2, 3, max_examples=10).protocol
+    )  # ten examples by threes, twice
+    assert "here up to 8 a round" in said and "divide local.learning_rate by about 8." in said
+    for method, epochs, batch in (("fedavg", 2, 3), ("feddyn", 2, 3), ("scaffold", 1, 10)):
+        assert unsteady(made(method, epochs, batch, max_examples=10).protocol) == ""
 
 
 def test_options_go_to_whom_they_belong():
