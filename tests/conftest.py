@@ -7,6 +7,7 @@ have failed.
 """
 
 import os
+from collections import Counter
 from pathlib import PurePath
 
 import pytest
@@ -18,9 +19,11 @@ import torch
 
 torch.set_num_threads(1)
 
-TOGETHER = {  # by what they share: a Ray cluster, or kernels that are compiled once; deployments mostly wait
-    "test_versions.py": "versions",  # which takes minutes of one process
+# By what they share: a Ray cluster, or compiled kernels; deployments mostly wait. The longest come first.
+TOGETHER = {
     "test_ray.py": "ray",
+    "test_versions.py::test_pip_keeps_the_oldest_torch_and_the_oldest_of_all_pass_tests": "oldest",
+    "test_versions.py": "extras",
     "test_ray_cluster.py": "ray",
     "test_own_files.py": "ray",
     "test_wheel.py": "ray",
@@ -47,6 +50,13 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
+def group(nodeid):
+    """The name of the tests that run in the same process as this one."""
+    file, _, test = nodeid.partition("::")
+    name = PurePath(file).name
+    return TOGETHER.get(f"{name}::{test}", TOGETHER.get(name, file))
+
+
 class ByFile(LoadScopeScheduling):
     """Gives a process whole files, or several.
 
@@ -54,9 +64,7 @@ class ByFile(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid):
-        file, _, test = nodeid.partition("::")
-        name = PurePath(file).name
-        return TOGETHER.get(f"{name}::{test}", TOGETHER.get(name, file))
+        return group(nodeid)
 
 
 class CpuTime:
@@ -98,7 +106,12 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log) if config.getvalue("dist") == "load" else None
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """They begin first, for they take longest: no process shall end with them alone."""
-    items.sort(key=lambda item: item.path.name not in TOGETHER)
+    """No process shall end alone: the long groups come first, then deployments, then files by their tests."""
+    order, groups = list(dict.fromkeys(TOGETHER.values())), [group(item.nodeid) for item in items]
+    tests = Counter(groups)
+    deployed = {g for g, item in zip(groups, items, strict=True) if item.get_closest_marker("deployment")}
+    first = [order.index(g) if g in order else len(order) + (g not in deployed) for g in groups]
+    places = sorted(range(len(items)), key=lambda i: (first[i], -tests[groups[i]], groups[i]))
+    items[:] = [items[i] for i in places]

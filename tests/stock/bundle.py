@@ -19,8 +19,8 @@ CONFIG = {
     "samples": 1,
     "split": {"recipe": "iid"},
     "local": {"learning_rate": 0.1, "batch_size": 2},
-    "rounds": 5,
-    "evaluate_every": 5,
+    "rounds": 2,
+    "evaluate_every": 2,
     "evaluation": "clients",
 }
 

@@ -58,7 +58,7 @@ def test_elsewhere_on_this_machine(changes, local, tmp_path):
 @pytest.mark.deployment
 @pytest.mark.slow
 def test_two_real_clients_whose_messages_have_no_constants(tmp_path):
-    """A process for each message, which loads all that these networks need: one round of the five."""
+    """A process for each message, which loads all that these networks need: one round of the two."""
     out, local, said = tmp_path / "run", tmp_path / "local", []
     few = {"rounds": 1, "evaluate_every": 1, "clip": "adaptive"}
     run_experiment(configured(**few), local)

@@ -54,7 +54,7 @@ def federation(tmp_path_factory):
     assert logs and not [secret for secret in hidden if secret in logs]
 
 
-KEPT = {"method": "partitioned+scaffold", "rounds": 5, "clip": None}  # variates, in files of the clients
+KEPT = {"method": "partitioned+scaffold", "clip": None}  # variates, in files of the clients
 MINE = {"method": "partitioned+ditto", "evaluation": "clients", "evaluate_every": 1}
 
 
@@ -64,7 +64,7 @@ MINE = {"method": "partitioned+ditto", "evaluation": "clients", "evaluate_every"
 def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those_of_a_calm_run(
     federation, tmp_path, changes
 ):
-    config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 4, "samples": 160, **changes})
+    config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 3, "samples": 160, **changes})
     out = tmp_path / "out"
     killed, seen, over = [], [], threading.Event()
 
