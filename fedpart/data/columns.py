@@ -91,12 +91,13 @@ def splits_of(
     values = {part.name: part.targets for part in parts.values()}
     targets, outputs, classes = targets_of(values, roles.target, real)
     owners: dict[str, Tensor] = {}
+    names: tuple[str, ...] = ()
     if roles.client is not None:
         named = {part.name: part.clients for part in parts.values() if part.clients is not None}
-        owners, _ = numbered(named, roles.client)
+        owners, names = numbered(named, roles.client)
     sets = {name: part.dataset(targets[part.name], owners.get(part.name)) for name, part in parts.items()}
     made: Any = with_held_out(sets, shares, hold_out, data_seed)
-    return Splits(**made, num_classes=outputs, classes=classes)
+    return Splits(**made, num_classes=outputs, classes=classes, client_names=names)
 
 
 def targets_of(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.trees import Tree, first_leaf, leaves, map_leaves
 
 if TYPE_CHECKING:
@@ -156,11 +157,12 @@ class Splits:
         num_classes: classes that labels may name, 0..num_classes-1; for regression the number of outputs.
         classes: their names, for people; empty where the numbers say it all.
         preprocessing: what has made inputs of raw examples, where that is known.
+        client_names: of the clients by their numbers, for people; empty where there are only numbers.
 
     Raises:
         TypeError: a part is not a ``Dataset``.
         ValueError: ``num_classes`` is below 1, the training set is empty, a label lies outside the classes,
-            or the names are fewer or more than these.
+            or the names are fewer or more than these; a client has no name where others have one.
     """
 
     train: Dataset
@@ -169,6 +171,7 @@ class Splits:
     num_classes: int
     classes: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
+    client_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_classes < 1:
@@ -181,6 +184,9 @@ class Splits:
             if not isinstance(part, Dataset):
                 raise TypeError(f"The {name} part of Splits must be a Dataset, got {type(part).__name__}.")
             check_labels(part, self.num_classes, name)
+            if self.client_names and part.clients is not None and len(part):
+                most, names = 1 + int(part.clients.max()), len(self.client_names)
+                require(most <= names, f"There are {names} names for {most} clients; give one for each.")
         if not len(self.train):
             raise ValueError("The training set is empty; a data set needs at least one training example.")
 

@@ -74,7 +74,7 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
         made = Pictures.of(None, "rgb" if len(config.normalise.mean) == 3 else "grey")
     if isinstance(made, Pictures):  # rotated stands for how images are found, and is no part of it
         made = made.completed(train.input_shape, config.normalise)
-    return Splits(train, validation, test, splits.num_classes, splits.classes, made)
+    return replace(splits, train=train, validation=validation, test=test, preprocessing=made)
 
 
 def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
@@ -91,6 +91,14 @@ def _turned(config: Config, number: int, dataset: Dataset, points: int | None) -
         return rotated(dataset, config.data_seed, angle, part=number, places=places)
     chosen = dataset if places is None else dataset.subset(places)
     return Dataset(chosen.inputs, chosen.targets, chosen.groups, clients=chosen.clients)
+
+
+def client_names(config: ExperimentConfig, splits: Splits) -> tuple[str, ...]:
+    """Of client 0, 1, ... where each keeps what the data set knows as its own; none if these are numbers."""
+    if config.split.recipe != "natural" or not splits.client_names:
+        return ()
+    names = tuple(splits.client_names[number] for number in torch.unique(clients_of(splits.train)).tolist())
+    return () if names == tuple(map(str, range(len(names)))) else names
 
 
 def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:

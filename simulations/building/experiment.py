@@ -16,7 +16,7 @@ from fedpart.federated.report import exposed, unsteady, untaught
 from fedpart.training.settings import check_device
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
-from simulations.building.data import client_shards, load_data
+from simulations.building.data import client_names, client_shards, load_data
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
@@ -34,6 +34,7 @@ class Experiment:
     num_classes: int
     classes: tuple[str, ...] = ()  # their names, where there are any
     preprocessing: Preprocessing | None = None  # of raw examples
+    client_names: tuple[str, ...] = ()  # of client 0, 1, ...; none where these are mere numbers
 
     @property
     def notes(self) -> list[str]:
@@ -125,7 +126,7 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     settings = replace(config.settings(), max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
     scored = (splits.validation, splits.test)
-    return Experiment(config, task, protocol, shards, *scored, *described)
+    return Experiment(config, task, protocol, shards, *scored, *described, client_names(config, splits))
 
 
 def ready(config: Config) -> tuple[Any, Any]:

@@ -120,7 +120,7 @@ def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
 def personalise(
     run: Path,
     clients: int | None,
-    client: list[int] | None,
+    client: list[str] | None,
     layers: list[str] | None,
     overrides: list[str],
     save: Path | None,

@@ -161,7 +161,10 @@ def retrain(
 def personalise(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished federated run.")],
     clients: Annotated[int | None, typer.Option(min=1, help="The first so many; all if not given.")] = None,
-    client: Annotated[list[int] | None, typer.Option(help="This client; may be given several times.")] = None,
+    client: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NUMBER|NAME", help="This client; may be given several times."),
+    ] = None,
     holdout: Annotated[
         float | None,
         typer.Option(

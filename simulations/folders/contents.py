@@ -138,7 +138,7 @@ _TYPES: dict[Any, str] = {  # of keys, where they are there
     str | None: "git_commit",
     _Number: "train_loss lml epsilon val_accuracy val_nll test_accuracy test_nll client_accuracy client_nll",
     list[int]: "cohort",
-    list[str]: "psi_learned psi_remarks psi_held classes",
+    list[str]: "psi_learned psi_remarks psi_held classes client_names",
     list[dict[str, Any]]: "skipped stages subnetworks",
     dict[str, int]: "refused psi_alarms",
     dict[str, _Number]: "psi psi_initial",

@@ -9,11 +9,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedpart.loggers.lines import finite
-from simulations.results.scores import FIRST, SCORES, counted
+from simulations.results.scores import FIRST, SCORES, client_text, counted
 from simulations.results.tables import terminal_table, write_json
 
 _WHEN = ("before", "after", "gain")
-_MOST = 40  # rows on the terminal
+MOST = 40  # rows on the terminal
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class ClientGain:
     held_out: int  # that were scored
     before: dict[str, float]  # ``nll`` (nats per example) and, of a classification, ``accuracy`` (a fraction)
     after: dict[str, float]
+    name: str | None = None  # None: clients have numbers alone
 
     @property
     def gain(self) -> dict[str, float]:
@@ -68,7 +69,11 @@ class Gains:
             "share_better": self.share(1),
             "share_worse": self.share(-1),
             "left_out": list(self.left_out),
-            "clients": [asdict(client) | {"gain": client.gain} for client in self.clients],
+            "clients": [
+                {key: value for key, value in asdict(client).items() if (key, value) != ("name", None)}
+                | {"gain": client.gain}
+                for client in self.clients
+            ],
         }
         write_json(folder / "personal.json", finite(content))
 
@@ -78,15 +83,14 @@ class Gains:
         head, rows = ["client", "chunk", "trained\non", "scored\non"], []
         for score in scores.values():
             head += [f"{score.word}\nbefore", f"[{score.unit}]\nafter", "\ngain"]
-        for client in self.clients[:_MOST]:
-            rows.append(
-                [str(client.client), str(client.chunk), f"{client.examples:,}", f"{client.held_out:,}"]
-            )
+        for client in self.clients[:MOST]:
+            who = client_text(0, [client.name]) if client.name else str(client.client)
+            rows.append([who, str(client.chunk), f"{client.examples:,}", f"{client.held_out:,}"])
             for key, score in scores.items():
                 rows[-1] += [score.number(client.before[key]), score.number(client.after[key])]
                 rows[-1].append(score.number(client.gain[key], sign="+"))
         lines, score = [], SCORES[self.metric]
-        if (hidden := len(self.clients) - _MOST) > 0:
+        if (hidden := len(self.clients) - MOST) > 0:
             lines.append(f"and {counted(hidden, 'client')} more, in personal.json")
         if self.left_out:
             lines.append(f"{counted(len(self.left_out), 'client')} with fewer than two examples left out")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -187,3 +187,9 @@ def told(row: Mapping[str, Any], part: str = "") -> str:
 def size_name(row: Mapping[str, Any]) -> str:
     """What a network's size is called in a row of ``by_architecture``: the options that make it."""
     return ", ".join(f"{key} {value}" for key, value in row["model_options"].items()) or "as it is"
+
+
+def client_text(client: int, names: Sequence[str] = ()) -> str:
+    """A client's name in at most 32 printable characters; its number where clients have no names."""
+    text = "".join(sign if sign.isprintable() else "?" for sign in names[client]) if names else str(client)
+    return text if len(text) <= 32 else f"{text[:29]}..."

@@ -10,6 +10,7 @@ import torch
 
 from fedpart import Dataset, SGDSettings, personalise
 from fedpart.engines.batches import divided, evaluated
+from fedpart.registry import nearest
 from simulations.building.experiment import Experiment, build
 from simulations.building.task import load_saved, torch_threads
 from simulations.config.load import ConfigError, ExperimentConfig, with_overrides
@@ -17,7 +18,8 @@ from simulations.config.yaml_files import key_of
 from simulations.errors import one_sentence
 from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import STATE, saved_config
-from simulations.results.personal import ClientGain, Gains
+from simulations.results.personal import MOST, ClientGain, Gains
+from simulations.results.scores import client_text
 from simulations.results.terminal.progress import Progress
 
 SEEN = (
@@ -33,7 +35,7 @@ UNSEEN = "The run has not trained on the examples that are scored: those that ev
 class Tuning:
     """How clients are personalised, as by :func:`fedpart.personalise`; None: as the run's local training."""
 
-    clients: Sequence[int] | int | None = None  # numbers, or how many; None: all
+    clients: Sequence[int | str] | int | None = None  # numbers or names, or how many; None: all
     holdout: float | None = None  # share that is scored; a run with `evaluation: clients` has its own
     epochs: int = 5
     learning_rate: float | None = None
@@ -49,7 +51,6 @@ def personalise_run(
 ) -> Gains:
     """Fine-tune the full network of a run on clients' shards, with its psi fixed."""
     config = _configuration(run, overrides)
-    numbers = _numbers(tuning.clients, config.clients)
     holdout = _holdout(config, tuning.holdout)
     with torch_threads(config.threads):
         with one_sentence():
@@ -57,6 +58,8 @@ def personalise_run(
             experiment = build(config)
             federation = experiment.start()
             load_saved(federation, run)
+        names = experiment.client_names
+        numbers = _numbers(tuning.clients, config.clients, names)
         rate = config.local.learning_rate if tuning.learning_rate is None else tuning.learning_rate
         with one_sentence():
             sgd = SGDSettings(rate, config.local.momentum)
@@ -85,7 +88,8 @@ def personalise_run(
                         file = save / f"client-{client}.safetensors"
                         safetensors.torch.save_model(tuned.module, str(file))
                 chunk, scores = experiment.protocol.chunk(client), (tuned.before, tuned.after)
-                gains.append(ClientGain(client, chunk, tuned.examples, tuned.held_out, *scores))
+                name = names[client] if names else None
+                gains.append(ClientGain(client, chunk, tuned.examples, tuned.held_out, *scores, name))
                 advance()
     settings: dict[str, Any] = {
         "method": config.method,
@@ -148,9 +152,16 @@ def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
     return with_overrides(saved.resolved(), overrides, f"personalising {run}", ExperimentConfig)
 
 
-def _numbers(asked: Sequence[int] | int | None, clients: int) -> list[int]:
+def _numbers(asked: Sequence[int | str] | int | None, clients: int, names: Sequence[str] = ()) -> list[int]:
     """The clients that are meant, ascending, each once."""
-    numbers = range(clients) if asked is None else range(asked) if isinstance(asked, int) else asked
+    wanted = range(clients) if asked is None else range(asked) if isinstance(asked, int) else asked
+    known = {name: number for number, name in enumerate(names)}
+    for text in wanted:
+        if text not in known and not str(text).isdecimal():
+            listed = [client_text(client, names) for client in known.values()]
+            hint = nearest(text, listed) if len(known) <= MOST else "its summary.json has client_names."
+            raise ConfigError(f"No client of the run is called {text!r}: {hint}")
+    numbers = [known[text] if text in known else int(text) for text in wanted]
     unknown = [client for client in numbers if not 0 <= client < clients]
     if unknown:
         raise ConfigError(

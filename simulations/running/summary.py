@@ -61,6 +61,7 @@ def summarise(
         **({"guess": guess} if guess else {}),
         "num_classes": experiment.num_classes,
         **({"classes": experiment.classes} if experiment.classes else {}),
+        **({"client_names": names} if (names := getattr(experiment, "client_names", ())) else {}),
         "inputs": described(data.inputs),
         **({"preprocessing": made.state} if (made := experiment.preprocessing) is not None else {}),
         "validation_examples": len(validation),

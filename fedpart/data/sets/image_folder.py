@@ -69,7 +69,7 @@ def load_image_folder(
         known: Any = {"targets": targets, "clients": owners, "size": size, "colour": colour}
         loaded[part] = _images(source, images, most, **known)
     loaded = with_held_out(loaded, {"test": test, "validation": validation}, hold_out, data_seed)
-    made: Any = {**loaded, "preprocessing": Pictures.of(size, colour)}
+    made: Any = {**loaded, "preprocessing": Pictures.of(size, colour), "client_names": tuple(names)}
     return Splits(**made, num_classes=len(classes), classes=tuple(classes))
 
 

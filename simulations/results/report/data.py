@@ -12,13 +12,13 @@ from statistics import fmean
 from fedpart import Dataset
 from fedpart.data import Splits, has_labels
 from fedpart.federated.clients import assigned_chunks
-from simulations.building.data import load_data, split_among_clients
+from simulations.building.data import client_names, load_data, split_among_clients
 from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.data_files import changed_data, in_short, listed_data
 from simulations.results.curves import Run
 from simulations.results.pictures.run_figures import examples, run_blocks, sheet
 from simulations.results.report.sections import PageSection, PageTable, Sheet
-from simulations.results.scores import DASH, span
+from simulations.results.scores import DASH, client_text, span
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,16 @@ def clients_section(config: ExperimentConfig, data: Data | str) -> PageSection |
         return None
     proportions, rows = config.build_method().proportions(config.chunks), []
     chunks = assigned_chunks(proportions, config.clients, config.seed)
+    names = client_names(config, data.splits)
     for chunk in range(1, len(proportions) + 1):
-        shards = [shard for client, shard in enumerate(data.shards) if chunks[client] == chunk]
-        if shards:
+        members = [client for client in range(config.clients) if chunks[client] == chunk]
+        if shards := [data.shards[client] for client in members]:
             held = [[len(shard) for shard in shards]]
             held += [[len(shard.targets.unique()) for shard in shards]] * has_labels(shards[0])
             texts = [f"{min(each):,} to {max(each):,}, mean {fmean(each):,.1f}" for each in held]
-            rows.append([str(chunk), f"{len(shards):,}", *texts, *[DASH] * (2 - len(texts))])
+            such = ", ".join(client_text(client, names) for client in members[:4]) if names else DASH
+            such += ", ..." if names and len(members) > 4 else ""
+            rows.append([str(chunk), f"{len(shards):,}", *texts, *[DASH] * (2 - len(texts)), such])
     caption = f"What clients hold, by the chunks of {config.method} with seed {config.seed}"
-    head = ["chunk", "clients", "examples of each", "labels of each"]
+    head = ["chunk", "clients", "examples of each", "labels of each", "names"]
     return PageSection("Clients", tables=[PageTable.of(caption, head, rows)])

@@ -24,6 +24,7 @@ from simulations.results.scores import (
     SCORES,
     SHARE,
     TIME,
+    client_text,
     counted,
     first_of,
     privacy_text,
@@ -171,8 +172,10 @@ def limit_rows(summary: Mapping[str, Any]) -> Rows:
     """What kept single clients from much, and what to look at."""
     if (clip := summary.get("clip") or {}).get("multiple") is not None:
         counts = sorted(clip["clipped"].items(), key=lambda one: -one[1])[:3]
-        most = ", ".join(f"client {client} {count} times" for client, count in counts)
-        yield "clip", f"{clip['multiple']:g} times the usual norm{most and f': longer were {most}'}"
+        names = summary.get("client_names", ())
+        most = [f"client {client_text(int(who), names)} {counted(times, 'time')}" for who, times in counts]
+        longer = f": longer were {', '.join(most)}" if most else ""
+        yield "clip", f"{clip['multiple']:g} times the usual norm{longer}"
     if clip.get("quantile") is not None:
         psi, cells = clip["bounds"]["psi"], clip["bounds"]["cells"]
         ends = ["none" if norm is None else f"{norm:.3g}" for norm in cells]

@@ -1,5 +1,7 @@
 """Data sets that know their clients, and tables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -184,3 +186,21 @@ def test_equal_numbers_in_other_digits_are_one_class_and_ties_have_one_order() -
     assert names == ("1", "2", "007", "7", "10")
     assert numbers["train.csv"].tolist() == [0, 4, 1, 2, 3]
     assert numbers["test.csv"].tolist() == [0, 1, 4, 3, 2]
+
+
+def test_names_of_clients_are_kept_by_every_source_that_has_some(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y,who\n" + "1,0,zoe\n2,1,zoe\n3,0,abe\n4,1,abe\n" * 5)
+    table = load_splits("table", tmp_path / "t.csv", target="y", client="who")
+    assert table.client_names == ("abe", "zoe")
+    assert load_splits("table", tmp_path / "t.csv", target="y", ignore=["who"]).client_names == ()
+    for client in ("zoe", "abe"):
+        for label in "xy":
+            for number in range(4):
+                write_image(tmp_path / "i" / client / label / f"{number}.png", np.zeros((4, 4, 3), np.uint8))
+    images = load_splits("image_folder", tmp_path / "i", clients=True)
+    assert images.client_names == ("abe", "zoe")
+    assert images.mapped(lambda part: part).client_names == ("abe", "zoe")
+    write_leaf(tmp_path / "l", {"zoe": ([[1.0]] * 8, [0, 1] * 4), "abe": ([[2.0]] * 8, [0, 1] * 4)})
+    assert load_splits("leaf", tmp_path / "l").client_names == ("abe", "zoe")
+    with pytest.raises(ValueError, match="There are 1 names for 2 clients; give one for each"):
+        replace(table, client_names=("abe",))
