@@ -121,7 +121,8 @@ def _tips(
     else:
         if config is not None and "caps" not in summary:  # other methods have none
             without = "+".join(["fedavg", *ways])
-            if learns and (read_summary(out / BESIDE) or {}).get("method") != without:
+            other = read_summary(out / BESIDE) or {}
+            if learns and not summary.get("untaught") and other.get("method") != without:
                 yield plain, ["run", config, *_with(overrides, f"method={without}")]
             several = ["compare", config, *_with(overrides, "method=")]
             yield "all methods side by side, with plots", several

@@ -112,6 +112,15 @@ def test_the_first_sentence_names_method_and_combination_and_claims_no_more_than
     assert "fedpart run own.yaml --set method=fedavg+scaffold+yogi\n" in console.file.getvalue()
 
 
+def test_a_run_that_has_learned_no_hyperparameters_has_none_to_do_without(found):
+    summary, out = found["partitioned"]
+    for untaught, offered in ((None, True), ("Nothing to learn.", False)):
+        console = Console(record=True, width=200, force_terminal=False)
+        show_end(console, {**summary, "untaught": untaught}, out, "own.yaml")
+        text = console.export_text()
+        assert ("the same without learned hyperparameters" in text) is offered and "all methods" in text
+
+
 def test_all_that_has_moved_is_learned_and_nothing_else(found):
     text = shown(panel(*found["augerino"]))
     assert "scale " in text and "stretch " in text and "dropout" not in text
