@@ -161,10 +161,7 @@ def retrain(
 def personalise(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished federated run.")],
     clients: Annotated[int | None, typer.Option(min=1, help="The first so many; all if not given.")] = None,
-    client: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NUMBER|NAME", help="This client; may be given several times."),
-    ] = None,
+    client: Annotated[list[str] | None, typer.Option(help="This number or name; as often as needed.")] = None,
     holdout: Annotated[
         float | None,
         typer.Option(

@@ -1,6 +1,7 @@
 """How commands are declared: the options and arguments that several take, and who does what they say."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 
 from fedpart.extras import need
 from simulations.cli.guards import BAD_INPUT, fail, guarded
-from simulations.config.yaml_files import file_of, read_yaml, shipped
+from simulations.config.yaml_files import CONFIGS, file_of, read_yaml, shipped
 from simulations.errors import ConfigError
 
 
@@ -28,6 +29,21 @@ def _there(config: list[str] | None) -> list[str] | None:
 def _shipped(incomplete: str) -> list[str]:
     """Names of configurations that come with fedpart, for the shell; files are completed beside them."""
     return [name for name in shipped() if name.startswith(incomplete)]
+
+
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Keys of a configuration for the shell, those of sections too, by the schema that comes with fedpart."""
+    kind = "train" if context.info_name in ("train", "select", "retrain") else "run"
+    schema = json.loads((CONFIGS / f"{kind}.schema.json").read_text())
+
+    def keys(part: Any, before: str = "") -> Iterator[str]:
+        for one in (part, *part.get("anyOf", ())):
+            section = schema["$defs"].get(one.get("$ref", "").rpartition("/")[2], one)
+            for name, inner in section.get("properties", {}).items():
+                yield f"{before}{name}="
+                yield from keys(inner, f"{before}{name}.")
+
+    return [key for key in keys(schema) if key.startswith(incomplete)]
 
 
 def _pairs(settings: list[str] | None) -> list[str] | None:
@@ -51,7 +67,13 @@ Configs = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", callback=_pairs, help="Change a key of it, e.g. rounds=20."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        callback=_pairs,
+        autocompletion=_keys,
+        help="Change a key of it, e.g. rounds=20.",
+    ),
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", help="Folder for the results; a new one in runs/ if not given.")

@@ -195,10 +195,7 @@ def check_shape(builder: Callable[..., Any], shape: Any, what: str) -> None:
     """Refuse inputs of another kind than ``builder`` declares to take as its ``input_shape``."""
     parameter = _parameters(builder).get("input_shape")
     if parameter is not None and misfit(parameter, shape):
-        raise ValueError(
-            f"T{what[1:]} takes inputs of one shape, {_type(parameter)}, but those of the data are {shape}; "
-            f"choose another model."
-        )
+        raise ValueError(f"T{what[1:]} takes inputs of one shape, not {shape} as data have; choose another.")
 
 
 def misfit(parameter: inspect.Parameter, value: Any) -> str | None:
@@ -220,8 +217,3 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
         return inspect.signature(function, eval_str=True).parameters
     except Exception:  # it does not tell, or its annotations are of names that are not there
         return {}
-
-
-def _type(parameter: inspect.Parameter) -> str:
-    annotation = parameter.annotation
-    return "of any type" if annotation is parameter.empty else inspect.formatannotation(annotation)

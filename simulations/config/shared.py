@@ -274,7 +274,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         made = cls.model_json_schema()
         for section in made["$defs"].values():
             section.pop("required", None)  # which a file that this one extends may have
-        made["properties"]["extends"] = {"type": "string", "description": "a file whose keys come first"}
+        made["properties"]["extends"] = {"type": ["string", "array"], "description": "files that come first"}
         return made
 
     def deciding(self, *what: Decides) -> dict[str, Any]:

@@ -220,5 +220,5 @@ def purpose(file: Path) -> str:
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        lines.append(line.lstrip("# "))
+        lines += [line.lstrip("# ")] * ("$schema=" not in line)  # a line for editors says nothing of it
     return re.split(r"(?<!App\.)(?<=\.) ", " ".join(lines), maxsplit=1)[0]

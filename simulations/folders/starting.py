@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedpart.checks import require
 from fedpart.registry import nearest
+from simulations.config.yaml_files import CONFIGS
 from simulations.errors import ConfigError
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -20,6 +21,8 @@ def start_folder(kind: str, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for file in sorted((TEMPLATES / kind).iterdir()):
         shutil.copyfile(file, folder / file.name.removesuffix(KEPT))
+    if kind != "flower":
+        shutil.copyfile(CONFIGS / "run.schema.json", folder / "schema.json")  # the configuration names it
     many = "num-supernodes=10 client-resources-num-cpus=1"
     flower = f"flwr run . --stream --federation-config '{many}'"
     return flower if kind == "flower" else f"fedpart run {kind}.yaml"

@@ -69,11 +69,7 @@ class Gains:
             "share_better": self.share(1),
             "share_worse": self.share(-1),
             "left_out": list(self.left_out),
-            "clients": [
-                {key: value for key, value in asdict(client).items() if (key, value) != ("name", None)}
-                | {"gain": client.gain}
-                for client in self.clients
-            ],
+            "clients": [asdict(client) | {"gain": client.gain} for client in self.clients],
         }
         write_json(folder / "personal.json", finite(content))
 

@@ -1,6 +1,7 @@
 """Errors, outputs and names on the command line: one sentence, whatever is wrong; shipped configurations."""
 
 import errno
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -201,6 +202,38 @@ def test_a_federated_file_is_refused_by_the_name_of_the_command_that_was_typed()
     refused(fedpart("train", "quickstart"), "fedpart train does centralised training; use fedpart run")
 
 
+def completed(words):
+    environment = {"_FEDPART_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    environment["COMP_CWORD"] = str(len(words.split(" ")) - 1)
+    return CliRunner().invoke(app, [], env=environment, prog_name="fedpart").stdout.split()
+
+
 def test_the_shell_completes_names_of_shipped_configurations():
-    environment = {"_FEDPART_COMPLETE": "complete_bash", "COMP_WORDS": "fedpart run quick", "COMP_CWORD": "2"}
-    assert CliRunner().invoke(app, [], env=environment, prog_name="fedpart").stdout.strip() == "quickstart"
+    assert completed("fedpart run quick") == ["quickstart"]
+
+
+def test_the_shell_completes_keys_of_the_kind_that_a_command_takes():
+    assert "rounds=" in completed("fedpart run quickstart --set ")
+    assert completed("fedpart run --set rounds") == ["rounds="]
+    assert completed("fedpart compare quickstart --set local.ep") == ["local.epochs="]
+    assert completed("fedpart up --set hyperparameters.dropout.r") == ["hyperparameters.dropout.rate="]
+    assert completed("fedpart train --set iter") == ["iterations="] != completed("fedpart run --set iter")
+    assert completed("fedpart run --set nothing") == []
+
+
+def test_completion_loads_no_torch():
+    code = (
+        "import sys\n"
+        "from simulations.cli.main import app\n"
+        "try: app(prog_name='fedpart')\n"
+        "except SystemExit: pass\n"
+        "print('torch' in sys.modules)"
+    )
+    typed = {
+        "_FEDPART_COMPLETE": "complete_bash",
+        "COMP_WORDS": "fedpart run --set rounds",
+        "COMP_CWORD": "3",
+    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **typed}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["rounds=", "False"], done.stderr

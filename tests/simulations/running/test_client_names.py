@@ -85,7 +85,7 @@ def test_numbers_stay_where_there_are_no_names():
     scores = {"nll": 1.0}, {"nll": 0.5}
     Gains([ClientGain(0, 1, 9, 2, *scores), ClientGain(1, 1, 9, 2, *scores, "eve")], [], {}, "").write(Path())
     rows = json.loads(Path("personal.json").read_text())["clients"]
-    assert ["name" in row for row in rows] == [False, True]
+    assert [row["name"] for row in rows] == [None, "eve"]
 
 
 def test_odd_names_are_shown_as_they_are_and_without_what_moves_a_terminal():
