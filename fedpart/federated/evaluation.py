@@ -90,8 +90,7 @@ class ClientScores:
             self._by_kind(report, "client_accuracy", right)
 
     def _by_kind(self, report: RoundReport, name: str, sums: Sums) -> None:
-        """The means over the examples of each chunk's clients, each cap's and each architecture's, and of each
-        client where all are asked."""
+        """The means over the examples of each chunk's clients, each cap's, each architecture's, or each."""
         protocol, numbers = self.protocol, range(1, len(self.protocol.chunks) + 1)
         kinds: dict[str, tuple[Callable[[int], int], range]] = {"chunks": (protocol.chunk, numbers)}
         if protocol.settings.caps is not None:

@@ -171,15 +171,15 @@ def untaught(protocol: Protocol) -> str:
 
 
 def unsteady(protocol: Protocol) -> str:
-    """A sentence on where SCAFFOLD's variates grow without end; empty: clients have none, or take one step."""
+    """A sentence on SCAFFOLD's variates, which may grow; empty: there are none, or clients take one step."""
     settings = protocol.settings
     steps = settings.local.epochs * -(-settings.max_examples // settings.local.batch_size)
     if not settings.combination.sends or steps == 1 or settings.max_examples == LARGEST_COUNT:
         return ""
     return (
-        f"With {settings.method} a client's variate is the mean gradient of its last steps, here up to {steps} "
-        f"a round, and may grow where these lead far: if the loss rises at a rate at which fedavg learns, "
-        f"divide local.learning_rate by about {steps}."
+        f"With {settings.method} a client's variate is the mean gradient of its last steps, here up to "
+        f"{steps} a round, and may grow where these lead far: if the loss rises at a rate at which fedavg "
+        f"learns, divide local.learning_rate by about {steps}."
     )
 
 

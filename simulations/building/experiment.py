@@ -38,10 +38,8 @@ class Experiment:
 
     @property
     def notes(self) -> list[str]:
-        return [
-            *self.task.notes,
-            *filter(None, (ask(self.protocol) for ask in (untaught, unsteady, exposed))),
-        ]
+        said = (tell(self.protocol) for tell in (untaught, unsteady, exposed))
+        return [*self.task.notes, *filter(None, said)]
 
     def start(self) -> Federation:
         return Federation(self.protocol)

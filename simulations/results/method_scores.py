@@ -87,7 +87,6 @@ def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
 
 
 def at_equal_bytes(runs: Sequence[Run], key: str) -> list[float | None]:
-    """Of each run, the mean of the last evaluations at which it had sent and received no more bytes than the
-    run with the fewest has in all."""
+    """Of each run, the mean of its last evaluations within all the bytes, up and down, of the cheapest."""
     least = min((run.along("bytes")[-1] for run in runs), default=0.0)
     return [run.last10(key, SLACK * least, "bytes") for run in runs]

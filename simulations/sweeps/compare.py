@@ -69,7 +69,7 @@ def run_comparison(
 
 
 def _that_fit(cells: Sequence[Cell], runner: CellRunner) -> list[Cell]:
-    """Without those whose method refuses the task, as FedBN does without norms, the settings or the engine."""
+    """Without those whose method refuses the task (as FedBN without norms), the settings or the engine."""
     firsts = {cell.config.method: cell for cell in reversed(cells)}
     left = dict(firsts)
     shape: tuple[int, Any] | None = None  # of the data, which all cells have in common

@@ -102,5 +102,5 @@ def combined(
         (clients if isinstance(made, Combination) else servers).append(made)
     excluded = f"{name!r} has two ways to combine that exclude each other; leave one of them out."
     require(len(clients) < 2 and len(servers) < 2, excluded)
-    way = next(iter(clients), Combination())
-    return left, way, next(iter(servers), way.server)
+    client = next(iter(clients), Combination())
+    return left, client, next(iter(servers), client.server)

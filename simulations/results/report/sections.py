@@ -166,10 +166,8 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     drawn = chart(title, pictures.clients_figure(asked, page=True), note)
     clients = range(max(len(scores) for seeds in each.values() for scores in seeds))
     known = {m: seeds for m, seeds in each.items() if all(len(scores) == len(clients) for scores in seeds)}
-    rows = [
-        [str(i), *(score.cell(Estimate.of(scores[i] for scores in seeds)) for seeds in known.values())]
-        for i in clients
-    ]
+    texts = ([score.cell(Estimate.of(x)) for x in zip(*seeds, strict=True)] for seeds in known.values())
+    rows = [[str(i), *row] for i, row in enumerate(zip(*texts, strict=True))]
     head = ["client", *(f"{method} [{score.unit}]" for method in known)]
     table = PageTable.of(f"{score.word.capitalize()} of each client after the last round", head, rows)
     return PageSection("Evaluation on the clients", [drawn], tables=[table] if rows else [], lines=lines)

@@ -201,9 +201,7 @@ def test_the_server_of_feddyn_adds_unless_the_name_says_another():
 
 
 def test_a_run_whose_variates_may_grow_says_so_beforehand():
-    said = unsteady(
-        made("partitioned+scaffold", 2, 3, max_examples=10).protocol
-    )  # ten examples by threes, twice
+    said = unsteady(made("partitioned+scaffold", 2, 3, max_examples=10).protocol)  # four steps, twice
     assert "here up to 8 a round" in said and "divide local.learning_rate by about 8." in said
     for method, epochs, batch in (("fedavg", 2, 3), ("feddyn", 2, 3), ("scaffold", 1, 10)):
         assert unsteady(made(method, epochs, batch, max_examples=10).protocol) == ""
