@@ -95,14 +95,14 @@ def results(
 
 @commands_of(app, "simulations.deployment.clusters")
 def cluster(
-    kind: Annotated[str, typer.Argument(metavar="slurm|kubernetes", help="What manages the cluster.")],
+    kind: Annotated[str, typer.Argument(metavar="slurm|rayjob|kubernetes", help="What manages the cluster.")],
     config: Configs = None,
     nodes: Annotated[int, typer.Option(min=1, help="Machines of a job, or clients of a federation.")] = 1,
-    gpus: Annotated[int, typer.Option(min=0, help="slurm: of each machine; 0: processors alone.")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="Of each machine of a job; 0: processors alone.")] = 0,
     limit: Annotated[str, typer.Option(help="slurm: time of a job; a longer run is several.")] = "24:00:00",
     before: Annotated[int, typer.Option(min=1, help="slurm: seconds of it in which the run is saved.")] = 300,
-    image: Annotated[str, typer.Option(help="kubernetes: the image that Dockerfile makes.")] = "fedpart",
+    image: Annotated[str, typer.Option(help="rayjob, kubernetes: the image.")] = "fedpart",
     settings: Sets = None,
     out: Out = None,
 ) -> None:
-    """Write a job for Slurm, one run on all of its machines, or a federation for Kubernetes."""
+    """Write a job of one run on several machines, for Slurm or KubeRay, or a federation for Kubernetes."""

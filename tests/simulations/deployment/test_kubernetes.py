@@ -1,6 +1,8 @@
 """kubernetes.yaml, as fedpart cluster kubernetes writes it: what Compose has, by Kubernetes' schemas."""
 
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import yaml
 from command_line import fedpart, refused
 from places import ROOT
 
+from simulations.config.load import ExperimentConfig
 from simulations.deployment.keys import make_keys
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
@@ -67,6 +70,55 @@ def test_every_process_has_the_secret_of_its_own_folder_of_keys(documents, tmp_p
     assert mounted == folders - {"ca"}
 
 
+def test_kustomize_makes_every_secret_of_the_files_of_its_folder(documents, tmp_path):
+    make_keys(tmp_path / "keys", NODES)
+    kustomization = yaml.safe_load(Path("kustomization.yaml").read_text())
+    files = {file for secret in kustomization["secretGenerator"] for file in secret["files"]}
+    made = {str(path.relative_to(tmp_path)) for path in (tmp_path / "keys").glob("[!c]*/*")}
+    assert files == made | {str(p.relative_to(tmp_path)) for p in (tmp_path / "keys").glob("clientapp-*/*")}
+    assert all(
+        Path(file).parent.name == s["name"] for s in kustomization["secretGenerator"] for file in s["files"]
+    )
+    assert kustomization["resources"] == ["kubernetes.yaml"]
+    assert kustomization["generatorOptions"]["disableNameSuffixHash"], "pods know secrets by these names"
+    if shutil.which("kubectl"):
+        make_keys(Path("keys"), NODES)
+        said = subprocess.run(["kubectl", "kustomize", "."], stdout=subprocess.PIPE, text=True, check=True)
+        kinds = [document["kind"] for document in yaml.safe_load_all(said.stdout)]
+        assert kinds.count("Secret") == len(kustomization["secretGenerator"])
+        assert len(kinds) == len(documents) + kinds.count("Secret")
+
+
+def test_a_rayjob_has_the_run_and_pods_that_kubernetes_takes(in_a_folder_of_its_own):
+    options = "--nodes", 3, "--gpus", 2, "--image", "here/fedpart:1", "--set", "rounds=7"
+    result = fedpart("cluster", "rayjob", "quickstart", *options)
+    assert result.exit_code == 0, result.output
+    settings, volume, job = yaml.safe_load_all(Path("quickstart.rayjob.yaml").read_text())
+    config = ExperimentConfig.from_dict(yaml.safe_load(settings["data"]["config.yaml"]))
+    assert (config.rounds, config.engine, config.device) == (7, "ray", "cuda")
+    subprocess.run(["bash", "-n"], input=settings["data"]["run.sh"], text=True, check=True)
+    cluster = job["spec"]["rayClusterSpec"]
+    (workers,) = cluster["workerGroupSpecs"]
+    assert {workers[key] for key in ("replicas", "minReplicas", "maxReplicas")} == {3}
+    validate = pytest.importorskip("kubernetes_validate").validate
+    for document in (settings, volume):
+        validate(document, "1.30", strict=True)
+    for group in (cluster["headGroupSpec"], workers):
+        (container,) = group["template"]["spec"]["containers"]
+        assert container["image"] == "here/fedpart:1"
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "a"},
+            "spec": group["template"]["spec"],
+        }
+        validate(pod, "1.30", strict=True)
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
+    (claim,) = [v for v in cluster["headGroupSpec"]["template"]["spec"]["volumes"] if v["name"] == "runs"]
+    assert claim["persistentVolumeClaim"]["claimName"] == volume["metadata"]["name"]
+    assert f"--out /runs/{volume['metadata']['name']}\n" in settings["data"]["run.sh"].replace(")", "")
+
+
 def reached(documents, pods, one, other):
     """Whether the policies let the first pod open the port of the second."""
 
@@ -105,4 +157,8 @@ def test_kubernetes_own_schemas_know_every_key(documents):
 def test_what_no_file_is_written_for(in_a_folder_of_its_own):
     refused(fedpart("cluster", "kubernetes", "quickstart"), "takes no configuration")
     refused(fedpart("cluster", "kubernetes", "--image", "a b"), "no name of an image")
+    refused(fedpart("cluster", "rayjob"), "Name one configuration")
+    refused(fedpart("cluster", "rayjob", "quickstart", "--image", "a b"), "no name of an image")
+    refused(fedpart("cluster", "rayjob", "quickstart", "--set", "method=scaffold"), "clients keep files")
+    refused(fedpart("cluster", "rayjob", "quickstart", "--out", "here"), "leave --out out")
     assert not list(Path().iterdir())

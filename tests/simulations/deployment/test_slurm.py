@@ -85,7 +85,7 @@ def test_a_name_that_a_shell_would_read_otherwise(in_a_folder_of_its_own, tmp_pa
 
 
 def test_what_no_script_is_written_for(in_a_folder_of_its_own):
-    refused(fedpart("cluster", "pbs", "quickstart"), "no cluster 'pbs'; write slurm or kubernetes")
+    refused(fedpart("cluster", "pbs", "quickstart"), "no cluster 'pbs'; write slurm, rayjob or kubernetes")
     refused(fedpart("cluster", "slurm"), "Name one configuration")
     for soon in ("soon", "5:00", "24"):
         refused(fedpart("cluster", "slurm", "quickstart", "--limit", soon), "give a time as 24:00:00")
