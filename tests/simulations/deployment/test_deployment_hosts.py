@@ -56,7 +56,6 @@ class Federation:
         said = self.operate("status")
         return all(f"client-{client}: online" in said for client in range(2))
 
-
     def submit(self, out):
         """Start a run, and wait for its first round."""
         file = self.folder / "config.yaml"
