@@ -113,7 +113,7 @@ CENTRED = ["defence=centred", "defence_options={reach: 3}", "clip=adaptive"]
 
 
 def attacked(folder, *lies):
-    """Test accuracy after 20 rounds of the default experiment on upright digits, 20 clients in cohorts of 10."""
+    """Test accuracy after 20 rounds on upright digits, of 20 clients in cohorts of 10."""
     rounds = ["engine=local", "beside=null", "rounds=20", "samples=1", "evaluate_every=60", "rotated=false"]
     clients = ["clients=20", "cohort=10", "weighting=uniform"]
     config = load_config(shipped()["quickstart"], [*rounds, *clients, *lies])
