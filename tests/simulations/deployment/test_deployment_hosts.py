@@ -61,7 +61,7 @@ class Federation:
         file = self.folder / "config.yaml"
         file.write_text(yaml.safe_dump(CONFIG))
         self.operate("submit", file, "--out", out)
-        until(lambda: done(out) >= 1, 120, "a round")
+        until(lambda: done(out) >= 1, 300, "a round")
 
 
 def done(out):
