@@ -34,6 +34,7 @@ TOGETHER = {
     "test_workers.py::test_low_precision_with_convolutions_that_are_pooled": "kernels",
     "test_pooled_convolution.py": "kernels",
     "test_pooling.py": "kernels",
+    "test_shipped_configs.py": "kernels",
 }
 
 

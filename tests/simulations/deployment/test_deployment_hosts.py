@@ -56,13 +56,12 @@ class Federation:
         said = self.operate("status")
         return all(f"client-{client}: online" in said for client in range(2))
 
-
     def submit(self, out):
         """Start a run, and wait for its first round."""
         file = self.folder / "config.yaml"
         file.write_text(yaml.safe_dump(CONFIG))
         self.operate("submit", file, "--out", out)
-        until(lambda: done(out) >= 1, 120, "a round")
+        until(lambda: done(out) >= 1, 300, "a round")
 
 
 def done(out):

@@ -16,7 +16,7 @@ from simulations.deployment.up import Deployment, complete
 from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import read_metrics
 
-NODES, ROUNDS = 6, 10
+NODES, ROUNDS = 4, 12
 CONFIG = {**EXPERIMENT, "clients": NODES, "cohort": 2, "rounds": ROUNDS, "evaluate_every": 100}
 CONFIG |= {"on_client_error": "skip", "min_replies": 1, "round_timeout": 20.0, "split": {"alpha": 10.0}}
 MORE = 64 * 2**20  # bytes that the SuperLink may take beyond what it took after a few rounds

@@ -320,7 +320,14 @@ SIZED |= {"upload": "topk", "error_feedback": True}
 @pytest.mark.parametrize("more", [SLOW, SIZED], ids=["slow", "sizes"])
 def test_engine_runs_a_configuration(tmp_path, more):
     """Steps that take clients of several versions of the weights; sizes that share, rounded, and fed back."""
-    known = {"clients": 6, "cohort": 3, "samples": 2, "training_points": 120, "workers": 1 + (more == SLOW), **more}
+    known = {
+        "clients": 6,
+        "cohort": 3,
+        "samples": 2,
+        "training_points": 120,
+        "workers": 1 + (more == SLOW),
+        **more,
+    }
     experiment = build_experiment(ExperimentConfig.from_dict(known))
     federation, reports = Federation(experiment.protocol), []
     with starting(experiment.config, tmp_path) as make, make(experiment, federation) as engine:

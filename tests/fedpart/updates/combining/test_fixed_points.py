@@ -76,9 +76,9 @@ def test_so_it_is_where_clients_and_server_clip_alike_and_with_decay(method):
     """To norms that the server alone knows it may not be, see the refusals."""
     p, options = weights("examples"), {"alpha": 1.0} if method == "feddyn" else {}
     best = mean(TARGETS, p * BENDS)
-    assert ends(method, 300, options=options, clip=ClipSettings(0.3)) == pytest.approx(best, rel=1e-6)
+    assert ends(method, 80, options=options, clip=ClipSettings(0.3)) == pytest.approx(best, rel=1e-6)
     decayed = float((p * BENDS * TARGETS).sum() / (p * (BENDS + 0.1)).sum())
-    assert ends(method, 300, options=options, weight_decay=0.1) == pytest.approx(decayed, rel=1e-6)
+    assert ends(method, 80, options=options, weight_decay=0.1) == pytest.approx(decayed, rel=1e-6)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
