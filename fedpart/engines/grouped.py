@@ -80,7 +80,6 @@ class GroupedRunner:
         self._stack = Stack(self._executor)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
-        """See :meth:`.Execution.sum`."""
         try:
             return self._executor.settled(round, partial(self._sum, round, cohort))
         except ValueError as error:
@@ -216,13 +215,10 @@ class GroupedRunner:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
         return {
-            client: self._outgoing(round, client, update)
+            client: _attempt(client, round, partial(self.protocol.send, update, client, round))
             for client, update in updates.items()
             if later or all(map(math.isfinite, losses[client].values()))
         }
-
-    def _outgoing(self, round: Round, client: int, update: Update) -> Update | ClientError:
-        return _attempt(client, round, lambda: self.protocol.send(update, client, round))
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
         """What takes the place of psi's gradient where clients hold examples out."""

@@ -103,7 +103,6 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
-        """End the workers."""
         if self._pool is not None:
             self._pool.close()
 
@@ -138,7 +137,6 @@ class Loop:
         self.protocol, self.shards, self.executor = protocol, shards, Executor(protocol)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
-        """See :meth:`.Execution.sum`."""
         try:
             return self.executor.settled(round, partial(self.one_by_one, round, cohort))
         except OutOfMemoryError:

@@ -113,7 +113,7 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
     """The client's term of the sum, whose bytes and norms ``summed`` notes; None: it is skipped."""
     try:
         update = answer(client)
-        size = update_bytes(protocol, update)
+        size = _answer_bytes(protocol, {part: len(tensor) for part, tensor in update.parts.items()})
         update, summed.norms[client] = protocol.term(update, round)
     except (ClientError, Refusal) as error:
         if isinstance(error, Refusal):
@@ -129,11 +129,6 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
 def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
     return _answer_bytes(protocol, protocol.upload_sizes(client, jobs))
-
-
-def update_bytes(protocol: Protocol, update: Update) -> int:
-    """Size of a client's update, not yet weighted, as a message; see :func:`upload_bytes`."""
-    return _answer_bytes(protocol, {part: len(tensor) for part, tensor in update.parts.items()})
 
 
 def _answer_bytes(protocol: Protocol, sizes: Mapping[int, int]) -> int:

@@ -58,7 +58,6 @@ class AffineSection(Section):
         "one for each component, or {component: number}",
     )
     padding: Padding = entry("zeros", "what lies outside of the image")
-    wrap: bool = entry(False, "of lila: whether angles come round beyond a half turn, and learn there")
 
 
 class MaskSection(Section):
@@ -219,20 +218,20 @@ class ServerSection(section_of(AdamSettings, eps="eps"), OptimiserSection):
         return replace(settings, eps=self.eps) if isinstance(settings, AdamSettings) else settings
 
 
-_PsiRates = section_of(AdamSettings, learning_rate="learning_rate", hypergradient="hypergradient")
-
-
-class PsiOptimiserSection(_PsiRates):
+class PsiOptimiserSection(section_of(AdamSettings, learning_rate="learning_rate")):
     """The optimiser of psi, which is Adam."""
 
-    def settings(self, eps: float = 1e-8) -> AdamSettings:
-        return AdamSettings(self.learning_rate, eps, hypergradient=self.hypergradient)
+    def settings(self) -> AdamSettings:
+        return AdamSettings(self.learning_rate)
 
 
-class PsiServerSection(PsiOptimiserSection):
+class PsiServerSection(section_of(AdamSettings, hypergradient="hypergradient")):
     """The server's optimiser of psi, which is Adam with the server's eps."""
 
     learning_rate: float = entry(3e-3, "of the optimiser", gt=0)
+
+    def settings(self, eps: float) -> AdamSettings:
+        return AdamSettings(self.learning_rate, eps, hypergradient=self.hypergradient)
 
 
 class WeightOptimiserSection(

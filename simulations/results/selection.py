@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -222,10 +221,6 @@ def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:
     pairs = [(row.lml.mean, getattr(row, key).mean) for row in rows if getattr(row, key) is not None]
     if len(pairs) < 3 or len({lml for lml, _ in pairs}) < 2 or len({score for _, score in pairs}) < 2:
         return None
-    return float(np.corrcoef([_ranks(values) for values in zip(*pairs, strict=True)])[0, 1])
+    from scipy.stats import spearmanr  # of scikit-learn's
 
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Places in ascending order; those of equal values are their mean."""
-    ordered = np.sort(values)
-    return [float(np.flatnonzero(ordered == value).mean()) for value in values]
+    return float(spearmanr(pairs).statistic)

@@ -77,7 +77,4 @@ def _images(source: ImageSource, names: Sequence[str], limits: Limits, **known: 
     def read(place: int) -> Any:
         return limits.image(source.read(names[place], limits))
 
-    def place_of(number: int) -> str:
-        return source.place(names[number])
-
-    return ImageDataset(read, name=place_of, limits=limits, **known)
+    return ImageDataset(read, name=lambda place: source.place(names[place]), limits=limits, **known)

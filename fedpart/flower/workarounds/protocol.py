@@ -101,7 +101,6 @@ class ApiCalls:
                     rest = rest[end:]
 
     def close(self) -> None:
-        """End the connections."""
         self._client.close()
 
 

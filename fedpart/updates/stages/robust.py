@@ -80,7 +80,6 @@ class Defended:
 
     @property
     def by_coordinate(self) -> bool:
-        """See :class:`.Defence`."""
         return self._defence.by_coordinate
 
     def bears(self, clients: int) -> int:
