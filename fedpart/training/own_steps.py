@@ -12,11 +12,11 @@ from fedpart.training.local_sgd import LocalSGD
 TrainFn = Callable[[Tensor, Iterable[Any], Callable[[Any], Tensor]], object]
 """``train_fn(weights, batches, loss)``: what a client does with the weights that it trains in a round.
 
-It moves ``weights [n]`` in place, as optimisers of ``torch.optim`` do. They are those of one partition, at
-the server's values, and require gradients. ``batches`` are as ``local.batch_size`` and ``local.epochs`` say, in
-an order drawn anew in every round. ``loss(batch)`` is a scalar in nats per example, of the subnetwork with the
-weights as they are then, under the server's psi. Weight decay and FedProx's pull are in its gradient alone.
-It has to be asked for once at least.
+It moves ``weights [n]`` in place, as optimisers of ``torch.optim`` do. They are those of one partition,
+at the server's values, and require gradients. ``batches`` are as ``local.batch_size`` and
+``local.epochs`` say, in an order drawn anew in every round. ``loss(batch)`` is a scalar in nats per
+example, of the subnetwork with the weights as they are then, under the server's psi. Weight decay and
+FedProx's pull are in its gradient alone. It has to be asked for once at least.
 """
 
 
