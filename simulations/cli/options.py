@@ -37,8 +37,8 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
     schema = json.loads((CONFIGS / f"{kind}.schema.json").read_text())
 
     def keys(part: Any, before: str = "") -> Iterator[str]:
-        for one in (part, *part.get("anyOf", ())):
-            section = schema["$defs"].get(one.get("$ref", "").rpartition("/")[2], one)
+        for form in (part, *part.get("anyOf", ())):
+            section = schema["$defs"].get(form.get("$ref", "").rpartition("/")[2], form)
             for name, inner in section.get("properties", {}).items():
                 yield f"{before}{name}="
                 yield from keys(inner, f"{before}{name}.")

@@ -40,13 +40,13 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     """Run the trials of ``config.search`` that are missing; what all of them amount to."""
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
-    own = _own_values(config, section)
+    values = _own_values(config, section)
     if not (out / CONFIG).exists():  # what no trial could have leaves no folder
         with one_sentence():
-            load_data(config) if own is None else ready(config)
+            load_data(config) if values is None else ready(config)
     _claim(out, config)
     with held(out):
-        return _search(config, Study(out, config, own), out, runner)
+        return _search(config, Study(out, config, values), out, runner)
 
 
 def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Found:
