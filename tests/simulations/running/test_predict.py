@@ -238,6 +238,23 @@ def test_images_in_a_folder(tmp_path, monkeypatch):
                                  torch.tensor(moments["std"]).view(3, 1, 1))  # fmt: skip
         near(torch.export.load(file).module()(pixels), wanted)
     near(loaded.predict("pictures/cat/00.png"), loaded.predict("pictures")[:1])
+    pytest.importorskip("onnxruntime")
+    Path("new_pictures").mkdir()
+    for place, (mode, bands) in enumerate([("L", ()), ("RGBA", (4,)), ("RGB", (3,))]):
+        drawn = random.integers(0, 256, (9 + 20 * place, 31, *bands), dtype=np.uint8)
+        Image.fromarray(drawn).convert(mode).save(f"new_pictures/{mode}.png")
+    export_run(Path("run"), "onnx")
+    exec(python_with("ImageOps.fit").replace("runs/pictures-partitioned-seed0", "run"), found := {})
+    with torch.no_grad():
+        near(found["outputs"], loaded.module()(loaded.preprocessing.inputs("new_pictures")))
+    assert [file.name for file in found["files"]] == ["L.png", "RGB.png", "RGBA.png"]
+    assert set(found["labels"]) <= {"cat", "owl"}
+
+
+def python_with(text):
+    """The block of the guide in which a text is."""
+    (code,) = [block.text for block in blocks(DOCS / "guides" / GUIDE) if text in block.text]
+    return code
 
 
 @pytest.mark.slow
@@ -252,11 +269,8 @@ def test_the_guide(run):
         for place, row in enumerate(people(9, seed=3))
     ]
     written(Path("new.csv"), new)
-    *_, code = [
-        block.text for block in blocks(DOCS / "guides" / "elsewhere.md") if block.language == "python"
-    ]
     found = {}
-    exec(code, found)
+    exec(python_with("csv.DictReader"), found)
     assert "fedpart predict" in (DOCS / "guides" / GUIDE).read_text()
     near(found["outputs"], fedpart.load("runs/patients-partitioned-seed0").predict("new.csv"))
 
