@@ -167,7 +167,8 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     clients = range(max(len(scores) for seeds in each.values() for scores in seeds))
     known = {m: seeds for m, seeds in each.items() if all(len(scores) == len(clients) for scores in seeds)}
     texts = ([score.cell(Estimate.of(x)) for x in zip(*seeds, strict=True)] for seeds in known.values())
-    rows = [[str(i), *row] for i, row in enumerate(zip(*texts, strict=True))]
+    names = run.summary.get("client_names") or clients
+    rows = [[str(name), *row] for name, row in zip(names, zip(*texts, strict=True), strict=False)]
     head = ["client", *(f"{method} [{score.unit}]" for method in known)]
     table = PageTable.of(f"{score.word.capitalize()} of each client after the last round", head, rows)
     return PageSection("Evaluation on the clients", [drawn], tables=[table] if rows else [], lines=lines)
