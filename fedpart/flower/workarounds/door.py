@@ -37,6 +37,7 @@ from flwr.superlink.routers.fleet import node_auth
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Message, Receive, Scope, Send
 
+from fedpart.flower.workarounds.metrics import count
 from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, patch
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
@@ -126,6 +127,7 @@ class Door:
                 raise
             refusal = JSONResponse({"detail": error.detail}, error.status_code, {"Connection": "close"})
             await refusal(scope, receive, answer)
+        count("superlink_requests", status=str(answer.status))
         if caller is not None and answer.status >= 400:
             caller.refused(path, answer.status, answer.why())
 

@@ -30,6 +30,7 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from fedpart.flower.workarounds.database import hide_from_database, redeliver
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.fleet import Pushes, guard_instructions, guard_pushes
+from fedpart.flower.workarounds.metrics import serve
 from fedpart.flower.workarounds.protocol import message, patch
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
@@ -89,7 +90,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._on_way = dict[str, _Coming]()
+        self.on_way = dict[str, _Coming]()
         self._new, self._waiting = set[Whose](), set[Whose]()
 
     def announcing(self, push: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,12 +102,12 @@ class Arrivals:
         def announced(request: Any, *given: Any, **more: Any) -> Any:
             with self._changed:
                 answer, now = push(request, *given, **more), time.monotonic()
-                known = self._on_way.items()
-                self._on_way = {id: one for id, one in known if now - one.begun < PARTS_SECONDS}
+                known = self.on_way.items()
+                self.on_way = {id: one for id, one in known if now - one.begun < PARTS_SECONDS}
                 missing = set(answer.objects_to_push)
                 for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
                     parts = {part.object_id for part in iterate_object_tree(tree)}
-                    self._on_way[message.metadata.message_id] = _Coming(whose(message), now, parts & missing)
+                    self.on_way[message.metadata.message_id] = _Coming(whose(message), now, parts & missing)
                 self._note_whole()
                 return answer
 
@@ -119,7 +120,7 @@ class Arrivals:
             answer = push_object(request, *given, **more)
             if answer.stored:
                 with self._changed:
-                    for one in self._on_way.values():
+                    for one in self.on_way.values():
                         one.parts.discard(request.object_id)
                     self._note_whole()
             return answer
@@ -150,11 +151,11 @@ class Arrivals:
 
     def _comes(self, who: Whose) -> bool:
         now = time.monotonic()
-        return any(one.to == who and now - one.begun < PARTS_SECONDS for one in self._on_way.values())
+        return any(one.to == who and now - one.begun < PARTS_SECONDS for one in self.on_way.values())
 
     def _note_whole(self) -> None:
-        if whole := {id: one.to for id, one in self._on_way.items() if not one.parts}:
-            self._on_way = {id: one for id, one in self._on_way.items() if id not in whole}
+        if whole := {id: one.to for id, one in self.on_way.items() if not one.parts}:
+            self.on_way = {id: one for id, one in self.on_way.items() if id not in whole}
             self._new.update(whole.values())
             self._changed.notify_all()
 
@@ -195,6 +196,7 @@ def hold_questions() -> None:
 
     patch(fleet, pull_messages=to_node)
     patch(runtime, pull_messages=to_server)
+    serve({"superlink_requests": "status"}, {"superlink_queue": lambda: len(arrivals.on_way)})
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
+from fedpart.flower.workarounds.metrics import count, serve
 from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, patch, pause, refusal
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
@@ -43,6 +44,8 @@ class State(InMemoryNodeState):
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
+        counted = dict.fromkeys(("supernode_messages", "supernode_replies", "supernode_failures"), "")
+        serve(counted, {"supernode_queue": lambda: len(self.msg_store)})
         self.receiving = threading.Lock()  # held while a message, whose task is there before, is fetched
         self.work = threading.Event()  # set when a message has come
 
@@ -53,12 +56,14 @@ class State(InMemoryNodeState):
             whole, parts = self._split(found)
             for message in parts:
                 self.msg_store[message.metadata.message_id].is_retrieved = False
+        count("supernode_replies", len(whole) if is_reply else 0)
         return whole
 
     def finish_task(self, task_id: int, sub_status: str, details: str) -> bool:
         """End a task; if its ClientApp has failed without a reply, the message is answered with an error."""
         finished: bool = super().finish_task(task_id, sub_status, details)
         if finished and sub_status == SubStatus.FAILED:
+            count("supernode_failures")
             with self.lock_task_store:
                 self._on_task_tokens_expired([self.task_store[task_id]])
         return finished
@@ -141,6 +146,7 @@ def look_more_often() -> None:
         if found is None:
             return state.replied()  # sent next, as after a message
         last = time.monotonic()
+        count("supernode_messages")
         state.work.set()
         return found
 
