@@ -158,9 +158,7 @@ ROWS = {
         (lambda s, x: (s.b.weight.requires_grad and s.b.weight.register_hook(abs), s.b(x))[1], nothing)
     ],
     "call `backward()`": [(goes_backward, nothing)],
-    "call `torch.utils.checkpoint`": [
-        (lambda s, x: s.b(checkpoint(s.a, x, use_reentrant=False)), nothing),
-    ],
+    "call `torch.utils.checkpoint`": [(lambda s, x: s.b(checkpoint(s.a, x, use_reentrant=False)), nothing)],
 }
 
 

@@ -62,10 +62,7 @@ SETTINGS = [
     ({"chunks": 3}, "one number per chunk"),
     ({"optimiser": "adam"}, "optimiser is one of SGDSettings.*got 'adam'"),
     ({"optimiser_psi": torch.optim.Adam}, "optimiser_psi is one of SGDSettings"),
-    (
-        {"optimiser": AdamSettings(hypergradient=0.1)},
-        "federation's server; leave it out of optimiser",
-    ),
+    ({"optimiser": AdamSettings(hypergradient=0.1)}, "federation's server; leave it out of optimiser"),
     ({"iterations": 0}, "iterations is at least 1"),
     ({"final_rate": 0.0}, "final_rate is"),
     ({"weight_decay": -1.0}, "weight_decay is at least 0, got -1.0"),

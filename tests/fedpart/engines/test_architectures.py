@@ -7,17 +7,7 @@ from itertools import pairwise
 import pytest
 import refusals
 import torch
-from problems import (
-    CLASSES,
-    SIZE,
-    after,
-    assert_same,
-    augmentation,
-    chain_net,
-    settings,
-    shard,
-    shards,
-)
+from problems import CLASSES, SIZE, after, assert_same, augmentation, chain_net, settings, shard, shards
 from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, SHARES, WIDTHS, net, run, task
 from torch import nn
 

@@ -6,14 +6,7 @@ import pytest
 import sizes
 import torch
 from problems import assert_same, settings, shard, shards
-from sizes import (
-    ARCHITECTURES,
-    CHUNKS,
-    EXAMPLES,
-    WIDTHS,
-    net,
-    task,
-)
+from sizes import ARCHITECTURES, CHUNKS, EXAMPLES, WIDTHS, net, task
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F

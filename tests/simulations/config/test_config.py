@@ -11,12 +11,7 @@ from places import EXPERIMENTS
 
 from fedpart import AdamSettings, AdamWSettings, FederationSettings, SGDSettings, TrainingSettings
 from simulations.config.keys import keys_of
-from simulations.config.load import (
-    ExperimentConfig,
-    TrainingConfig,
-    kind_of,
-    load_config,
-)
+from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
 from simulations.config.yaml_files import CONFIGS, read_extended
 
 
@@ -206,7 +201,7 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
     assert config.deciding("nothing").keys() == nothing
     assert config.deciding("numbers").keys() == config.resolved().keys() - course - nothing
     assert TrainingConfig().deciding("nothing").keys() == {
-        *("checkpoint_every", "code_dir", "data_dir", "loggers", "search", "select"),
+        *("checkpoint_every", "code_dir", "data_dir", "loggers", "search", "select")
     }
 
 

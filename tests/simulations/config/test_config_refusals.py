@@ -62,10 +62,7 @@ FILES = [
         "hyperparameters: {transforms: [noise, {use: blur, name: b}]}",
         ["unknown key 'hyperparameters.transforms.1.name': transforms have the names of their classes"],
     ),
-    (
-        "hyperparameters: {transforms: [blurr]}",
-        ["Unknown transform 'blurr': did you mean 'blur'?", "Known"],
-    ),
+    ("hyperparameters: {transforms: [blurr]}", ["Unknown transform 'blurr': did you mean 'blur'?", "Known"]),
     ("rounds: 1\nrounds: 2", ["'rounds' appears twice", "line 2"]),
     ("local: {<<: {steps: 1}, <<: {steps: 2}}", ["'<<' appears twice"]),
     ("local: {<<: {batch_size: 1}, batch_size: 2, batch_size: 3}", ["'batch_size' appears twice"]),

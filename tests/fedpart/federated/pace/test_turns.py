@@ -50,8 +50,7 @@ def test_the_first_to_answer_are_taken_ties_by_number():
 
 
 @pytest.mark.parametrize(
-    ("deadline", "kept", "took"),
-    [(0.5, [], 0.5), (2.0, [1], 2.0), (3.9, [1, 2], 3.9), (4.0, [0, 1, 2], 4.0)],
+    ("deadline", "kept", "took"), [(0.5, [], 0.5), (2.0, [1], 2.0), (3.9, [1, 2], 3.9), (4.0, [0, 1, 2], 4.0)]
 )
 def test_a_deadline_drops_exactly_who_comes_after_it(deadline, kept, took):
     (turn,) = turns(pace(Synchronous, deadline=deadline), 1, {0: 4.0, 1: 1.0, 2: 3.0})

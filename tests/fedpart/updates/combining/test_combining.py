@@ -172,10 +172,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(method, tmp_path):
         ({"method": "fedex+scaffold"}, "may give clients a loss or settings of their own"),
         ({"method": "scaffold", "defence": "trim", "weighting": "uniform"}, "leave defence out"),
         ({"method": "partitioned+fednova", "buffer": 2}, "leave buffer out"),
-        (
-            {"method": "scaffold", "clip": ClipSettings(multiple=4.0)},
-            "give numbers to which clients clip",
-        ),
+        ({"method": "scaffold", "clip": ClipSettings(multiple=4.0)}, "give numbers to which clients clip"),
         ({"method": "partitioned+feddyn", "clip": ClipSettings(multiple=4.0)}, "or leave clip out"),
         ({"method": "fedprox", "method_options": {"nu": 1}}, "does not take the options {'nu': 1}"),
         ({"method": "fedprox", "method_options": {"mu": -1.0}}, "mu is a number >= 0"),
