@@ -49,9 +49,7 @@ def _rayjob(config: ExperimentConfig, name: str, nodes: int, gpus: int, image: s
     keys = indent(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), 4 * " ").rstrip()
     more = f", nvidia.com/gpu: {gpus}" if gpus else ""
     path = Path(f"{name}.rayjob.yaml")
-    path.write_text(
-        _filled("rayjob.yaml.in", name=named, nodes=nodes, image=image, gpus=more, config=keys)
-    )
+    path.write_text(_filled("rayjob.yaml.in", name=named, nodes=nodes, image=image, gpus=more, config=keys))
     typer.echo(f"{path} is written; with KubeRay's operator in your cluster:\n  kubectl apply -f {path}")
 
 
