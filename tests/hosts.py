@@ -20,6 +20,7 @@ HEALTH = (
     "period_ms",
     "timeout_ms",
 )  # Ray misses a host after seconds, in place of a minute
+GROUPS = Path("/sys/fs/cgroup")
 _ALIVE = "while sleep 1; do :; done"  # a shell: it waits for processes whose parents have ended
 _OWN = "mkdir -p /tmp/ray && mount -t tmpfs own /tmp/ray && mount -t tmpfs own /dev/shm && ip link set lo up"
 
@@ -41,10 +42,52 @@ class Namespaces:
         self._process.communicate()
 
 
-class Host(Namespaces):
-    """A computer; ``address`` is its own in the hosts' network."""
+class Group:
+    """Control groups (v1) that count a host's processors, and bound them and its memory; where there are none
+    it is empty.
+    """
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, cores: float | None, memory: int | None) -> None:
+        self.folders = [
+            GROUPS / kind / f"fedpart-{os.getpid()}-{name}" for kind in ("cpu", "cpuacct", "memory")
+        ]
+        try:
+            for folder in self.folders:
+                folder.mkdir()
+        except OSError:
+            self.folders = []
+            return
+        cpu, _, held = self.folders
+        if cores is not None:
+            (cpu / "cpu.cfs_quota_us").write_text(str(int(100_000 * cores)))
+        if memory is not None:
+            (held / "memory.limit_in_bytes").write_text(str(memory))
+
+    def command(self, *words: str) -> list[str]:
+        """What runs a command in it."""
+        enter = "".join(f"echo $$ > {folder}/cgroup.procs; " for folder in self.folders)
+        return ["sh", "-c", f'{enter}exec "$@"', "sh", *words]
+
+    def seconds(self) -> float:
+        """Of processors, that its processes have had."""
+        return int((self.folders[1] / "cpuacct.usage").read_text()) / 1e9
+
+    def end(self) -> None:
+        """Take it away, once its processes have ended; it may be gone."""
+        folders, self.folders = self.folders, []
+        for folder in folders:
+            inside = folder / "cgroup.procs"
+            until(lambda inside=inside: not inside.read_text(), 30.0, f"nothing runs in {folder}")
+            folder.rmdir()
+
+
+class Host(Namespaces):
+    """A computer; ``address`` is its own in the hosts' network; ``cores`` and ``memory`` (bytes) bound it."""
+
+    def __init__(
+        self, name: str, address: str, cores: float | None = None, memory: int | None = None
+    ) -> None:
+        self.group = Group(name, cores, memory)
         kinds = ("--net", "--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc")
         super().__init__(*kinds, begin=f"hostname {name} && {_OWN}")
         self.name, self.address = name, address
@@ -52,7 +95,16 @@ class Host(Namespaces):
     def command(self, *words: str | Path) -> list[str]:
         """What runs a command there."""
         spaces = ("--net", "--pid", "--mount", "--uts", "--", "env", f"--chdir={os.getcwd()}")
-        return ["nsenter", "--target", str(self.pid), *spaces, *map(str, words)]
+        return self.group.command("nsenter", "--target", str(self.pid), *spaces, *map(str, words))
+
+    def end(self) -> None:
+        super().end()
+        self.group.end()
+
+    def sent(self) -> int:
+        """Bytes that it has sent to the others."""
+        (line,) = [row for row in self.run("cat", "/proc/net/dev").splitlines() if "eth0:" in row]
+        return int(line.partition(":")[2].split()[8])
 
     def run(self, *words: str | Path, **environment: str) -> str:
         """What a command says there; its failure is one of the test."""
@@ -95,15 +147,18 @@ def surroundings(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def hosts(count: int) -> Iterator[list[Host]]:
-    """So many hosts, 10.77.0.1 and on, on a bridge in a namespace of its own; who may not make them skips."""
+def hosts(count: int, cores: float | None = None, memory: int | None = None) -> Iterator[list[Host]]:
+    """So many hosts of these bounds, 10.77.0.1 and on, on a bridge in a namespace of its own.
+
+    Who may not make them skips.
+    """
     with ExitStack() as made:
         try:
             switch = Namespaces("--net", begin="ip link add bridge type bridge && ip link set bridge up")
             made.callback(switch.end)
             computers = []
             for number in range(1, count + 1):
-                computers.append(Host(f"host-{number}", f"10.77.0.{number}"))
+                computers.append(Host(f"host-{number}", f"10.77.0.{number}", cores, memory))
                 made.callback(computers[-1].end)
                 _connect(switch, computers[-1], number)
         except (PermissionError, FileNotFoundError, subprocess.CalledProcessError) as error:

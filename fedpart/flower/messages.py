@@ -1,9 +1,9 @@
 """A round's messages as the server sees them: instructions out, replies in, whatever order they come in."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from logging import WARNING, getLogger
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 
@@ -18,13 +18,14 @@ from fedpart.federated.wire import (
     read_npy,
     upload_forms,
 )
-from fedpart.flower.workarounds.objects import message_bytes
+from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.task.held_out import HeldOutScore
 from fedpart.updates.client_state import ClientState
-from fedpart.updates.errors import Refusal, brief
+from fedpart.updates.errors import ClientError, Refusal, brief
 from fedpart.updates.update import LARGEST, Round, Update
 
+Found = TypeVar("Found")
 NAMES = {  # codes of Flower's errors that come without a client's exception
     1: "its ClientApp cannot be loaded",
     3: "the message got lost",
@@ -126,6 +127,28 @@ def cause(error: Error) -> str:
     last = re.sub(r"^<class '(?:\w+\.)*(\w+)'>:<['\"](.*)['\"]>$", r"\1: \2", lines[-1])
     wrappers = r"^(?:Exception \w+ occurred\. Message: |(?:\w+\.)*(?:ClientAppException|ClientError): )"
     return brief(re.sub(wrappers, "", last).removesuffix("'>"))
+
+
+def blaming(
+    read: Callable[[Protocol, int, int, Message], Found],
+    protocol: Protocol,
+    round: int,
+    client: int,
+    answer: Message | None,
+) -> Found:
+    """What ``read`` makes of the answer, or a ClientError that names the client and the cause."""
+    if answer is None:
+        raise ClientError.silent(client, round)
+    if answer.has_error():
+        why = cause(answer.error)
+        if answer.error.code == UNREADABLE:
+            raise ClientError.refused(client, round, Refusal("malformed", why))
+        named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
+        raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
+    try:
+        return read(protocol, round, client, answer)
+    except Refusal as error:
+        raise ClientError.refused(client, round, error) from error
 
 
 log = getLogger("flwr").log

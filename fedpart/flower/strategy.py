@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from logging import INFO, WARNING, getLogger
-from typing import Any, TypeVar
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -14,11 +14,10 @@ from fedpart.checks import require
 from fedpart.federated.cohorts import CohortSum, expected_upload_ratio, sum_cohort
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
-from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.flower.messages import (
     Incoming,
-    cause,
+    blaming,
     instruction,
     question,
     read_reply,
@@ -27,14 +26,13 @@ from fedpart.flower.messages import (
 )
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
-from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
+from fedpart.flower.workarounds.objects import message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.updates.errors import ClientError, Refusal
 from fedpart.updates.stages.privacy import refuse_seeded
 from fedpart.updates.update import Round, Update
 
 log = getLogger("flwr").log
-Found = TypeVar("Found")
 REST_OF_REPLY = 2**20  # bytes, beyond its numbers; ours have about 2,000, and an error quotes a traceback
 
 
@@ -82,6 +80,7 @@ class FedPart(Strategy):
         self._states: dict[tuple[int, Partition], ArrayRecord] = {}  # by the round that starts from them
         self._sent: dict[int, Message] = {}  # by client, in the order of the sum
         self._started = 0.0
+        self._relay: Any = None  # of a grid whose hosts sum what they have computed
         self._evaluate_every, self._last = evaluate_every, 0
         self._report: RoundReport | None = None  # of a round that clients still evaluate
 
@@ -129,6 +128,7 @@ class FedPart(Strategy):
         w, psi = self.federation.w, self.federation.psi
         rounds = options["num_rounds"] if "num_rounds" in options else args[1] if len(args) > 1 else 3
         self._last = self.federation.round + rounds
+        self._relay = getattr(grid, "relay", None)
         largest = w.numel() * w.element_size() + psi.numel() * psi.element_size() + REST_OF_REPLY
         return super().start(guarded(grid, largest), *args, **options)
 
@@ -175,23 +175,23 @@ class FedPart(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the replies, sum them in the cohort's order as they come, and step the federation."""
         federation, protocol = self.federation, self.federation.protocol
-        incoming, start = Incoming(replies, self._sent), self._values()
+        start, whole = self._values(), federation.pace is None and protocol.settings.defence is None
+        relay, messages = self._relay if whole else None, [*self._sent.values()]
+        relayed = relay and relay(messages, protocol, start, protocol.settings.round_timeout)
+        incoming = Incoming(() if relayed else replies, self._sent)
 
         def sum_of(begun: Round, clients: Sequence[int]) -> CohortSum:
             def answer(client: int) -> Update:
-                try:
-                    read = partial(read_reply, limit=begun.limit)
-                    return self._read(read, begun.number, client, incoming.take(client))
-                except ClientError as error:
-                    if self._skip:
-                        log(WARNING, "Client %s is left out: %s", client, error)
-                    raise
+                read = partial(read_reply, limit=begun.limit)
+                return blaming(read, protocol, begun.number, client, incoming.take(client))
 
             return sum_cohort(protocol, begun, clients, answer)
 
-        found = self._sum(start, sum_of)
+        found = relayed or self._sum(start, sum_of)
+        for skip in found.skipped:
+            log(WARNING, "Client %s is left out: %s", skip["client"], skip["reason"])
         more = self._refused(incoming, start.number)  # first answers are in the sum
-        found.upload_bytes, download = incoming.bytes, self._download()
+        found.upload_bytes, download = found.upload_bytes if relayed else incoming.bytes, self._download()
         federation.step(found)
         self._states.clear()
         report = RoundReport.of(federation, found, time.perf_counter() - self._started, download, more)
@@ -228,8 +228,10 @@ class FedPart(Strategy):
             return None
         report, self._report = self._report, None
         incoming = Incoming(replies, self._sent)
-        scores = ClientScores(self.federation.protocol, list(self._sent))
-        scores.gather(lambda client: self._read(read_score, report.round, client, incoming.take(client)))
+        protocol = self.federation.protocol
+        scores = ClientScores(protocol, list(self._sent))
+        of_round = read_score, protocol, report.round
+        scores.gather(lambda client: blaming(*of_round, client, incoming.take(client)))
         scores.write(report, self._refused(incoming, report.round))
         sent = sum(message_bytes(message) for message in self._sent.values())
         report.evaluation_bytes = sent + incoming.bytes
@@ -261,27 +263,6 @@ class FedPart(Strategy):
     def _values(self) -> Round:
         """What the clients that begin now begin with."""
         return self.federation.start(self.federation.round + 1)
-
-    def _read(
-        self,
-        read: Callable[[Protocol, int, int, Message], Found],
-        round: int,
-        client: int,
-        answer: Message | None,
-    ) -> Found:
-        """What ``read`` makes of the answer, or a ClientError that names the client and the cause."""
-        if answer is None:
-            raise ClientError.silent(client, round)
-        if answer.has_error():
-            why = cause(answer.error)
-            if answer.error.code == UNREADABLE:
-                raise ClientError.refused(client, round, Refusal("malformed", why))
-            named = f"client {client} " in why or f"Client {client} " in why  # the exception says so itself
-            raise ClientError(why if named else f"Client {client} failed in round {round}: {why}")
-        try:
-            return read(self.federation.protocol, round, client, answer)
-        except Refusal as error:
-            raise ClientError.refused(client, round, error) from error
 
 
 def _psi_of(report: RoundReport) -> dict[str, Any]:

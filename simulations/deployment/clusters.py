@@ -46,10 +46,10 @@ def cluster(kind: str, files: list[str], nodes: int, image: str, **job: Any) -> 
 def _rayjob(config: ExperimentConfig, name: str, nodes: int, gpus: int, image: str) -> None:
     require(_IMAGE.fullmatch(image), f"--image {image}: that is no name of an image.", ConfigError)
     named = "fedpart-" + re.sub(r"[^a-z0-9-]", "-", name.lower()).strip("-")
-    keys = indent(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), 4 * " ").rstrip()
+    text = indent(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), 4 * " ").rstrip()
     more = f", nvidia.com/gpu: {gpus}" if gpus else ""
     path = Path(f"{name}.rayjob.yaml")
-    path.write_text(_filled("rayjob.yaml.in", name=named, nodes=nodes, image=image, gpus=more, config=keys))
+    path.write_text(_filled("rayjob.yaml.in", name=named, nodes=nodes, image=image, gpus=more, config=text))
     typer.echo(f"{path} is written; with KubeRay's operator in your cluster:\n  kubectl apply -f {path}")
 
 

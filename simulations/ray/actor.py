@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedpart.flower.workarounds.objects import ErrorCode
 from fedpart.kernels.compiling import compiles
+from simulations.ray.relay import Summed, receive
 
 Address = tuple[str, str]  # path by which another process opens a slot, and what must be found there
 Place = tuple[int, int]  # offset and length in a slot
@@ -94,25 +95,34 @@ class Actor:
         self.load, self.clients, self.run_config = load, clients, dict(run_config)
         self.app: ClientApp | None = None
 
-    def prepare(self) -> None:
-        """Import what the ClientApp needs; what is wrong with it, the first answer tells."""
+    def prepare(self) -> str:
+        """Import what the ClientApp needs; what is wrong with it, the first answer tells. Its host's id."""
         with suppress(Exception):
             self.app = cloudpickle.loads(self.load)()
             compiles()
+        return str(ray.get_runtime_context().get_node_id())
 
     def answer(
         self, messages: Sequence[Message], arrays: Sequence[dict[str, Any]], slots: Sequence[Address]
     ) -> Iterator[Packed]:
         """Replies to messages one by one until the call is cancelled; arrays in ``slots`` that have room."""
-        references = {reference for named in arrays for reference in named.values()}
-        records = {reference: ray.get(reference) for reference in references}
-        for message, named, slot in zip(messages, arrays, itertools.cycle(slots or [None])):
-            if ray.get_runtime_context().is_canceled():
-                return
-            reply = self._answer(message, {name: records[one] for name, one in named.items()})
+        for reply, slot in zip(self._replies(messages, arrays), itertools.cycle(slots or [None])):
             with writing(slot) as writer:
                 packed = pack(reply, writer)
             yield packed
+
+    def sum(self, messages: Sequence[Message], arrays: Sequence[dict[str, Any]], *given: Any) -> Summed:
+        """The sum of the replies to messages after those before them, see :func:`.relay.receive`."""
+        clients = [message.metadata.dst_node_id - FIRST_NODE for message in messages]
+        return receive(self._replies(messages, arrays), clients, *given)
+
+    def _replies(self, messages: Sequence[Message], arrays: Sequence[dict[str, Any]]) -> Iterator[Message]:
+        references = {reference for named in arrays for reference in named.values()}
+        records = {reference: ray.get(reference) for reference in references}
+        for message, named in zip(messages, arrays, strict=True):
+            if ray.get_runtime_context().is_canceled():
+                return
+            yield self._answer(message, {name: records[one] for name, one in named.items()})
 
     def _answer(self, message: Message, arrays: dict[str, ArrayRecord]) -> Message:
         node = message.metadata.dst_node_id

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from logging import getLogger
 from typing import Any
 from uuid import uuid4
 
@@ -15,79 +16,19 @@ from flwr.app import ArrayRecord, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedpart.federated.cohorts import CohortSum
+from fedpart.federated.protocol import Protocol
 from fedpart.flower.workarounds.objects import RUN_ID, ErrorCode, Run, claim_identity, identify, make_message
+from fedpart.updates.errors import ClientError
+from fedpart.updates.update import Round
 from simulations.errors import RunError
-from simulations.ray.actor import FIRST_NODE, Actor, make_slots, unpack
+from simulations.ray.actor import FIRST_NODE, Actor
+from simulations.ray.calls import Remote, Task
 from simulations.ray.cluster import join
+from simulations.ray.relay import send
 
-WAITING = 2  # an actor with this many replies that nobody has taken stops: it bounds the memory
+GRACE = 10.0  # seconds beyond the timeout of a relayed round in which clients that have begun may end
 DEATHS = 3  # a message that kills its actor this often becomes an error
-
-
-class _Task:
-    """A message on its way: without its arrays, which travel once for all messages that share them."""
-
-    def __init__(self, message: Message, arrays: dict[str, Any], pushed: bool) -> None:
-        self.message, self.arrays = message, arrays  # arrays: by record name, references into Ray's store
-        self.pushed = pushed  # nobody may ever ask for the reply: no actor waits until it is taken
-        self.id: str = message.metadata.message_id
-        self.actor: _Actor  # that has it in its calls
-        self.deaths = 0
-
-
-class _Actor:
-    """An actor, and the calls for it: their messages that it has not answered yet. The first call is sent."""
-
-    def __init__(self, start: Callable[[], Any]) -> None:
-        self._start = start
-        self.calls: deque[deque[_Task]] = deque()
-        self._begin()
-
-    def _begin(self) -> None:
-        self.slots = deque(make_slots(WAITING + 1))  # used in turn: one is read, others wait or are written
-        self.handle = self._start()
-        self._begun = self.handle.prepare.remote()
-        self.replies: Any = None  # to the call that is sent: references, as they come
-
-    def send(self) -> None:
-        """Send the first call, unless it is sent."""
-        if self.calls and self.replies is None:
-            messages, arrays = zip(*((task.message, task.arrays) for task in self.calls[0]), strict=True)
-            waiting, slots = (None, ()) if self.calls[0][0].pushed else (WAITING, self.slots)
-            options = {"num_returns": "streaming", "_generator_backpressure_num_objects": waiting}
-            method = self.handle.answer.options(**options)
-            self.replies = method.remote(messages, arrays, [slot.address for slot in slots])
-
-    def next(self) -> Message:
-        """The next reply to the call that is sent."""
-        reply = unpack(ray.get(next(self.replies)), self.slots[0] if self.slots else None)
-        self.slots.rotate(-1)
-        return reply
-
-    def pop(self) -> _Task:
-        """The message that is answered next; its call is over with the last one."""
-        task = self.calls[0].popleft()
-        if not self.calls[0]:
-            self.calls.popleft()
-            self.replies = None
-        return task
-
-    def begun(self) -> bool:
-        """Whether it has a place in the cluster, and is ready."""
-        if self._begun is not None and ray.wait([self._begun], timeout=0)[0]:
-            self._begun = None
-        return self._begun is None
-
-    def stop(self) -> None:
-        """Give up the call that is sent, once the client that runs is done."""
-        if self.replies is not None:  # it could be sent
-            ray.cancel(self.replies)
-        self.replies = None
-
-    def replace(self) -> None:
-        """Another process, with slots of its own: the former may still write to those that it has."""
-        ray.kill(self.handle)
-        self._begin()
 
 
 class RayGrid(Grid, AbstractContextManager["RayGrid"]):
@@ -128,9 +69,10 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
             share = 10_000 // self._actors_on["GPU"] / 10_000  # Ray counts with four digits
         remote = ray.remote(num_cpus=1, num_gpus=share)(Actor)
         arguments = (cloudpickle.dumps(load), sys.path, clients, dict(run_config or {}))
-        self._actor = lambda: _Actor(lambda: remote.remote(*arguments))
+        self._actor = lambda: Remote(lambda: remote.remote(*arguments))
         self._actors = [self._actor() for _ in range(self.workers)]
         self._replies: dict[str, Message] = {}
+        self._protocol: tuple[Any, Any] = None, None  # the one that was relayed last, and where it is
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -181,9 +123,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
     ) -> Iterator[Message]:
         """The replies in the messages' order, as they come; what is missing after ``timeout`` is given up."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        return self._stream(self._tasks(messages, pushed=False), deadline)
-
-    def _stream(self, tasks: list[_Task], deadline: float | None) -> Iterator[Message]:
+        tasks = self._tasks(messages, pushed=False)
         try:
             self._send(tasks)
             for task in tasks:
@@ -193,9 +133,39 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
                     yield self._replies.pop(task.id)
         finally:  # whoever takes the replies may stop before the last one
             late = deadline is not None and time.monotonic() >= deadline
-            self._drop(tasks, _Actor.replace if late else _Actor.stop)
+            self._drop(tasks, Remote.replace if late else Remote.stop)
 
-    def _tasks(self, messages: Iterable[Message], pushed: bool) -> list[_Task]:
+    def relay(
+        self, messages: Iterable[Message], protocol: Protocol, round: Round, timeout: float | None = None
+    ) -> CohortSum | None:
+        """The sum of the replies, to the bit, of which one a host travels, or a :class:`.ClientError`.
+
+        An actor holds at most 256 / actors sums. None: there is one host, or it failed; ask for the replies.
+        """
+        hosts = {actor.host for actor in self._actors if actor.begun()}
+        if len(hosts) < 2 or not all(actor.host for actor in self._actors):
+            return None
+        if self._protocol[0] is not protocol:
+            self._protocol = protocol, ray.put(protocol)
+        here = ray.get_runtime_context().get_node_id()  # where the sum ends
+        actors = sorted(self._actors, key=lambda actor: (actor.host == here, actor.host))
+        tasks = self._tasks(messages, pushed=False)
+        sums = send([actor.handle for actor in actors], tasks, self._protocol[1], round, timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout + GRACE
+        try:
+            summed = ray.get(sums[-1]) if self._comes(sums[-1], deadline) else "a client takes too long"
+        except ray.exceptions.RayError as error:
+            summed = str(error).splitlines()[0]
+        if isinstance(summed, ClientError):
+            raise summed
+        if isinstance(summed, CohortSum):
+            return summed
+        getLogger("flwr").warning("Round %s is computed once more: %s", round.number, summed)
+        for reference in sums:
+            ray.cancel(reference)
+        return None
+
+    def _tasks(self, messages: Iterable[Message], pushed: bool) -> list[Task]:
         stored: dict[int, Any] = {}  # references by identity of the record
 
         def store(record: ArrayRecord) -> Any:
@@ -208,10 +178,10 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
             identify(message, str(uuid4()))
             arrays = {name: store(r) for name, r in message.content.items() if isinstance(r, ArrayRecord)}
             rest = RecordDict({name: r for name, r in message.content.items() if name not in arrays})
-            tasks.append(_Task(make_message(message.metadata, rest), arrays, pushed))
+            tasks.append(Task(make_message(message.metadata, rest), arrays, pushed))
         return tasks
 
-    def _send(self, tasks: list[_Task]) -> None:
+    def _send(self, tasks: list[Task]) -> None:
         """Deal messages out, one call per actor, beginning with those that have least to do."""
         if len(self._actors) < self.workers:  # a host may have come
             self._actors += [self._actor() for _ in range(self._room() - len(self._actors))]
@@ -229,19 +199,19 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         rooms = (int(resources.get(kind, 0) * actors) for kind, actors in self._actors_on.items())
         return max(1, min(self.workers, *rooms))
 
-    def _homeless(self, actor: _Actor) -> bool:
+    def _homeless(self, actor: Remote) -> bool:
         """Whether an actor waits for a place while there is room for fewer: a host is gone."""
         return not actor.begun() and self._room() < len(self._actors)
 
-    def _leave(self, actor: _Actor) -> None:
+    def _leave(self, actor: Remote) -> None:
         """End an actor; others take its messages."""
         self._actors.remove(actor)
         ray.kill(actor.handle)
         self._send([task for call in actor.calls for task in call])
 
-    def _receive(self, actor: _Actor, deadline: float | None) -> bool:
+    def _receive(self, actor: Remote, deadline: float | None) -> bool:
         """Take in an actor's next reply, to whichever message; False: none comes before ``deadline``."""
-        if actor.replies is None or not self._comes(actor, deadline):
+        if actor.replies is None or not self._comes(actor.replies, deadline, actor):
             return False
         if self._homeless(actor):
             self._leave(actor)
@@ -268,19 +238,19 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         self._replies[task.id] = reply
         return True
 
-    def _comes(self, actor: _Actor, deadline: float | None) -> bool:
-        """Whether an actor's next reply is there before ``deadline``, or it is clear that none will be."""
+    def _comes(self, reference: Any, deadline: float | None, actor: Remote | None = None) -> bool:
+        """Whether an object is there before ``deadline``, or its actor has no host, so that none will be."""
         while True:
             now = time.monotonic()
             if now >= self.until:
                 raise RunError("The clients of this round are not waited for any longer; resume the run.")
             rest = math.inf if deadline is None else max(0.0, deadline - now)
-            if ray.wait([actor.replies], timeout=min(rest, 1.0))[0] or self._homeless(actor):
+            if ray.wait([reference], timeout=min(rest, 1.0))[0] or (actor and self._homeless(actor)):
                 return True
             if rest <= 1.0:
                 return False
 
-    def _drop(self, tasks: Iterable[_Task], end: Callable[[_Actor], None]) -> None:
+    def _drop(self, tasks: Iterable[Task], end: Callable[[Remote], None]) -> None:
         """Forget messages; ``end`` is called of actors that have a call with some of them."""
         dropped = {task.id for task in tasks}
         for actor in self._actors:

@@ -9,7 +9,7 @@ import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
 from tiny import tiny
 
-from fedpart import Federation
+from fedpart import ClientError, Federation
 from fedpart.flower.strategy import FedPart
 from simulations.errors import RunError
 from simulations.ray.grid import RayGrid
@@ -31,14 +31,65 @@ def address():
     cluster.shutdown()
 
 
-def test_actors_are_on_all_machines_and_give_the_same_bits(address):
-    federation, reports = Federation(build({"node_timeout": 600.0}).protocol), []
+def run(grid, rounds=3, **config):
+    federation, reports = Federation(build({"node_timeout": 600.0, **config}).protocol), []
+    FedPart(federation, on_round=reports.append).run(grid, rounds)
+    return federation, reports
+
+
+@pytest.fixture
+def relayed(monkeypatch):
+    """What becomes of the rounds whose sum hosts are asked for."""
+    rounds, relay = [], RayGrid.relay
+
+    def noted(*given):
+        rounds.append(relay(*given))
+        return rounds[-1]
+
+    monkeypatch.setattr(RayGrid, "relay", noted)
+    return rounds
+
+
+def test_actors_are_on_all_machines_and_give_the_same_bits(address, relayed, monkeypatch):
     with RayGrid(load, CLIENTS, {}, workers=5, address=address) as grid:
         assert grid.workers == 2, "no more than the cluster has cores, or some would never start"
         assert len(ray.nodes()) == 2
-        FedPart(federation, on_round=reports.append).run(grid, 3)
+        federation, reports = run(grid)
+        assert len(relayed) == 3 and all(relayed), "one sum crosses hosts, not the replies"
+        monkeypatch.setattr(RayGrid, "relay", lambda *given: None)
+        one_by_one = run(grid)[1]
     assert not ray.is_initialized(), "it is left again"
     assert_equal_runs((federation, reports), local(3))
+    for report, other in zip(reports, one_by_one, strict=True):
+        assert (report.upload_bytes, report.replies) == (other.upload_bytes, other.replies)
+
+
+def test_clients_without_an_update_are_missed_on_their_host(address, relayed):
+    failing = build({}).protocol.cohort(1)[-2]
+    config = {"failing": failing}
+    with RayGrid(load, CLIENTS, config, address=address) as grid:
+        one, other = (
+            made(on_client_error="skip") for made in (partial(run, grid), partial(local, 3, **config))
+        )
+        assert len(relayed) == 3 and all(relayed)
+        with pytest.raises(ClientError, match=rf"^Client {failing} failed in round 1: KeyError: .*the disk"):
+            run(grid)
+    assert_equal_runs(one, other)
+
+
+def test_a_relay_that_breaks_is_made_good_by_the_replies(address, relayed, tmp_path):
+    config = {"dying": build({}).protocol.cohort(2)[1], "marker": str(tmp_path / "died")}
+    with RayGrid(load, CLIENTS, config, address=address) as grid:
+        result = run(grid)
+    assert relayed[0] and relayed[1] is None
+    assert_equal_runs(result, local(3))
+
+
+def test_a_defence_sees_every_update(address, relayed):
+    config = {"defence": "median", "weighting": "uniform"}
+    with RayGrid(load, CLIENTS, config, address=address) as grid:
+        assert_equal_runs(run(grid, 2, **config), local(2, **config))
+    assert not relayed
 
 
 def test_gpus_that_are_no_multiple_of_the_actors_are_shared(address):

@@ -52,3 +52,15 @@ def test_poor_links_and_a_host_that_vanishes_cost_no_client_and_no_bit(tmp_path)
     alone = load_config(CONFIGS / "quickstart.yaml", [*SETTINGS, "engine=local"])
     run_experiment(alone, tmp_path / "alone")
     assert digest(folder) == digest(tmp_path / "alone")
+
+
+def test_a_host_has_no_more_processors_and_memory_than_it_was_given():
+    with hosts(1, cores=0.2, memory=64 * 2**20) as (host,):
+        if not host.group.folders:
+            pytest.skip("NO CONTROL GROUPS (v1) HERE, so hosts are not bounded")
+        spent = "import time; t = time.time(); [0 for _ in iter(lambda: time.time() - t < 2, False)]"
+        before = host.group.seconds()
+        host.run("python3", "-c", spent)
+        assert host.group.seconds() - before < 1.0
+        with pytest.raises(AssertionError):
+            host.run("python3", "-c", "bytearray(256 * 2**20)")

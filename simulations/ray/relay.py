@@ -1,0 +1,78 @@
+"""Relay: a cohort's sum that goes from actor to actor, so that one sum crosses from each host to the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+from uuid import uuid4
+
+import ray
+import torch
+from flwr.app import Message
+
+from fedpart.federated.cohorts import CohortSum, blocks, sum_updates, term
+from fedpart.federated.protocol import Protocol
+from fedpart.flower.messages import blaming, read_reply
+from fedpart.flower.workarounds.objects import identify, message_bytes
+from fedpart.updates.errors import ClientError
+from fedpart.updates.update import Round, Update, known
+
+Summed = CohortSum | ClientError
+"""A sum, or why a client has none, where that ends the run."""
+
+
+def send(
+    actors: Sequence[Any], tasks: Sequence[Any], protocol: Any, round: Round, seconds: float | None
+) -> list[Any]:
+    """Have actors, a host's side by side, sum the replies to tasks: references to sums, the last of all.
+
+    Each computes contiguous blocks at once, begun in so many seconds, and adds them to the sum before it.
+    """
+    nothing = torch.empty(0)  # what becomes of updates does not depend on the values that they started from
+    values = ray.put((replace(round, w=nothing, psi=nothing, kept=None), round.limit, seconds))
+    parts, sums = blocks(tasks), list[Any]()
+    actors = actors[: len(parts)]
+    for number, actor in enumerate(actors):
+        share = parts[len(parts) * number // len(actors) : len(parts) * (number + 1) // len(actors)]
+        messages, arrays = zip(*((task.message, task.arrays) for task in chain(*share)), strict=True)
+        sums.append(actor.sum.remote(messages, arrays, sums[-1:], protocol, values, [*map(len, share)]))
+    return sums
+
+
+def receive(
+    replies: Iterator[Message],
+    clients: list[int],
+    before: list[Any],
+    protocol: Protocol,
+    values: Any,
+    sizes: list[int],
+) -> Summed:
+    """What an actor makes of its clients' replies: the sum, in blocks of these sizes, after those before."""
+    round, limit, seconds = values
+    told, bytes, begun = CohortSum(cohort=[*clients]), 0, time.monotonic()
+
+    def answer(client: int) -> Update:
+        nonlocal bytes
+        late = seconds is not None and time.monotonic() - begun >= seconds
+        reply = None if late else next(replies, None)
+        if reply is not None:
+            identify(reply, str(uuid4()))  # as the driver would
+            bytes += message_bytes(reply)
+        return blaming(partial(read_reply, limit=limit), protocol, round.number, client, reply)
+
+    terms = map(partial(term, protocol, round, answer, told), clients)
+    sums = (sum_updates(next(terms) for _ in range(size)) for size in sizes)
+    try:
+        mine = [*sums] if before else [sum_updates(sums)]  # nothing is waited for before the first
+    except ClientError as error:
+        return next((sum for sum in ray.get([*before]) if isinstance(sum, ClientError)), error)
+    total: Summed = ray.get(before[0]) if before else CohortSum()
+    if isinstance(total, CohortSum):
+        told.norms, told.upload_bytes = {**known(told.norms)}, bytes
+        total.join(told)
+        total.total = sum_updates((total.total, *mine))
+    return total
