@@ -53,7 +53,8 @@ def test_rounds_go_on_while_supernodes_leave_and_come(tmp_path, monkeypatch):
     lines = read_metrics(out)
     assert [line["round"] for line in lines] == [*range(1, ROUNDS + 1)]
     assert sum(line["stepped"] for line in lines) >= ROUNDS // 2
-    assert {category for line in lines for category in line["refused"]} <= {"client_error", "no_answer"}
+    refused = {category for line in lines for category in line["refused"]}
+    assert refused <= {"client_error", "no_answer", "late"}
     back = 0
     for done, client in rounds.items():
         later = [line for line in lines[done:] if client in line["cohort"]]
