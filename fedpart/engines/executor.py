@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from fedpart.checks import require
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
 from fedpart.engines.batches import (
@@ -31,8 +30,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.local_sgd import LocalSGD, PartSGD
-from fedpart.training.own_steps import TrainFn, own_steps
+from fedpart.training.local_sgd import ClientLoop, PartSGD, TrainFn, check_own_steps, own_steps, visited
 from fedpart.trees import read, tensors_in, wide
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
@@ -89,9 +87,10 @@ class Executor:
 
     def __init__(self, protocol: Protocol, train_fn: TrainFn | None = None) -> None:
         keep_freed_memory()
-        if train_fn is not None:
-            check_own_steps(protocol)
-        self._train_fn = train_fn
+        self._own = train_fn is not None
+        self._loop: ClientLoop = visited if train_fn is None else partial(own_steps, train_fn)
+        if self._own:
+            check_own_steps(protocol.settings, protocol.method.held_out)
         self.protocol, self.checked = protocol, Checked(protocol.task)
         self.device = torch.device(protocol.settings.device)
         self.wide, self.moved = wide(self.device), OnDevice(self.device)
@@ -145,8 +144,7 @@ class Executor:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         start, view = time.perf_counter(), self.view(round, client)
         shard = self.moved(self.checked(client, shard))
-        learned = count_learned(self.protocol, len(shard))
-        update = self.protocol.begin(Update(examples=learned), client, round)
+        update = self.protocol.begin(Update(examples=count_learned(self.protocol, len(shard))), client, round)
         work, (begun, *second) = [*jobs], self.protocol.starts(update, round)
         losses: list[Any] = [self._run_job(update, begun, view, shard, job) for job in jobs]
         for mine in second:
@@ -216,8 +214,7 @@ class Executor:
         sgd: PartSGD | None = None
         if j is not None:
             decay, steps = local.decays(protocol.chunks)[j - 1], len(batches)
-            final = asked != job or self._train_fn is not None
-            sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, final)
+            sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, asked != job or self._own)
             sgd.correction = protocol.correction(update, view.number, self.on_device(round), j)
         sizes = method.architectures(view, len(batches)) if sgd is not None and len(view.parts) > 1 else ()
 
@@ -229,12 +226,7 @@ class Executor:
             return gradients(view.task, loss, asked, here, psi, batch, noise)
 
         psi_sum, loss_sum, seen = torch.zeros_like(psi), psi.new_zeros((), dtype=self.wide), 0
-        drawn = self.noisy(view, shard, purpose_of(job), batches)
-        if sgd is None or self._train_fn is None:
-            results = visited(drawn, at, sgd)
-        else:
-            results = own_steps(self._train_fn, drawn, at, sgd)
-        for result, examples in results:
+        for result, examples in self._loop(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
             loss_sum, seen = loss_sum + result.loss.to(self.wide) * examples, seen + examples
             if result.psi is not None:
                 psi_sum += result.psi * examples
@@ -282,28 +274,3 @@ class Executor:
         """The examples at the places of each batch, each batch with its noise."""
         key = NoiseKey(view.seed, purpose, (view.number, view.round))
         return noisy_batches(shard, batches, key, self.device, view.task.dtype)
-
-
-def check_own_steps(protocol: Protocol) -> None:
-    """Refuse a client's own training step where how clients are combined, or tuned, follows from SGD's."""
-    ways, name = protocol.settings.combination, protocol.settings.method
-    of_sgd = ways.keeps or ways.sees or ways.head_epochs or protocol.method.held_out
-    several = protocol.settings.architectures is not None
-    why = "with networks of several sizes" if several else f"with the method {name!r}"
-    instead = "take another method, FedAvg's or a partitioned one, or leave train_fn out."
-    require(not (of_sgd or several), f"A train_fn takes SGD's place, {why} there is no other; {instead}")
-
-
-def visited(
-    batches: Iterable[tuple[Batch, Noise]],
-    gradients_at: Callable[[int, Batch, Noise], Gradients],
-    sgd: LocalSGD | None,
-) -> Iterator[tuple[Gradients, int]]:
-    """The loop of a client: a step along each batch's gradient of the weights, if anything is trained; yields
-    the gradients, and of how many examples they are.
-    """
-    for step, (batch, noise) in enumerate(batches):
-        result = gradients_at(step, batch, noise)
-        if sgd is not None and result.theta is not None:
-            sgd.step(result.theta)
-        yield result, batch.examples

@@ -13,7 +13,6 @@ from fedpart.checks import check_texts, check_whole, is_number, require
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, as_dataset
 from fedpart.engines.batches import count_held_out, noisy_batches
-from fedpart.engines.executor import visited
 from fedpart.partition.sharing import plain_name
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise, NoiseKey
@@ -23,7 +22,7 @@ from fedpart.task.gradients import Gradients, Job, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
-from fedpart.training.local_sgd import LocalSGD
+from fedpart.training.local_sgd import LocalSGD, visited
 from fedpart.training.optimisers import SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.state import ModelState, rows_at_once

@@ -24,7 +24,7 @@ from fedpart.federated.wire import (
     score_scalars,
     update_scalars,
 )
-from fedpart.training.own_steps import TrainFn
+from fedpart.training.local_sgd import TrainFn
 from fedpart.updates.client_state import NONE, ClientState
 from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round

@@ -1,13 +1,17 @@
-"""SGD on a client: its steps from the server's values, and what is added to their gradients."""
+"""A client's steps from the server's values: SGD and what is added to its gradients, or its own function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.partition.partition import Partition
+from fedpart.randomness.noise import Noise
+from fedpart.task.gradients import Gradients
+from fedpart.task.task import Batch
 from fedpart.training.optimisers import SGDSettings, SlicedOptimiser
 
 
@@ -119,3 +123,74 @@ class PartSGD(LocalSGD):
     def gradient(self, gradient: Tensor) -> Tensor:
         """A gradient of the subnetworks, ``[..., n]``, as it is stepped along."""
         return super().gradient(self._partition.take(gradient, *self._which))
+
+
+GradientsAt = Callable[[int, Batch, Noise], Gradients]
+Visits = Iterator[tuple[Gradients, int]]
+ClientLoop = Callable[[Iterable[tuple[Batch, Noise]], GradientsAt, LocalSGD | None], Visits]
+
+
+def visited(
+    batches: Iterable[tuple[Batch, Noise]],
+    gradients_at: GradientsAt,
+    sgd: LocalSGD | None,
+) -> Visits:
+    """The loop of a client: a step along each batch's gradient of the weights, if anything is trained; yields
+    the gradients, and of how many examples they are.
+    """
+    for step, (batch, noise) in enumerate(batches):
+        result = gradients_at(step, batch, noise)
+        if sgd is not None and result.theta is not None:
+            sgd.step(result.theta)
+        yield result, batch.examples
+
+
+TrainFn = Callable[[Tensor, Iterable[Any], Callable[[Any], Tensor]], object]
+"""``train_fn(weights, batches, loss)``: what a client does with the weights that it trains in a round.
+
+It moves ``weights [n]`` in place, as optimisers of ``torch.optim`` do. They are those of one partition, at
+the server's values, and require gradients. ``batches`` are as ``local.batch_size`` and ``local.epochs`` say,
+in an order drawn anew in every round. ``loss(batch)`` is a scalar in nats per example, of the subnetwork with
+the weights as they are then, under the server's psi. Weight decay and FedProx's pull are in its gradient
+alone. It has to be asked for once at least.
+"""
+
+
+def own_steps(
+    train: TrainFn,
+    batches: Iterable[tuple[Batch, Noise]],
+    gradients_at: GradientsAt,
+    sgd: LocalSGD | None,
+) -> Visits:
+    """A client's loop by its own function, where anything is trained; see :func:`visited`."""
+    if sgd is None:
+        yield from visited(batches, gradients_at, sgd)
+        return
+    weights, results = sgd.values.detach().clone().requires_grad_(), list[tuple[Gradients, int]]()
+
+    def loss(of: tuple[Batch, Noise]) -> Tensor:
+        batch, noise = of
+        sgd.move_to(weights.detach())
+        result = gradients_at(1, batch, noise)
+        results.append((result, batch.examples))
+        assert result.theta is not None
+        gradient = sgd.gradient(result.theta)
+        told: Tensor = result.loss + torch.sum((weights - weights.detach()) * gradient)
+        return told
+
+    train(weights, batches, loss)
+    require(results, "train_fn has not called loss(batch), so that nothing is known of the client's loss.")
+    sgd.move_to(weights.detach())
+    yield from results
+
+
+def check_own_steps(settings: Any, held_out: float) -> None:
+    """Refuse a client's own training step where how clients are combined, or tuned, follows from SGD's; of
+    the federation's settings, and the share that the method holds out.
+    """
+    ways = settings.combination
+    of_sgd = ways.keeps or ways.sees or ways.head_epochs or held_out
+    several = settings.architectures is not None
+    why = "with networks of several sizes" if several else f"with the method {settings.method!r}"
+    instead = "take another method, FedAvg's or a partitioned one, or leave train_fn out."
+    require(not (of_sgd or several), f"A train_fn takes SGD's place, {why} there is no other; {instead}")
