@@ -234,6 +234,7 @@ class Registry(dict[str, T]):
             raise ValueError(f"{what}: {error}.") from error
 
     def names(self) -> list[str]:
+        """Registered names, sorted."""
         return sorted(self)
 
 

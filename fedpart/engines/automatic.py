@@ -48,6 +48,7 @@ class Automatic:
         return self._next()
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
         try:
             return self._way.sum(round, cohort)
         except NotTogether as error:

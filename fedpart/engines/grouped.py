@@ -80,6 +80,7 @@ class GroupedRunner:
         self._stack = Stack(self._executor)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
         try:
             return self._executor.settled(round, partial(self._sum, round, cohort))
         except ValueError as error:

@@ -103,6 +103,7 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
+        """End the workers."""
         if self._pool is not None:
             self._pool.close()
 
@@ -137,6 +138,7 @@ class Loop:
         self.protocol, self.shards, self.executor = protocol, shards, Executor(protocol)
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
         try:
             return self.executor.settled(round, partial(self.one_by_one, round, cohort))
         except OutOfMemoryError:

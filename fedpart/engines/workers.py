@@ -73,6 +73,7 @@ class WorkerPool:
             worker.connection.close()
 
     def sum(self, round: Round, cohort: Sequence[int]) -> CohortSum:
+        """See :meth:`.Execution.sum`."""
         self._epoch += 1
         values = [round.w, round.psi, *(() if round.variates is None else (round.variates,))]
         torch.cat(values, out=self._shared.row(0)[: sum(map(len, values))])

@@ -161,6 +161,7 @@ class Federation(ModelState):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :meth:`.ModelState.load_state_dict`."""
         super().load_state_dict(dict(state))
         for part in self.remembering:
             part.load_state_dict(state)
@@ -172,6 +173,7 @@ class Federation(ModelState):
             stage.loaded()
 
     def save(self, path: str | Path) -> None:
+        """See :meth:`.ModelState.save`."""
         super().save(path)
         for stage in self.stages:
             stage.saved()

@@ -104,15 +104,19 @@ class Loggers:
                 raise ValueError(f"{fails}; mend or leave it out.") from error
 
     def log(self, line: Line) -> None:
+        """See :meth:`.Logger.log`."""
         self._each(lambda logger: logger.log(line))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
+        """See :meth:`.Logger.finish`."""
         self._each(lambda logger: logger.finish(summary))
 
     def show(self, pictures: Sequence[Path]) -> None:
+        """See :meth:`.Logger.show`."""
         self._each(lambda logger: logger.show(pictures))
 
     def close(self) -> None:
+        """See :meth:`.Logger.close`."""
         self._each(lambda logger: logger.close())
         self._loggers = []
 

@@ -31,6 +31,7 @@ class Batch(NamedTuple):
 
     @property
     def examples(self) -> int:
+        """B."""
         return len(first_leaf(self.inputs))
 
     def to(self, device: torch.device | str) -> Batch:
@@ -131,6 +132,7 @@ class Model(nn.Module):
 
     @property
     def likelihood(self) -> Likelihood:
+        """p(y | outputs)."""
         return self.ends["likelihood"]  # type: ignore[return-value]
 
 

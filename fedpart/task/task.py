@@ -208,6 +208,7 @@ class Task:
     def _run(
         self, w: Tensors, psi: Tensor, given: Given, noise: Noise | None, dropout: bool, finish: Finish = None
     ) -> Any:
+        """See :class:`.Passes`."""
         tensors = dict(self.psi_space.tensors(psi))
         for name, value in w.items():
             tensors[f"module.{name}"] = channels_last_of(value) if self.channels_last else value

@@ -67,6 +67,7 @@ class ModelState:
         return self.partition.materialise(self.w, self.partition.chunks if k is None else k)
 
     def psi_tensors(self) -> dict[str, Tensor]:
+        """psi by name."""
         return self.task.psi_tensors(self.psi)
 
     def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:

@@ -50,6 +50,7 @@ class Ledger:
 
     @property
     def releases(self) -> int:
+        """How many there are."""
         return len(self._seals) - 1
 
     @property

@@ -97,6 +97,7 @@ class Comparison:
 
     @property
     def caption(self) -> str:
+        """What the numbers of the table are."""
         return "; ".join((CAPTION, *([AGAINST] if self.published is not None else []), LAST_TEN))
 
     def cells(self) -> tuple[list[str], list[list[str]]]:

@@ -70,6 +70,7 @@ class Synchronous:
         return None
 
     def report(self, round: int) -> dict[str, Any]:
+        """Fields of the report on the round that is completed."""
         return {"simulated_seconds": self.now}
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,6 +143,7 @@ class Buffered:
         return Turn(cohort, groups, now, asked, staleness=stale, state=(round, under_way))
 
     def commit(self, turn: Turn, w: Tensor, psi: Tensor) -> None:
+        """See :meth:`Synchronous.commit`."""
         self.now, self.staleness, (round, self._under_way) = turn.ends, turn.staleness, turn.state
         needed = {start.round for start in self._under_way}
         self._values = {begun: values for begun, values in self._values.items() if begun in needed}
@@ -149,9 +151,11 @@ class Buffered:
             self._values[round] = w.clone(), psi.clone()
 
     def values(self, round: int) -> Values | None:
+        """See :meth:`Synchronous.values`."""
         return self._values.get(round)
 
     def report(self, round: int) -> dict[str, Any]:
+        """Fields of the report on the round that is completed."""
         return {"simulated_seconds": None if self.fleet is None else self.now, "staleness": self.staleness}
 
     def state_dict(self) -> dict[str, Any]:

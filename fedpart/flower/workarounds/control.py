@@ -32,10 +32,12 @@ class SubmittedRun:
 
     @property
     def finished(self) -> bool:
+        """Whether it has ended."""
         return self.status.startswith("finished")
 
     @property
     def completed(self) -> bool:
+        """Whether it has ended as it should."""
         return self.status == "finished:completed"
 
     @property

@@ -101,6 +101,7 @@ class ApiCalls:
                     rest = rest[end:]
 
     def close(self) -> None:
+        """End the connections."""
         self._client.close()
 
 

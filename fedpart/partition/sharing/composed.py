@@ -76,6 +76,7 @@ class Composed(nn.Module):
                 layer.__dict__.pop("weight", None)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the network returns."""
         with self.holding(self.weights()) as network:
             return network(*args, **kwargs)
 

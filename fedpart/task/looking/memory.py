@@ -57,6 +57,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
+        """See :class:`.TorchDraws`."""
         return False
 
     def __init__(self, own: Iterable[tuple[str, Tensor]], given: set[int], held: Memory) -> None:

@@ -35,6 +35,7 @@ class TopK(Codec):
         self.values: Codec = Narrow(torch.float32) if values is None else CODECS.make(values, {})
 
     def count(self, numbers: int) -> int:
+        """k."""
         return max(1, round(self.share * numbers))
 
     def size(self, numbers: int) -> int:

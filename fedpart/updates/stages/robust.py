@@ -80,6 +80,7 @@ class Defended:
 
     @property
     def by_coordinate(self) -> bool:
+        """See :class:`.Defence`."""
         return self._defence.by_coordinate
 
     def bears(self, clients: int) -> int:

@@ -37,6 +37,7 @@ class Ensemble(nn.Module):
         require(len(self.members), "An ensemble has no members; give it at least one network.")
 
     def __len__(self) -> int:
+        """M."""
         return len(self.members)
 
     def forward(self, x: Tensor, *, only: Sequence[int] | None = None) -> Tensor:
