@@ -190,8 +190,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     def _data_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         name = info.data.get("data")  # absent if it is refused itself
         if name is not None:
-            for key in _NOT_OPTIONS & value.keys():
-                raise ValueError(f"{key} is a key of the configuration; set it there")
+            require(not _NOT_OPTIONS & value.keys(), "data_dir and data_seed are keys: set them there")
             plain = {key: option for key, option in value.items() if key != "classes"}  # any data set's
             check_options(DATASETS.resolve(name), plain, f"the data set {name!r}", _NOT_OPTIONS)
         return value
@@ -274,6 +273,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         made = cls.model_json_schema()
         for section in made["$defs"].values():
             section.pop("required", None)  # which a file that this one extends may have
+        transforms = made["$defs"]["HyperparameterSection"]["properties"]["transforms"]
+        transforms["items"] = {"anyOf": [transforms["items"], {"type": "string"}]}  # a name alone
         made["properties"]["extends"] = {"type": ["string", "array"], "description": "files that come first"}
         return made
 

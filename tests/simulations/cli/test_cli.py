@@ -73,7 +73,7 @@ def test_run_shows_progress_and_a_summary_and_leaves_a_folder(tmp_path):
         (["device=cuda:99"], ["'cuda:99' cannot be used", "device: cpu"]),
         (["model_options.widht=3"], ["model_options: the model 'digits_cnn' has no option 'widht'"]),
         (["data=table", "data_options={targt: y}"], ["has no option 'targt': did you mean 'target'?\n"]),
-        (["data=table", "data_options={data_dir: y}"], ["data_dir is a key of the configuration; set it"]),
+        (["data=table", "data_options={data_dir: y}"], ["data_dir and data_seed are keys: set them there"]),
         (["data=test_cli:of_a_colour"], ["data_options.colour is missing", "data_options: {colour: ...}"]),
         (["data=test_cli:of_nothing"], ["(too many positional arguments)", "is called with data_dir"]),
         (["data=test_cli:broken"], ["has no len(), line", "test_cli.py); check data_options"]),

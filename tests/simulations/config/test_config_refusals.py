@@ -30,7 +30,7 @@ FILES = [
         "data: image_folder\ndata_options: {siz: 3}",
         ["the data set 'image_folder' has no option 'siz'", "'size'"],
     ),
-    ("data: image_folder\ndata_options: {data_seed: 3}", ["data_seed is a key of the configuration"]),
+    ("data: image_folder\ndata_options: {data_seed: 3}", ["data_dir and data_seed are keys: set them there"]),
     ("split: {recipe: perlabel}", ["Unknown split 'perlabel'", "did you mean 'per_label'?"]),
     ("likelihood: gausian", ["did you mean 'gaussian'?"]),
     ("model: no.such.package:build", ["'no.such.package:build'", "cannot be imported"]),
