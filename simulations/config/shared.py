@@ -31,7 +31,6 @@ from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
 # What the data and the model are made from; a kind of configuration need not have all of them.
-_NOT_OPTIONS = frozenset({"data_dir", "data_seed"})  # of data sets: keys by themselves
 _BUILT = (
     *("data", "data_options", "data_seed", "clients", "training_points"),
     *("rotated", "max_angle", "normalise", "split"),
@@ -190,9 +189,10 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     def _data_options(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         name = info.data.get("data")  # absent if it is refused itself
         if name is not None:
-            require(not _NOT_OPTIONS & value.keys(), "data_dir and data_seed are keys: set them there")
+            if {"data_dir", "data_seed"} & value.keys():
+                raise ValueError("data_dir and data_seed are keys: set them there")
             plain = {key: option for key, option in value.items() if key != "classes"}  # any data set's
-            check_options(DATASETS.resolve(name), plain, f"the data set {name!r}", _NOT_OPTIONS)
+            check_options(DATASETS.resolve(name), plain, f"the data set {name!r}", ("data_dir", "data_seed"))
         return value
 
     @field_validator("likelihood_options")
