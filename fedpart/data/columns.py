@@ -11,16 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import check_list
-from fedpart.data.cells import (
-    OTHER_UNIT,
-    Floats,
-    check_float32,
-    in_yaml,
-    is_empty,
-    numbered,
-    plain,
-    texts_of,
-)
+from fedpart.data.cells import OTHER_UNIT, Floats, check_float32, in_yaml, is_empty, numbered, plain, texts_of
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 from fedpart.registry import nearest

@@ -64,8 +64,7 @@ class FederationSettings(PaceSettings):
         AdamSettings(3e-3), "the server's optimiser on averaged psi gradients: Adam, or SGD"
     )
     weighting: Literal["examples", "uniform"] = setting(
-        "examples",
-        "weights of clients in averages of the weights; psi gradients are sums over examples",
+        "examples", "weights of clients in averages of the weights; psi gradients are sums over examples"
     )
     on_client_error: Literal["fail", "skip"] = setting(
         "fail",
@@ -96,8 +95,7 @@ class FederationSettings(PaceSettings):
     )
     upload_options: Mapping[str, Any] = setting({}, "keyword arguments of the upload codec")
     error_feedback: bool = setting(
-        False,
-        "whether clients keep what the upload codec loses of a change, and add it to their next one",
+        False, "whether clients keep what the upload codec loses of a change, and add it to their next one"
     )
     download: Literal["fp16", "bf16"] | None = setting(
         None,

@@ -131,9 +131,7 @@ ClientLoop = Callable[[Iterable[tuple[Batch, Noise]], GradientsAt, LocalSGD | No
 
 
 def visited(
-    batches: Iterable[tuple[Batch, Noise]],
-    gradients_at: GradientsAt,
-    sgd: LocalSGD | None,
+    batches: Iterable[tuple[Batch, Noise]], gradients_at: GradientsAt, sgd: LocalSGD | None
 ) -> Visits:
     """The loop of a client: a step along each batch's gradient of the weights, if anything is trained; yields
     the gradients, and of how many examples they are.
@@ -157,10 +155,7 @@ alone. It has to be asked for once at least.
 
 
 def own_steps(
-    train: TrainFn,
-    batches: Iterable[tuple[Batch, Noise]],
-    gradients_at: GradientsAt,
-    sgd: LocalSGD | None,
+    train: TrainFn, batches: Iterable[tuple[Batch, Noise]], gradients_at: GradientsAt, sgd: LocalSGD | None
 ) -> Visits:
     """A client's loop by its own function, where anything is trained; see :func:`visited`."""
     if sgd is None:

@@ -181,12 +181,7 @@ def report(folder: Path, out: Path | None) -> None:
 
 
 def select(
-    files: list[str],
-    overrides: list[str],
-    values: str | None,
-    seeds: int | None,
-    jobs: int,
-    out: Path | None,
+    files: list[str], overrides: list[str], values: str | None, seeds: int | None, jobs: int, out: Path | None
 ) -> None:
     file = _named(single(files), "select")
     folder = out or Path("runs") / f"select-{Path(file).stem}"

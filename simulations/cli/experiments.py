@@ -31,10 +31,7 @@ def run(
 
 
 @command
-def show(
-    run: Result,
-    trust_code: Trust = False,
-) -> None:
+def show(run: Result, trust_code: Trust = False) -> None:
     """Show again what came out of a finished run."""
 
 
@@ -148,11 +145,7 @@ def train(
 
 @command
 def retrain(
-    found: Result,
-    more: More = None,
-    settings: Sets = None,
-    out: Out = None,
-    trust_code: Trust = False,
+    found: Result, more: More = None, settings: Sets = None, out: Out = None, trust_code: Trust = False
 ) -> None:
     """Train a plain network with the hyperparameters that a run has found, which stay fixed."""
 

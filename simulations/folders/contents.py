@@ -155,7 +155,8 @@ def _model(**types: Any) -> type[BaseModel]:
 
 _KEYS = {name: kind for kind, names in _TYPES.items() for name in names.split()}
 _Summary = _model(**_KEYS, inputs=_model(form=Any, kinds=dict[str, list[Any]]))
-_Line = _model(**_KEYS | {"psi": _model(raw=dict[str, Any], physical=_KEYS["psi"])})
+_OF_LINES = {"psi": _model(raw=dict[str, Any], physical=_KEYS["psi"]), "psi_alarms": list[dict[str, Any]]}
+_Line = _model(**_KEYS | _OF_LINES)
 _NEEDED = {
     "round": ("seconds", "upload_bytes", "download_bytes", "cohort", "skipped", "psi"),
     "iteration": ("seconds", "lml", "psi"),

@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.data.cells import (
-    Floats,
-    check_float32,
-    in_yaml,
-    is_missing,
-    one_in_float64,
-    text_of,
-    texts_of,
-)
+from fedpart.data.cells import Floats, check_float32, in_yaml, is_missing, one_in_float64, text_of, texts_of
 from fedpart.data.columns import Columns, numbers_of
 from fedpart.data.preprocessing.base import Preprocessing
 from fedpart.data.table_files import columns_of

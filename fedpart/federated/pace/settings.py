@@ -96,8 +96,7 @@ class PaceSettings(RunSettings):
         None, "with a buffer, M, the clients that train at a time; null: the cohort", ge=1
     )
     staleness: Literal["none", "sqrt"] = setting(
-        "none",
-        "with a buffer, sqrt: what a client found s steps ago is divided by sqrt(1 + s)",
+        "none", "with a buffer, sqrt: what a client found s steps ago is divided by sqrt(1 + s)"
     )
 
     @property
