@@ -26,6 +26,7 @@ from fedpart.updates.errors import ClientError, Refusal, brief
 from fedpart.updates.update import LARGEST, Round, Update
 
 Found = TypeVar("Found")
+Reader = Callable[[Protocol, int, int, Message], Found]
 NAMES = {  # codes of Flower's errors that come without a client's exception
     1: "its ClientApp cannot be loaded",
     3: "the message got lost",
@@ -130,11 +131,7 @@ def cause(error: Error) -> str:
 
 
 def blaming(
-    read: Callable[[Protocol, int, int, Message], Found],
-    protocol: Protocol,
-    round: int,
-    client: int,
-    answer: Message | None,
+    read: Reader[Found], protocol: Protocol, round: int, client: int, answer: Message | None
 ) -> Found:
     """What ``read`` makes of the answer, or a ClientError that names the client and the cause."""
     if answer is None:

@@ -188,7 +188,7 @@ class FedPart(Strategy):
             return sum_cohort(protocol, begun, clients, answer)
 
         found = relayed or self._sum(start, sum_of)
-        for skip in found.skipped:
+        for skip in (skip for skip in found.skipped if skip["category"] != "late"):
             log(WARNING, "Client %s is left out: %s", skip["client"], skip["reason"])
         more = self._refused(incoming, start.number)  # first answers are in the sum
         found.upload_bytes, download = found.upload_bytes if relayed else incoming.bytes, self._download()

@@ -22,8 +22,7 @@ from fedpart.flower.workarounds.objects import RUN_ID, ErrorCode, Run, claim_ide
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Round
 from simulations.errors import RunError
-from simulations.ray.actor import FIRST_NODE, Actor
-from simulations.ray.calls import Remote, Task
+from simulations.ray.actor import FIRST_NODE, Actor, Remote, Task
 from simulations.ray.cluster import join
 from simulations.ray.relay import send
 
@@ -136,12 +135,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
             self._drop(tasks, Remote.replace if late else Remote.stop)
 
     def relay(
-        self, messages: Iterable[Message], protocol: Protocol, round: Round, timeout: float | None = None
+        self, messages: Iterable[Message], protocol: Protocol, round: Round, timeout: float
     ) -> CohortSum | None:
-        """The sum of the replies, to the bit, of which one a host travels, or a :class:`.ClientError`.
-
-        An actor holds at most 256 / actors sums. None: there is one host, or it failed; ask for the replies.
-        """
+        """The sum of the replies, to the bit, of which one a host travels; None: one host, or it failed."""
         hosts = {actor.host for actor in self._actors if actor.begun()}
         if len(hosts) < 2 or not all(actor.host for actor in self._actors):
             return None
@@ -151,9 +147,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         actors = sorted(self._actors, key=lambda actor: (actor.host == here, actor.host))
         tasks = self._tasks(messages, pushed=False)
         sums = send([actor.handle for actor in actors], tasks, self._protocol[1], round, timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout + GRACE
         try:
-            summed = ray.get(sums[-1]) if self._comes(sums[-1], deadline) else "a client takes too long"
+            done = self._comes(sums[-1], time.monotonic() + timeout + GRACE)
+            summed = ray.get(sums[-1]) if done else "a client takes too long"
         except ray.exceptions.RayError as error:
             summed = str(error).splitlines()[0]
         if isinstance(summed, ClientError):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -21,12 +20,11 @@ from fedpart.flower.workarounds.objects import identify, message_bytes
 from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Round, Update, known
 
-Summed = CohortSum | ClientError
-"""A sum, or why a client has none, where that ends the run."""
+Summed = CohortSum | ClientError  # a sum, or why a client has none, where that ends the run
 
 
 def send(
-    actors: Sequence[Any], tasks: Sequence[Any], protocol: Any, round: Round, seconds: float | None
+    actors: Sequence[Any], tasks: Sequence[Any], protocol: Any, round: Round, seconds: float
 ) -> list[Any]:
     """Have actors, a host's side by side, sum the replies to tasks: references to sums, the last of all.
 
@@ -38,18 +36,14 @@ def send(
     actors = actors[: len(parts)]
     for number, actor in enumerate(actors):
         share = parts[len(parts) * number // len(actors) : len(parts) * (number + 1) // len(actors)]
-        messages, arrays = zip(*((task.message, task.arrays) for task in chain(*share)), strict=True)
+        pairs = [(task.message, task.arrays) for block in share for task in block]
+        messages, arrays = zip(*pairs, strict=True)
         sums.append(actor.sum.remote(messages, arrays, sums[-1:], protocol, values, [*map(len, share)]))
     return sums
 
 
 def receive(
-    replies: Iterator[Message],
-    clients: list[int],
-    before: list[Any],
-    protocol: Protocol,
-    values: Any,
-    sizes: list[int],
+    replies: Iterator[Message], clients: list[int], before: Any, protocol: Protocol, values: Any, sizes: Any
 ) -> Summed:
     """What an actor makes of its clients' replies: the sum, in blocks of these sizes, after those before."""
     round, limit, seconds = values
@@ -57,8 +51,7 @@ def receive(
 
     def answer(client: int) -> Update:
         nonlocal bytes
-        late = seconds is not None and time.monotonic() - begun >= seconds
-        reply = None if late else next(replies, None)
+        reply = next(replies, None) if time.monotonic() - begun < seconds else None
         if reply is not None:
             identify(reply, str(uuid4()))  # as the driver would
             bytes += message_bytes(reply)

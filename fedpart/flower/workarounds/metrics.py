@@ -1,7 +1,4 @@
-"""Metrics of a SuperLink or a SuperNode in Prometheus' format, at the ``host:port`` in ``FEDPART_METRICS``.
-
-Flower has none. Without the variable nothing is counted. Who reaches the port may read them.
-"""
+"""Metrics of a SuperLink or SuperNode in Prometheus' format, at the ``host:port`` in ``FEDPART_METRICS``."""
 
 import os
 from collections.abc import Callable, Mapping

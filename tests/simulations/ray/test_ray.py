@@ -21,8 +21,7 @@ from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.objects import claim_identity, message_bytes
 from simulations.building.experiment import build as build_experiment
 from simulations.config.load import ExperimentConfig
-from simulations.ray.actor import FIRST_NODE, make_slots, pack, unpack, writing
-from simulations.ray.calls import WAITING
+from simulations.ray.actor import FIRST_NODE, WAITING, make_slots, pack, unpack, writing
 from simulations.ray.engine import starting
 from simulations.ray.grid import RayGrid
 from simulations.running.run import run_experiment
@@ -285,7 +284,7 @@ def test_what_a_slot_has_no_room_for_travels_through_ray():
 
 
 def test_without_slots_everything_travels_through_ray(monkeypatch):
-    monkeypatch.setattr("simulations.ray.calls.make_slots", lambda count: [])
+    monkeypatch.setattr("simulations.ray.actor.make_slots", lambda count: [])
     with RayGrid(load, CLIENTS, {}, workers=1) as grid:
         assert_equal_runs(run(grid, 2), local(2))
 
