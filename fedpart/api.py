@@ -18,7 +18,7 @@ from fedpart.federated.best import fallen
 from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.report import RoundReport, untaught
+from fedpart.federated.report import RoundReport, parted, untaught
 from fedpart.federated.settings import FederationSettings
 from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
@@ -92,7 +92,7 @@ def federate(
     given: dict[str, Any] = {"cohort": min(10, len(data)), **settings}
     chosen = FederationSettings(clients=len(data), **given)
     federation = Federation(Protocol(task, chosen))
-    for note in filter(None, (*task.notes, untaught(federation.protocol))):
+    for note in filter(None, (*task.notes, *(tell(federation.protocol) for tell in (untaught, parted)))):
         print(note)
     scored = held_out(federation, validation, "validation")
     tested = held_out(federation, test, "test")
@@ -107,7 +107,7 @@ def federate(
 
     def finish(report: RoundReport) -> None:
         last = report.round == rounds
-        due = chosen.evaluation != "none" and (last or report.round % evaluate_every == 0)
+        due = chosen.scored and (last or report.round % evaluate_every == 0)
         if scored is not None and due:
             for name, value in federation.validated(scored, chosen.evaluation_samples).items():
                 setattr(report, name, value)
@@ -135,7 +135,7 @@ def federate(
         with stoppable("round", path) as stopped:
             engine.run(rounds, finish)
         federation.finish()
-        looked_at = None if chosen.evaluation == "none" else tested
+        looked_at = tested if chosen.scored else None
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
         log.scores, log.complete = result.scores, federation.round >= rounds
     if sentence := fallen([report.lml for report in metrics], chosen.keep_best is not None):

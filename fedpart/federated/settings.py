@@ -209,6 +209,11 @@ class FederationSettings(PaceSettings):
         return self._combined[0]
 
     @property
+    def scored(self) -> bool:
+        """Whether the server's own network is evaluated."""
+        return self.evaluation != "none" and self.combination.whole
+
+    @property
     def stepped_by(self) -> ServerSettings:
         """The server's optimiser of the weights: the method's name may say so (``fedavg+yogi``)."""
         return self._combined[1] or self.server

@@ -12,7 +12,7 @@ from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
 from fedpart.data.preprocessing import Preprocessing
 from fedpart.data.transformed import corrupted
-from fedpart.federated.report import exposed, unsteady, untaught
+from fedpart.federated.report import exposed, parted, unsteady, untaught
 from fedpart.training.settings import check_device
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
@@ -38,7 +38,7 @@ class Experiment:
 
     @property
     def notes(self) -> list[str]:
-        said = (tell(self.protocol) for tell in (untaught, unsteady, exposed))
+        said = (tell(self.protocol) for tell in (untaught, parted, unsteady, exposed))
         return [*self.task.notes, *filter(None, said)]
 
     def start(self) -> Federation:

@@ -5,20 +5,21 @@ from typing import Any
 
 from fedpart import Federation
 from fedpart.federated.best import fallen
-from fedpart.federated.report import untaught
+from fedpart.federated.report import parted, untaught
 from simulations.building.experiment import Experiment
 
 Lines = Sequence[Mapping[str, Any]]  # of a run's metrics.jsonl
 
 
 def ends(experiment: Experiment, federation: Federation, lines: Lines) -> dict[str, Any]:
-    """What there is of ``untaught``, ``lml_fallen`` and, with ``keep_best``, what was kept and its scores."""
+    """What there is of ``untaught``, ``parted`` and ``lml_fallen``; with ``keep_best`` what was kept."""
     config, best = experiment.config, federation.best
-    told: dict[str, Any] = {"untaught": untaught(federation.protocol)}
+    told: dict[str, Any] = {"untaught": untaught(federation.protocol), "parted": parted(federation.protocol)}
     told["lml_fallen"] = fallen([line.get("lml") for line in lines], best is not None)
     if best is not None and best.round is not None:
         told |= {"kept_round": best.round, "kept_lml": best.lml}
         validation = experiment.validation_of(config.rounds)
-        scored = len(validation) and config.evaluation != "none"  # the lines have scores of later rounds
+        # the lines have scores of later rounds
+        scored = len(validation) and experiment.protocol.settings.scored
         told |= federation.validated(validation, config.evaluation_samples) if scored else {}
     return {name: text for name, text in told.items() if text != ""}

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import torch
 
+from fedpart.checks import require
 from fedpart.data.preprocessing import Pictures, Rows
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
 from simulations.building.reading import read_run
 from simulations.config.load import ConfigError
 from simulations.errors import one_sentence
+from simulations.folders.run_directory import read_summary
 
 PREDICTED = "predicted"
 POINT = re.compile(r"^(\s*[+-]?\d*)\.(\d+(?:[eE][+-]?\d+)?\s*)$")  # of a number
@@ -21,7 +23,8 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     """Write what the network of a run says of each row of a table, or of each image in a folder and below it;
     how many there were. The file has the table's columns, or ``file``; then ``predicted``, and of classes
     ``p(CLASS)``."""
-    loaded = read_run(run)
+    loaded, summary = read_run(run), read_summary(run) or {}
+    require("parted" not in summary, summary.get("parted", ""), ConfigError)
     made = loaded.preprocessing
     if not isinstance(made, (Rows, Pictures)):
         raise ConfigError(

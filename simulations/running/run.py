@@ -149,7 +149,7 @@ def _rounds(
     def on_round(report: RoundReport) -> None:
         last = report.round >= config.rounds
         due = report.round % config.evaluate_every == 0 or last
-        if due and config.evaluation != "none":
+        if due and experiment.protocol.settings.scored:
             recorder.evaluate(report, experiment.validation_of(report.round), config.evaluation_samples)
         recorder.record(report)
         recorder.completed(last)

@@ -79,7 +79,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     last = recent(evaluations)
     unseen = recent([line["lml"] for line in lines if line.get("lml") is not None])
     samples = config.evaluation_samples
-    looked_at = len(experiment.test) > 0 and config.evaluation != "none"
+    looked_at = len(experiment.test) > 0 and protocol.settings.scored
     test = tested(federation, experiment.test, measured(config), samples) if looked_at else {}
     by_clients = [line for line in lines if line.get("client_nll") is not None]
     upload = sum(line["upload_bytes"] for line in lines)

@@ -46,6 +46,11 @@ class Combination:
         """Whether what clients keep follows from what they have sent."""
         return self.keeps and not self.personal
 
+    @property
+    def whole(self) -> bool:
+        """Whether the server has all of a network, so that it can be scored and used."""
+        return not self.personal or self.tie is not None
+
     def stays(self, task: Task) -> Collection[str]:
         """Names of the weights that stay with clients."""
         return ()

@@ -54,8 +54,8 @@ class Personal(Stage):
                 f"{key} does not follow; leave {key} out.",
             )
         require(
-            way.tie is not None or settings.evaluation != "central",
-            f"With {settings.method!r} the server has a part of the network, and its scores say nothing; set "
+            way.whole or settings.evaluation != "central",
+            f"With {settings.method!r} the server has a part of the network, which cannot be scored; set "
             f"evaluation: clients.",
         )
 

@@ -140,8 +140,8 @@ def _tips(
 def rows(summary: Mapping[str, Any], out: Path) -> Rows:
     """Of the run in a folder: psi, then what its kind has, then time and what else there is."""
     yield from psi_rows(summary)
-    notes = (summary.get("psi_remarks", []) if summary.get("psi_learned") else [], [summary.get("untaught")])
-    yield from several("note", *notes[0], *notes[1])
+    remarks = summary.get("psi_remarks", []) if summary.get("psi_learned") else []
+    yield from several("note", *remarks, summary.get("untaught"), summary.get("parted"))
     yield from _training_rows(summary) if "iterations" in summary else _federated_rows(summary)
     other = read_summary(out / BESIDE)
     if other is not None and other["rounds"] == summary["rounds"]:  # else it has not been extended yet

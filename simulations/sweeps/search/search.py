@@ -110,9 +110,10 @@ def _section(config: Config) -> SearchSection:
             f"{config.clock.kind.capitalize()} has no clients for search.objective: {section.objective}; "
             f"set it to val_accuracy or val_nll."
         )
-    evaluation = config.evaluation if isinstance(config, ExperimentConfig) else "central"
-    if (by_clients and evaluation != "clients") or evaluation == "none":
+    federated, settings = isinstance(config, ExperimentConfig), config.settings()
+    if federated and not (config.evaluation == "clients" if by_clients else settings.scored):
         remedy = f"set evaluation: {'clients' if by_clients else 'central'}, or another objective"
+        remedy = remedy if by_clients or config.evaluation == "none" else "name client_accuracy or client_nll"
         raise ConfigError(f"Nobody evaluates {section.objective}, which search.objective names; {remedy}.")
     for key, domain in section.domains().items():
         runs = {_with(config, {key: value}).hash() for value in domain.ends}
