@@ -51,7 +51,7 @@ Keep = Callable[[Mapping[str, Any]], Path]
 class _Clients:
     """The clients of an experiment in this process: built once, with the values of the last round."""
 
-    def __init__(self, experiment: ClientSide, folder: Path | None, train_fn: TrainFn | None) -> None:
+    def __init__(self, experiment: ClientSide, folder: Path | None, train_fn: TrainFn | None = None) -> None:
         self.protocol, self.shards = experiment.protocol, Shards(experiment.shards)
         self.executor, self.residuals = Executor(self.protocol, train_fn), None
         if self.protocol.settings.keeps:

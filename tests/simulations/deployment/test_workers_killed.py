@@ -111,7 +111,7 @@ def test_a_killed_server_goes_back_to_its_checkpoint_and_clients_to_the_variates
     federation, tmp_path
 ):
     """It is killed after round 3 and goes on from round 2, when clients have already kept what 3 left."""
-    config = ExperimentConfig.from_dict({**EXPERIMENT, **KEPT, "checkpoint_every": 2})
+    config = ExperimentConfig.from_dict({**EXPERIMENT, **KEPT, "rounds": 5, "checkpoint_every": 2})
     out, said, reached, over = tmp_path / "out", [], [], threading.Event()
 
     def kill_after_round_3():

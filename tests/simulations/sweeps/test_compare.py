@@ -249,7 +249,8 @@ def test_a_cell_whose_extension_was_interrupted_is_continued(tmp_path):
 def test_what_has_changed_or_is_damaged_is_refused_before_anything_runs(tmp_path):
     runner, images = FakeRunner(), {"data": "image_folder", "data_options": {"size": 32}}
     compare(tmp_path / "own", FakeRunner(), seeds=1)
-    compare(tmp_path / "images", FakeRunner(), seeds=1, data_dir="cats", **images)
+    alone = ["partitioned"]  # which no other method is left to be compared with, so its data are not asked for
+    compare(tmp_path / "images", FakeRunner(), alone, seeds=1, data_dir="cats", **images)
     other = "holds a run with other settings"
     rows = [
         ("own", {"local": {"batch_size": 8}}, rf"seed3 {other} \(local.batch_size: 64 there, 8 here\)"),
@@ -257,7 +258,7 @@ def test_what_has_changed_or_is_damaged_is_refused_before_anything_runs(tmp_path
         ("images", {"data_dir": "dogs", **images}, rf"{other} \(data_dir: cats there, dogs here\)"),
     ]
     refusals.check(
-        (says, partial(compare, tmp_path / name, runner, seeds=2, **changes), ConfigError, says)
+        (says, partial(compare, tmp_path / name, runner, alone, seeds=2, **changes), ConfigError, says)
         for name, changes, says in rows
     )
     for file, content in (("metrics.jsonl", "{}\nnot a line\n"), ("summary.json", "null")):
