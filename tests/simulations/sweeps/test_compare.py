@@ -249,7 +249,7 @@ def test_a_cell_whose_extension_was_interrupted_is_continued(tmp_path):
 def test_what_has_changed_or_is_damaged_is_refused_before_anything_runs(tmp_path):
     runner, images = FakeRunner(), {"data": "image_folder", "data_options": {"size": 32}}
     compare(tmp_path / "own", FakeRunner(), seeds=1)
-    alone = ["partitioned"]  # which no other method is left to be compared with, so its data are not asked for
+    alone = ["partitioned"]  # a single method is not asked whether it fits, so data are not read
     compare(tmp_path / "images", FakeRunner(), alone, seeds=1, data_dir="cats", **images)
     other = "holds a run with other settings"
     rows = [
