@@ -167,13 +167,16 @@ def own_steps(
         batch, noise = of
         sgd.move_to(weights.detach())
         result = gradients_at(1, batch, noise)
-        results.append((result, batch.examples))
         assert result.theta is not None
         gradient = sgd.gradient(result.theta)
+        results.append((result._replace(theta=None), batch.examples))  # of which none is kept
         told: Tensor = result.loss + torch.sum((weights - weights.detach()) * gradient)
         return told
 
-    train(weights, batches, loss)
+    returned = train(weights, batches, loss)
+    require(
+        returned is None, "train_fn moves the weights in place and returns nothing; copy yours into them."
+    )
     require(results, "train_fn has not called loss(batch), so that nothing is known of the client's loss.")
     sgd.move_to(weights.detach())
     yield from results

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import torch
 
-from fedpart.checks import require
 from fedpart.data.preprocessing import Pictures, Rows
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
 from simulations.building.reading import read_run
-from simulations.config.load import ConfigError
+from simulations.config.load import ConfigError, ExperimentConfig
 from simulations.errors import one_sentence
-from simulations.folders.run_directory import read_summary
+from simulations.folders.run_directory import saved_config
 
 PREDICTED = "predicted"
 POINT = re.compile(r"^(\s*[+-]?\d*)\.(\d+(?:[eE][+-]?\d+)?\s*)$")  # of a number
@@ -23,8 +22,12 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     """Write what the network of a run says of each row of a table, or of each image in a folder and below it;
     how many there were. The file has the table's columns, or ``file``; then ``predicted``, and of classes
     ``p(CLASS)``."""
-    loaded, summary = read_run(run), read_summary(run) or {}
-    require("parted" not in summary, summary.get("parted", ""), ConfigError)
+    loaded, config = read_run(run), saved_config(run)
+    if isinstance(config, ExperimentConfig) and not config.settings().combination.whole:
+        raise ConfigError(
+            f"With {config.method} the server has a part of the network, and clients keep the rest; "
+            f"fedpart personalise {run} --save FOLDER makes a network for each client."
+        )
     made = loaded.preprocessing
     if not isinstance(made, (Rows, Pictures)):
         raise ConfigError(

@@ -99,9 +99,19 @@ def not_a_number(weights, batches, loss):
         weights.fill_(float("nan"))
 
 
+def returned(weights, batches, loss):
+    for batch in batches:
+        loss(batch)
+    return weights.detach() + 1
+
+
 @pytest.mark.parametrize(
     ("train_fn", "says"),
-    [(nothing, r"train_fn has not called loss\(batch\)"), (not_a_number, "not finite|not a finite")],
+    [
+        (returned, "in place and returns nothing"),
+        (nothing, r"train_fn has not called loss\(batch\)"),
+        (not_a_number, "not finite|not a finite"),
+    ],
 )
 def test_a_step_that_does_nothing_or_harm_is_told(train_fn, says):
     with pytest.raises(Exception, match=says):

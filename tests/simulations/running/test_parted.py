@@ -67,7 +67,7 @@ def test_nothing_is_predicted_with_weights_that_nobody_has_trained(tmp_path):
     run_experiment(tiny(**PARTED | table | options | sizes), tmp_path / "run")
     refused(
         fedpart("predict", tmp_path / "run", tmp_path / "table.csv", "--out", tmp_path / "new.csv"),
-        "With fedrep clients keep",
+        "With fedrep the server has a part of the network",
     )
     assert not (tmp_path / "new.csv").exists()
 
