@@ -95,7 +95,7 @@ class TableFile(Section):
     columns: dict[str, str] = entry(
         ...,
         "by heading, where summary.json has it: test_accuracy, ensemble.nll, by_architecture.accuracy; or a "
-        "metric at the bytes, up and down, of the run with the fewest: val_accuracy@bytes",
+        "metric at the bytes, up and down, of the run of a seed with the fewest: val_accuracy@bytes",
     )
     rows: dict[str, RowSection] = entry(..., "by label", min_length=1)
 

@@ -86,7 +86,12 @@ def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
     return {seed: min(sent) for seed, sent in uploads.items() if len(sent) == len(runs)}
 
 
-def at_equal_bytes(runs: Sequence[Run], key: str) -> list[float | None]:
-    """Of each run, the mean of its last evaluations within all the bytes, up and down, of the cheapest."""
-    least = min((run.along("bytes")[-1] for run in runs), default=0.0)
-    return [run.last10(key, SLACK * least, "bytes") for run in runs]
+def at_equal_bytes(runs: Sequence[Run], key: str, rows: int) -> list[float | None]:
+    """Of each run, the mean of its last evaluations within all the bytes, up and down, of the cheapest of its
+    seed; None where not all ``rows`` have finished the seed."""
+    moved: dict[int, list[float]] = {}
+    for run in runs:
+        moved.setdefault(run.config.seed, []).append(run.along("bytes")[-1])
+    least = {seed: SLACK * min(bytes) for seed, bytes in moved.items() if len(bytes) == rows}
+    seeds = [(run, run.config.seed) for run in runs]
+    return [run.last10(key, least[seed], "bytes") if seed in least else None for run, seed in seeds]

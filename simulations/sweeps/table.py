@@ -150,7 +150,8 @@ def run_table(
     by_name = summaries(cells)
     for path in [path for path in table.columns.values() if path.endswith(AT_BYTES)]:
         done = [cell for cell in cells if cell.finished()]
-        scores = at_equal_bytes([Run.load(cell.folder) for cell in done], path.removesuffix(AT_BYTES))
+        runs, key = [Run.load(cell.folder) for cell in done], path.removesuffix(AT_BYTES)
+        scores = at_equal_bytes(runs, key, len(names))
         left = {name: iter(told) for name, told in by_name.items()}
         for cell, score in zip(done, scores, strict=True):
             next(left[cell.folder.parent.name])[path] = score

@@ -15,6 +15,8 @@ from simulations.building.task import build_task
 from simulations.config.load import SHIPPED, ExperimentConfig, TrainingConfig, read_table, table_file
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell
+from simulations.results.curves import Run as Curves
+from simulations.results.method_scores import at_equal_bytes
 from simulations.results.records import machine, write_record
 from simulations.results.tables import text_of, values_at
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
@@ -83,17 +85,21 @@ def test_means_and_errors_over_seeds_by_hand(file, tmp_path):
 
 
 def test_at_equal_bytes_a_run_counts_until_the_cheapest_has_sent_all(file, tmp_path):
-    """FedAvg moves 1,800 bytes a round, the other 2,700: of its four evaluations the first two count."""
+    """FedAvg moves 1,800 bytes a round, the other 2,700: of its four evaluations the first two count. A seed
+    counts where all rows have finished it, and what another seed has moved does not count."""
 
     def run(config, out, **_):
         rises = [0.1 + config.seed / 10, 0.3, 0.5, 0.9]
-        return write_run(out, config, rises, upload=800 if config.method == "fedavg" else 1700)
+        cheap = config.method == "fedavg" or config.seed
+        return write_run(out, config, rises, upload=800 if cheap else 1700)
 
     columns = {"val [%]": "val_accuracy@bytes", "clients [%]": "client_accuracy@bytes"}
     made(file(columns=columns, set={"rounds": 4}), tmp_path / "out", run)
     lines = (tmp_path / "out" / "table.md").read_text().splitlines()
     assert lines[-2] == "| FedAvg | 2 | 70.0 | — | 95.4 |"
-    assert lines[-1] == "| ours | 2 | 30.0 | — |  |"
+    assert lines[-1] == "| ours | 2 | 50.0 ± 20.0 | — |  |"
+    three = [Curves.load(folder) for folder in sorted((tmp_path / "out").glob("*/seed*"))[:3]]
+    assert at_equal_bytes(three, "val_accuracy", 2)[1] is None
 
 
 def test_the_row_is_over_the_scale_is_over_the_table_and_the_command_is_over_all(file, tmp_path):
