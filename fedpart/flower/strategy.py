@@ -187,14 +187,14 @@ class FedPart(Strategy):
 
             return sum_cohort(protocol, begun, clients, answer)
 
-        found = relayed or self._sum(start, sum_of)
-        for skip in (skip for skip in found.skipped if skip["category"] != "late"):
+        total = relayed or self._sum(start, sum_of)
+        for skip in (skip for skip in total.skipped if skip["category"] != "late"):
             log(WARNING, "Client %s is left out: %s", skip["client"], skip["reason"])
         more = self._refused(incoming, start.number)  # first answers are in the sum
-        found.upload_bytes, download = found.upload_bytes if relayed else incoming.bytes, self._download()
-        federation.step(found)
+        total.upload_bytes, download = total.upload_bytes if relayed else incoming.bytes, self._download()
+        federation.step(total)
         self._states.clear()
-        report = RoundReport.of(federation, found, time.perf_counter() - self._started, download, more)
+        report = RoundReport.of(federation, total, time.perf_counter() - self._started, download, more)
         if not report.stepped:
             few = "Round %s has %s replies of the %s that it needs, and does not step."
             log(WARNING, few, report.round, report.replies, protocol.settings.min_replies)

@@ -80,18 +80,19 @@ class MethodScores:
 
 def least_upload(runs: Mapping[str, Sequence[Run]]) -> dict[int, float]:
     """Bytes that the method sent which sent least, by seed; of the seeds that all methods have finished."""
-    uploads: dict[int, list[float]] = {}
-    for run in (run for group in runs.values() for run in group):
-        uploads.setdefault(run.config.seed, []).append(run.along("upload")[run.alike() - 1])
-    return {seed: min(sent) for seed, sent in uploads.items() if len(sent) == len(runs)}
+    return _least([run for group in runs.values() for run in group], "upload", len(runs))
+
+
+def _least(runs: Sequence[Run], of: str, rows: int) -> dict[int, float]:
+    """The fewest bytes ``of`` an axis, by seed; of the seeds that so many runs have finished."""
+    moved: dict[int, list[float]] = {}
+    for run in runs:
+        moved.setdefault(run.config.seed, []).append(run.along(of)[run.alike() - 1])
+    return {seed: min(each) for seed, each in moved.items() if len(each) == rows}
 
 
 def at_equal_bytes(runs: Sequence[Run], key: str, rows: int) -> list[float | None]:
     """Of each run, the mean of its last evaluations within all the bytes, up and down, of the cheapest of its
     seed; None where not all ``rows`` have finished the seed."""
-    moved: dict[int, list[float]] = {}
-    for run in runs:
-        moved.setdefault(run.config.seed, []).append(run.along("bytes")[-1])
-    least = {seed: SLACK * min(bytes) for seed, bytes in moved.items() if len(bytes) == rows}
-    seeds = [(run, run.config.seed) for run in runs]
-    return [run.last10(key, least[seed], "bytes") if seed in least else None for run, seed in seeds]
+    least, seeds = _least(runs, "bytes", rows), [(run, run.config.seed) for run in runs]
+    return [run.last10(key, SLACK * least[seed], "bytes") if seed in least else None for run, seed in seeds]
