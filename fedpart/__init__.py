@@ -1,8 +1,7 @@
 """fedpart: federated hyperparameter optimisation in one training run.
 
 Partitioned networks (Mlodozeniec, Reisser, Louizos, ICLR 2023): model and differentiable hyperparameters are
-learned together, without validation data and with less upload than FedAvg.
-"""
+learned together, without validation data and with less upload than FedAvg."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -116,8 +116,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``did you mean 'x'? Known: x, y.``: all known names are listed if they are few, or none is near.
 
     Near is what ``name`` ends in (``rounds`` of ``num_rounds``), what is spelled alike, or has ``name`` for
-    its initials (``lr`` of ``learning_rate``).
-    """
+    its initials (``lr`` of ``learning_rate``)."""
     known = sorted(known)
     near = [other for other in known if name.endswith(f"_{other}")]
     near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -191,8 +190,7 @@ class Registry(dict[str, T]):
     def _misfit(self, module: str, found: Any, strict: bool) -> str | None:
         """What is found in place of one of this kind, before anything calls it; None: it may be one.
 
-        What a folder names (``strict``) in an installed package must tell that it is.
-        """
+        What a folder names (``strict``) in an installed package must tell that it is."""
         if not callable(found):
             return f"a {type(found).__name__}"
         while isinstance(found, functools.partial):

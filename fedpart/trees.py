@@ -24,8 +24,7 @@ def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
 def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """The tree of ``function``'s values at each leaf; further trees are of the same form.
 
-    Mappings become dicts.
-    """
+    Mappings become dicts."""
     if isinstance(tree, Tensor):
         return function(tree, *others)
     if isinstance(tree, Mapping):

@@ -2,8 +2,7 @@
 
 One module, written in place; subnetworks built once per round; one job at a time, so no fusion over clients;
 fp32. Images are channels-last, which is faster in fp32 on a CPU too: a step of the MNIST CNN takes two thirds
-of the time, one of the ResNet-9 the same.
-"""
+of the time, one of the ResNet-9 the same."""
 
 from collections.abc import Sequence
 from itertools import islice

@@ -4,8 +4,7 @@
 computed in this process with one thread, but for engines that have processes of their own. After two rounds
 to warm up, the engines of a workload compute a round each, in turn; Flower, which cannot wait between rounds,
 all of its rounds at the end. Flower, or our engine on Ray, is timed if it is asked for. The rest needs torch,
-numpy and fedpart alone.
-"""
+numpy and fedpart alone."""
 
 import argparse
 import os

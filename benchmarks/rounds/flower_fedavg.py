@@ -1,7 +1,6 @@
 """Stock Flower: a plain app as in Flower's PyTorch quickstart, for Flower's own simulation on Ray.
 
-Flower's own FedAvg; a clock is all that is added.
-"""
+Flower's own FedAvg; a clock is all that is added."""
 
 import json
 import os

@@ -1,8 +1,7 @@
 """Workloads of ``bench``: what a round consists of, as plain data, with synthetic clients.
 
 It imports torch alone, for the baselines in ``benchmarks/`` read it too, one of them where fedpart is not
-installed.
-"""
+installed."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ def laplace_evidence(training: Training) -> float:
 
     Hyperparameters inside the network are constants. The prior is the one that the weight decay stands for;
     the best one where there is none, or where it is decoupled (AdamW). A ValueError says why there is no such
-    evidence.
-    """
+    evidence."""
     data, settings = training.examples(1, len(training.shares)), training.settings
     coupled = bool(settings.weight_decay) and not isinstance(settings.optimiser, AdamWSettings)
     precision: float | Literal["optimised"] = settings.weight_decay * len(data) if coupled else "optimised"

@@ -81,8 +81,7 @@ class TrainingSettings(RunSettings, DecaySettings):
 
 class TrainingOptions(RunOptions, total=False):
     """Those of :class:`TrainingSettings`; a test holds the two together. A mapping stands for a group of
-    settings, such as ``optimiser={"name": "sgd", "momentum": 0.9}``.
-    """
+    settings, such as ``optimiser={"name": "sgd", "momentum": 0.9}``."""
 
     weight_decay: float
     decay_scaling: Literal["reciprocal", "square_root", "none"]

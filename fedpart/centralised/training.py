@@ -204,8 +204,7 @@ class Training(ModelState):
 
         ``on_report`` is called with a report ``every`` so many iterations and at the ends of stages;
         ``on_step`` with the number of every completed iteration, after its report. With ``keep_best`` the
-        state is that of the best report when it returns, or raises.
-        """
+        state is that of the best report when it returns, or raises."""
         require(every >= 1, f"Reports are at least one iteration apart, got {every}.")
         ends, start = {end: name for name, end in self.stages}, time.perf_counter()
         try:

@@ -20,8 +20,7 @@ def trained_on(
     clients: bool = True,
 ) -> str:
     """``11 inputs: Age, ...; 3,620 examples of 30 clients (1 to 648 each); classes 95% no, 5% yes; held out:
-    403 for validation, 1,004 for test``; with names of inputs and classes where there are any.
-    """
+    403 for validation, 1,004 for test``; with names of inputs and classes where there are any."""
     sizes = [len(shard) for shard in shards]
     each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
     whose = f" of {counted(len(sizes), 'client')} ({each} each)" if clients else ""

@@ -43,8 +43,7 @@ def rotated(
 
     The angles become the ``groups`` ([m] float32, radians). An image has the same angle whether all are
     turned or those at ``places`` alone; do not take the subset before. Different numbers ``part`` of a data
-    set within its source draw different angles.
-    """
+    set within its source draw different angles."""
     if not 0 < max_angle <= math.pi + 1e-6:
         raise ValueError(f"max_angle is in radians, above 0 and at most pi, got {max_angle}.")
     drawn = generator(seed, "data.rotation", part).uniform(-max_angle, max_angle, len(dataset))

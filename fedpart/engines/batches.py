@@ -31,8 +31,7 @@ def local_batches(
 
     Training visits every example once an epoch, in an order drawn anew; a psi gradient visits the shard, or
     the ``psi_batch`` examples drawn from it, once. Neither sees what the client holds out, but
-    psi's gradients of a method that ``validates``, which see that alone.
-    """
+    psi's gradients of a method that ``validates``, which see that alone."""
     whole, held, _ = divided(protocol, view.number, examples)
 
     def drawn(purpose: str, *more: int) -> Tensor:

@@ -52,8 +52,7 @@ class ClientEvaluation:
 def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> HeldOutScore:
     """The network at the server's values, up to the client's cap, on its examples for evaluations.
 
-    Stochastic layers are off; transforms sample, with noise that (seed, round, client) decides.
-    """
+    Stochastic layers are off; transforms sample, with noise that (seed, round, client) decides."""
     protocol = executor.protocol
     view = executor.view(round, client)
     data = executor.checked(client, evaluated(protocol, client, shard), "evaluation").to(executor.device)

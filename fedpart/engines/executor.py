@@ -120,8 +120,7 @@ class Executor:
         """What ``compute`` makes of a cohort, whose numbers are read together, when all are there.
 
         Where one is not as it should be, all is computed again, and looked at client by client, for an error
-        that names who is to blame. So it is where something has to see the clients' own updates.
-        """
+        that names who is to blame. So it is where something has to see the clients' own updates."""
         if self.protocol.plain and round.bounds is None and round.of_all is None:
             self.doubts = doubts = list[Tensor]()
             try:
@@ -167,8 +166,7 @@ class Executor:
 
     def note(self, update: Update, client: int, losses: Mapping[Job, Any]) -> None:
         """Write down which of the jobs' losses a client tells, and which is its term of L_ML; they may be
-        tensors, which are then looked at later.
-        """
+        tensors, which are then looked at later."""
         if self.doubts is not None:
             self.doubts += losses.values()
         update.loss = losses[reported(losses)] if losses else 0.0
@@ -256,8 +254,7 @@ class Executor:
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
         """What takes psi's gradient's place where examples are held out, ``[P]`` per example learned from, by
-        the method's ``feedback``; ``after [n]``: the job's subnetwork as trained.
-        """
+        the method's ``feedback``; ``after [n]``: the job's subnetwork as trained."""
         protocol, k = self.protocol, job.subnetwork
         partition, method = protocol.partition_of(view.number), protocol.method
         learned, held, _ = divided(protocol, view.number, len(shard))

@@ -34,8 +34,7 @@ class FusedRunner:
 
     With one step of SGD per client, ``sum_i n_i delta_i = -lr * gradient of the sum of all losses`` (Eq. 25
     from the server's values), and gradients of psi are summed over examples anyway (Eq. 26). No client's own
-    update exists, so that nothing can look at one.
-    """
+    update exists, so that nothing can look at one."""
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset]) -> None:
         settings, local = protocol.settings, protocol.settings.local
@@ -69,8 +68,7 @@ class FusedRunner:
         """The sum of the cohort's updates at the server's values.
 
         If it cannot be computed, the clients are run one by one, which names the one to blame; where that is
-        none, because numbers are merely large, their sum counts.
-        """
+        none, because numbers are merely large, their sum counts."""
         try:
             with kept_casts(self._one_by_one.executor.device):
                 return self._fused(round, cohort)

@@ -44,8 +44,7 @@ class GroupedRunner:
     Every (client, job) sees the examples and the noise that the loop over clients gives it, so updates agree
     with those of :class:`.Executor` to rounding. Batches are padded with examples of weight 0: a loss of your
     own heeds ``batch.weights``. ``rows`` (jobs x examples x S) bound the memory of a pass's activations; a
-    job of more is computed alone.
-    """
+    job of more is computed alone."""
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], rows: int | None = None) -> None:
         loop, method = "use execution: loop, or several workers.", protocol.settings.method
@@ -102,8 +101,7 @@ class GroupedRunner:
     def run_cohort(self, round: Round, clients: Sequence[int]) -> Iterator[Update | ClientError]:
         """Updates of ``clients``, in their order; a client that failed gives its error in place of one.
 
-        Clients are read and computed a few at a time, as many as rows and numbers allow.
-        """
+        Clients are read and computed a few at a time, as many as rows and numbers allow."""
         members: list[_Member | ClientError] = []
         rows = count = 0
         for client in clients:

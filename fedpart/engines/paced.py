@@ -58,8 +58,7 @@ class Turns:
     def seconds(self, round: Round, client: int) -> float:
         """Simulated seconds from asking ``client`` in ``round`` to its answer; 0 without a fleet.
 
-        A client whose data cannot be read visits nothing, and says so when it is computed.
-        """
+        A client whose data cannot be read visits nothing, and says so when it is computed."""
         fleet, protocol = self.pace.fleet, self._federation.protocol
         if fleet is None:
             return 0.0

@@ -31,8 +31,7 @@ class ClientJob(NamedTuple):
     """One job of one client.
 
     ``local``: how the client trains; ``batches``: where the examples of each local step lie in the stack's
-    data, ``[b]`` int64 on the CPU; ``correction``: of its gradients.
-    """
+    data, ``[b]`` int64 on the CPU; ``correction``: of its gradients."""
 
     client: int
     local: LocalSettings

@@ -43,8 +43,7 @@ class Block:
 class Shared:
     """Memory that all processes see; it has no name, so that it ends with the last of them.
 
-    ``at`` has the client that each worker runs; -1: it has not begun.
-    """
+    ``at`` has the client that each worker runs; -1: it has not begun."""
 
     def __init__(
         self, context: BaseContext, rows: int, numbers: int, dtype: torch.dtype, workers: int
@@ -66,8 +65,7 @@ def work(
     """Answer every Block with its sum, tensors in shared memory, or a ClientError, until the pool ends.
 
     ``inherited`` are the pool's own ends of connections, which a fork has copied; ``load`` is pickled where
-    it could not be inherited.
-    """
+    it could not be inherited."""
     gc.freeze()  # a fork's copies are not ours to end: they may wait for locks of other threads
     gc.enable()
     for other in inherited:  # or the pool's end would not be seen

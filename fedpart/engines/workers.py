@@ -46,8 +46,7 @@ class WorkerPool:
 
     On Linux without an accelerator, workers are forked: the shards, whatever they are, are this process's own
     pages, and nothing has to be pickled. Elsewhere they are spawned, each with a pickled copy of task and
-    shards. There are never more workers than blocks.
-    """
+    shards. There are never more workers than blocks."""
 
     def __init__(self, protocol: Protocol, shards: Sequence[Dataset], workers: int) -> None:
         self.protocol, self.shards = protocol, shards

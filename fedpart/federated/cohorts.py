@@ -40,8 +40,7 @@ class CohortSum:
 
     def settle(self, doubts: Sequence[Tensor]) -> bool:
         """Read what was left on the device, losses and norms; whether that and ``doubts`` are finite, and not
-        too large.
-        """
+        too large."""
         total = self.total or Update()
         worst = torch.stack([*doubts]).abs().max() if doubts else 0.0
         norms = (norm for of_client in self.norms.values() for norm in of_client.values())
@@ -52,8 +51,7 @@ class CohortSum:
 
     def join(self, other: CohortSum, scale: float = 1.0) -> None:
         """Add the sum of other clients, in place; their parts count ``scale`` times, their weights once: with
-        a scale below 1 the mean is shorter.
-        """
+        a scale below 1 the mean is shorter."""
         total = other.total
         if total is not None and scale != 1:
             for tensor in total.parts.values():
@@ -91,8 +89,7 @@ def aggregate(
     cohort: Sequence[int], term: Callable[[int], Update | None], of_all: OfAll | None = None
 ) -> Update | None:
     """The sum of ``term(client)`` over a cohort, or what takes its place; block by block, which gives the
-    same bits for any number of workers.
-    """
+    same bits for any number of workers."""
     if of_all is not None:
         return of_all([update for client in cohort if (update := term(client)) is not None])
     return sum_updates(sum_updates(map(term, block)) for block in blocks(cohort))

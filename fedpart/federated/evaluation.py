@@ -123,8 +123,7 @@ def by_architecture(
     """Of each of ``settings.architectures``: its clients, ``model_options``, size, and scores on data.
 
     ``multiply_adds`` are of one example's pass in one sample, input transforms included; convolutions and
-    matrix products alone.
-    """
+    matrix products alone."""
     protocol, found = federation.protocol, []
     for index, architecture in enumerate(protocol.settings.architectures or ()):
         state = federation.of_architecture(index)

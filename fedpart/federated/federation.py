@@ -57,8 +57,7 @@ class Federation(ModelState):
         """Where clients of this machine keep their residuals, and private runs count their releases.
 
         Called before a checkpoint is loaded. If it is not called, residuals are in a folder that ends with
-        the federation, and releases are counted from the checkpoint.
-        """
+        the federation, and releases are counted from the checkpoint."""
         for stage in self.stages:
             stage.keep_in(residuals, releases, json.dumps(self.agreement))
 
@@ -93,8 +92,7 @@ class Federation(ModelState):
     def start(self, number: int | None = None) -> Round:
         """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
 
-        With ``download`` their weights are rounded, the server's own are not.
-        """
+        With ``download`` their weights are rounded, the server's own are not."""
         w, narrow = self.w, self.protocol.download
         w = w if narrow is None else w.to(narrow).to(w.dtype)
         round = Round(self.completed + 1 if number is None else number, w, self.psi)
@@ -105,8 +103,7 @@ class Federation(ModelState):
     def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
         """Clients of round ``round`` (1..), see :meth:`.Protocol.cohort`, or whom a stage draws.
 
-        Privacy's cohorts have no size, and nobody is left out of them but who is not available.
-        """
+        Privacy's cohorts have no size, and nobody is left out of them but who is not available."""
         if self._cohort:
             drawn: list[int] = self._cohort[0](round, available)
             return drawn

@@ -231,8 +231,7 @@ class Protocol:
 
     def unseen(self, client: int, jobs: Iterable[Job]) -> Job | None:
         """The job whose loss is the client's term of L_ML: it trains nothing, and its subnetwork has never
-        seen the client's chunk. None: there is none, or privacy keeps the loss with the client.
-        """
+        seen the client's chunk. None: there is none, or privacy keeps the loss with the client."""
         if self.private:
             return None
         chunk = self.assignment[client]
@@ -250,8 +249,7 @@ class Protocol:
 
     def starts(self, update: Update, round: Round) -> list[Round]:
         """What the client that makes ``update`` begins from: for what it sends, and, if it trains a second
-        network, for that.
-        """
+        network, for that."""
         return [round] if self._personal is None else self._personal.starts(update, round)
 
     def keep(self, update: Update, start: Round, changes: Mapping[int, Tensor]) -> None:
@@ -273,16 +271,14 @@ class Protocol:
 
     def send(self, update: Update, client: int, round: Round) -> Update:
         """A client's update as it leaves the client, changed by all stages in place: the numbers that are
-        read.
-        """
+        read."""
         for change in (*self._send, *self._sent):
             change(update, client, round)
         return update
 
     def term(self, update: Update, round: Round) -> tuple[Update, Norms]:
         """A client's checked update as a term of the cohort's sum, in place, and the norms that it had; what
-        it says about frozen hyperparameters is left out.
-        """
+        it says about frozen hyperparameters is left out."""
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
         norms: dict[int, float | Tensor] = {}

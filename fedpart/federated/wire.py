@@ -10,8 +10,7 @@ scalars ``examples``, ``loss`` and, where a job has one to tell
 (:meth:`.Protocol.unseen`), ``unseen_loss``; without privacy what it has cost, ``visited`` and ``seconds``;
 the header, echoed.
 In an evaluation the instruction has no ``jobs``, and the reply no arrays: its scalars are ``examples``,
-``nll`` (their sum, nats) and, where there are classes, ``correct``.
-"""
+``nll`` (their sum, nats) and, where there are classes, ``correct``."""
 
 from __future__ import annotations
 
@@ -163,8 +162,7 @@ def decode_state(
     """Inverse of :func:`encode_state` for a client's network: ``w`` in the server's order, ``psi``, and the
     variates, if there are any.
 
-    The arrays are not copied where all have one network and nothing is rounded.
-    """
+    The arrays are not copied where all have one network and nothing is rounded."""
     partition, narrow, own = protocol.partition_of(client), protocol.download, _dtype(protocol)
     of_w = Form(partition.needed, own if narrow is None else np.dtype(np.int16))
     forms = {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)}

@@ -1,8 +1,7 @@
 """Flower: the strategy and the client app for Flower, and all that is said between them.
 
 What a Flower app of your own imports: :class:`.FedPart` in its ServerApp, :func:`.make_client_app` for its
-ClientApp. Each is loaded when it is asked for: a client needs no strategy.
-"""
+ClientApp. Each is loaded when it is asked for: a client needs no strategy."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -154,8 +154,7 @@ log = getLogger("flwr").log
 class Incoming:
     """Replies to ``sent`` messages, by client, in any order; read no further than it must be.
 
-    Of those that come in order none is kept.
-    """
+    Of those that come in order none is kept."""
 
     def __init__(self, replies: Iterable[Message], sent: Mapping[int, Message]) -> None:
         self._replies, self._sent = iter(replies), sent

@@ -63,8 +63,7 @@ class Nodes:
     def present(self, grid: Grid) -> dict[int, int]:
         """Node ids by client number, of the clients that are connected and have said who they are.
 
-        New nodes are asked, and not waited for: they are there once they have answered.
-        """
+        New nodes are asked, and not waited for: they are there once they have answered."""
         names = {node.node_id: node.name for node in grid.get_nodes()}
         online = names.keys()
         if not self._bound and any(re.fullmatch(r"client-\d+", name) for name in names.values()):

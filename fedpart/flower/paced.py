@@ -23,8 +23,7 @@ def strategy_of(federation: Federation, shards: Sequence[Examples] | None, **opt
 class PacedFedPart(FedPart):
     """A :class:`FedPart` of a federation with a pace; nobody may join later.
 
-    ``shards[client]`` has as many examples as the client's data.
-    """
+    ``shards[client]`` has as many examples as the client's data."""
 
     def __init__(self, federation: Federation, shards: Sequence[Examples], **options: Any) -> None:
         super().__init__(federation, **{**options, "late": False})

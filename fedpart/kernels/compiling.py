@@ -28,8 +28,7 @@ def compiles() -> bool:
 def jit(function: Kernel, inline: str = "never") -> Kernel:
     """Decorator: compile at the first call; machine code is kept on the disk, if there is a place for it.
 
-    It is made anew when any kernel's module has changed, since instructions may come from there.
-    """
+    It is made anew when any kernel's module has changed, since instructions may come from there."""
     import numba
 
     function.__qualname__ += _version()  # a part of the file's name

@@ -81,8 +81,7 @@ def pooled_convolution_kernel(
 
     Its functions are ``forward``, ``of_images`` and ``of_parameters``; products are computed in ``kind``,
     bfloat16 or float32, and summed in another order than torch's. They need AVX-512, one thread,
-    channels-last images of even height and width, and an odd kernel.
-    """
+    channels-last images of even height and width, and an odd kernel."""
     if not all(map(_plain, (x, weight, bias))) or torch.get_num_threads() > 1:
         return None
     if x.ndim != 4 or not x.numel() or bias.shape != weight.shape[:1]:

@@ -32,8 +32,7 @@ def metrics_line(report: Any) -> dict[str, Any]:
     A line has the attributes of a :class:`.RoundReport` or a :class:`.TrainingReport`, under their names and
     in their units; ``psi`` is ``{raw: {name: [..]}, physical: {name: value}}``. Scores stand where there was
     an evaluation, and what an option brings, such as ``epsilon``, ``staleness`` or ``server_rates``, with
-    that option alone. What is not finite is null.
-    """
+    that option alone. What is not finite is null."""
     line = asdict(report)
     line["seconds"] = round(report.seconds, 4)
     line["psi"] = {"raw": line.pop("psi"), "physical": line.pop("physical")}
@@ -74,8 +73,7 @@ def scalars(line: Mapping[str, Any]) -> dict[str, float]:
 
     Of psi these are the physical ones, ``psi/affine.angle_max [deg]``; numbers in a list or a mapping are
     ``client_accuracy_chunks/1`` (from 1) and ``refused/malformed``. Left out are the round, the numbers of
-    clients and each client's scores, the shapes of inputs, and what is null.
-    """
+    clients and each client's scores, the shapes of inputs, and what is null."""
     psi, hidden = line.get("psi", {}), (*_CLOCKS, "cohort", "clipped", "inputs", *_EACH)
     shown = {**line, "psi": psi.get("physical", psi)}
     return dict(_numbers("", {name: value for name, value in shown.items() if name not in hidden}))

@@ -22,16 +22,14 @@ def worth_a_line(clock: str, count: int, total: int, every: int) -> bool:
     """Whether a line is printed where nothing that stands there can be changed.
 
     So are the first rounds, those that an evaluation is due in (whether or not there is one), the last one,
-    and all reports of centralised training.
-    """
+    and all reports of centralised training."""
     return clock != "round" or count <= EACH or count % every == 0 or count == total
 
 
 class Printed:
     """Prints lines of ``metrics.jsonl`` in words, see :func:`worth_a_line`; on a terminal the others flit by.
 
-    Of a run of ``total`` rounds or iterations, ``every`` so many an evaluation.
-    """
+    Of a run of ``total`` rounds or iterations, ``every`` so many an evaluation."""
 
     def __init__(self, total: int, every: int) -> None:
         self._total, self._every = total, every

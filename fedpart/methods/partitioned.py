@@ -21,8 +21,7 @@ class Partitioned(FederatedMethod, CentralMethod):
     Federated, a client of chunk k and cap c (C, or less) trains each w_j, j = k..c, from the server's values
     (Eq. 25); if 2 <= k <= c+1 it also takes psi's gradient there through w_s^(k-1) (Eq. 26).
     Centralised, an iteration draws k ~ Cat(u) and steps w_k (Eq. 3), then k ~ Cat(u_2..u_C) and steps psi
-    (Eq. 4).
-    """
+    (Eq. 4)."""
 
     def plan(self, client: ClientView) -> list[Job]:
         k = client.chunk

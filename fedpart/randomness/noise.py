@@ -99,8 +99,7 @@ class Noise:
     def active(self, channels_last: bool = False) -> Iterator[None]:
         """Within this context, :func:`uniform` draws from the beginning of this stream.
 
-        ``channels_last`` is the memory format of draws that have the shape of images.
-        """
+        ``channels_last`` is the memory format of draws that have the shape of images."""
         self.rewind(channels_last)
         token = _ACTIVE.set(self)
         try:
@@ -174,8 +173,7 @@ class JoinedNoise(RowNoise):
     """The noise of several batches as that of one: each batch's rows draw from its own stream.
 
     ``rows`` are the examples of each batch, with ``samples`` rows each; ``padding`` examples follow, whose
-    noise is that of an example.
-    """
+    noise is that of an example."""
 
     def __init__(self, parts: Sequence[Noise], rows: Sequence[int], samples: int, padding: int = 0) -> None:
         keys = [keys_of(part.key, count * samples) for part, count in zip(parts, rows, strict=True)]

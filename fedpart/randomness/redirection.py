@@ -28,8 +28,7 @@ class Redirection:
     """Has a network draw reproducibly where it calls torch's random functions; what it does not is refused.
 
     The first pass, of training and of inference, looks whether anything is drawn at all. If not, those that
-    follow cost some ten microseconds more: they look whether torch's generators have moved.
-    """
+    follow cost some ten microseconds more: they look whether torch's generators have moved."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -1,8 +1,7 @@
 """Randomness as a function: every stream is named by (seed, purpose, counters), none is carried along.
 
 A stream is a Philox counter-based generator (Salmon et al. 2011) whose key is the seed and a hash of the
-purpose, and whose counter starts at the given numbers. Nothing has to be stored to resume.
-"""
+purpose, and whose counter starts at the given numbers. Nothing has to be stored to resume."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -26,8 +25,7 @@ def generator(seed: int, purpose: str, *counter: int, section: int = 0) -> np.ra
     """The random stream of ``(seed, purpose, *counter)``; different purposes are independent.
 
     There are up to three counters, e.g. round, client, step. ``section`` says where in the stream to begin,
-    in steps of 2**35 single-precision numbers.
-    """
+    in steps of 2**35 single-precision numbers."""
     key, start = state_of(seed, purpose, counter, section)
     return np.random.Generator(np.random.Philox(key=key, counter=start))
 
@@ -35,8 +33,7 @@ def generator(seed: int, purpose: str, *counter: int, section: int = 0) -> np.ra
 def draw(out: Any, key: Any, start: Any) -> None:
     """Fill ``out``, flat and contiguous, with the numbers after the counter ``start [4]`` under ``key [2]``.
 
-    int16: the words' bits, least significant first; float32: multiples of 2**-24 in [0, 1).
-    """
+    int16: the words' bits, least significant first; float32: multiples of 2**-24 in [0, 1)."""
     key, start = np.array(key, dtype=np.uint64), np.array(start, dtype=np.uint64)
     kernel = random_bits_kernel() if out.dtype == np.int16 else None
     if kernel is not None:

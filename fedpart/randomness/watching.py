@@ -28,8 +28,7 @@ def watched(model: nn.Module, again: Callable[[], bool]) -> Iterator[None]:
     A ValueError names the innermost layer that draws from a generator of the process's own, changes one of
     its buffers, or uses ``torch.utils.checkpoint``. ``again`` computes further passes and says whether they
     return the same; it is asked where a generator has moved, which another thread may have done. Of
-    ``model``, as a task wraps it, the first part of a layer's name is not the user's.
-    """
+    ``model``, as a task wraps it, the first part of a layer's name is not the user's."""
 
     def called(frame: Any, event: str, function: Any) -> None:
         # Other threads draw from Python's generator too: its state would not tell whose draw it was.

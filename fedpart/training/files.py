@@ -19,8 +19,7 @@ def replace(path: Path, write: Callable[[IO[bytes]], object], previous: Path | N
     """Write a file beside ``path``, and put it in its place once it is on the disk.
 
     The file that is replaced is kept as ``previous``, if given. Where it cannot be written (OSError) the old
-    file is as it was, and nothing is left of the new one.
-    """
+    file is as it was, and nothing is left of the new one."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
@@ -88,8 +87,7 @@ def kept(path: Path) -> list[Path]:
 def read_tensors(path: Path) -> Any:
     """What ``torch.save`` has written, held against the checksums that torch writes and never reads.
 
-    Where the file is torn, changed, or no such file, any exception is raised.
-    """
+    Where the file is torn, changed, or no such file, any exception is raised."""
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         if any(entry.compress_type or entry.compress_size != entry.file_size for entry in entries):
@@ -139,8 +137,7 @@ def read_lines(
 ) -> list[dict[str, Any]]:
     """The objects of a file to which sealed lines are appended, each seal following the one before it.
 
-    What follows the last newline is empty, or was torn by a crash, and is left out.
-    """
+    What follows the last newline is empty, or was torn by a crash, and is left out."""
     lines: list[dict[str, Any]] = []
     for number, text in enumerate(data.split(b"\n")[:-1], start=1):
         try:

@@ -14,8 +14,7 @@ from fedpart.training.settings import documented, setting
 class LocalSettings(DecaySettings):
     """How a client trains: torch's SGD on its shard, from the server's values in every round.
 
-    Learning rate, batch size and epochs are App. J.2's for MNIST: 5e-2, 64, 1.
-    """
+    Learning rate, batch size and epochs are App. J.2's for MNIST: 5e-2, 64, 1."""
 
     learning_rate: float = setting(5e-2, "of local SGD", gt=0)
     batch_size: int = setting(64, "examples per local step", ge=1)

@@ -19,8 +19,7 @@ class Correction(NamedTuple):
     """What is added to every gradient of a client's steps: ``pull * (w - w_start) + shift``.
 
     ``shift [..., n]``: as the vector that is stepped; None: nothing. ``turns``: in a first share of the
-    steps only the head moves, True in ``[..., n]``, and then only the rest; None: all moves.
-    """
+    steps only the head moves, True in ``[..., n]``, and then only the rest; None: all moves."""
 
     pull: float = 0.0
     shift: Tensor | None = None
@@ -134,8 +133,7 @@ def visited(
     batches: Iterable[tuple[Batch, Noise]], gradients_at: GradientsAt, sgd: LocalSGD | None
 ) -> Visits:
     """The loop of a client: a step along each batch's gradient of the weights, if anything is trained; yields
-    the gradients, and of how many examples they are.
-    """
+    the gradients, and of how many examples they are."""
     for step, (batch, noise) in enumerate(batches):
         result = gradients_at(step, batch, noise)
         if sgd is not None and result.theta is not None:
@@ -184,8 +182,7 @@ def own_steps(
 
 def check_own_steps(settings: Any, held_out: float) -> None:
     """Refuse a client's own training step where how clients are combined, or tuned, follows from SGD's; of
-    the federation's settings, and the share that the method holds out.
-    """
+    the federation's settings, and the share that the method holds out."""
     ways = settings.combination
     of_sgd = ways.keeps or ways.sees or ways.head_epochs or held_out
     several = settings.architectures is not None

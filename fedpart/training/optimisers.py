@@ -184,8 +184,7 @@ class SlicedOptimiser:
 
     There is a weight decay for each slice. ``slow`` has, per slice, the places ``[m]`` of numbers that step
     at ``scalars`` times the rate, decay included. With ``each``, every number learns a rate of its own where
-    a ``hypergradient`` is set, not every slice.
-    """
+    a ``hypergradient`` is set, not every slice."""
 
     def __init__(
         self,

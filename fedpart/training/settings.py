@@ -45,8 +45,7 @@ def setting(
     It decides ``numbers`` of the result; the ``course`` of a run: its seconds, last digits, and what becomes
     of clients that fail; or ``nothing`` of either. What does not decide numbers may differ between server and
     clients, and when a run is resumed. Bounds are ``gt``, ``ge``, ``lt`` and ``le``, which pydantic reads
-    from the metadata as well.
-    """
+    from the metadata as well."""
     metadata = {"description": description, "decides": decides, **bounds}
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)  # type: ignore[attr-defined]

@@ -171,8 +171,7 @@ class ModelState:
     def check(self, dataset: Dataset, name: str = "", classes: int | None = None) -> None:
         """Look at a data set before anything is computed with it; a ValueError says what does not fit.
 
-        ``name`` is of the data, for the message; for ``classes`` see :meth:`.Likelihood.check`.
-        """
+        ``name`` is of the data, for the message; for ``classes`` see :meth:`.Likelihood.check`."""
         check_examples(dataset, self.task.dtype)
         if self.like is None:
             self.like = map_leaves(lambda leaf: leaf.new_empty(0, *leaf.shape[1:]), dataset.inputs)

@@ -66,8 +66,7 @@ class ClientError(RuntimeError):
 def blamed(client: int, round: int | None) -> Iterator[None]:
     """What fails within it is the client's: a :class:`ClientError` that names it, and the round.
 
-    A device without memory is not: then it is torch's error, in a sentence.
-    """
+    A device without memory is not: then it is torch's error, in a sentence."""
     try:
         yield
     except ClientError:

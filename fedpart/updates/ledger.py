@@ -105,8 +105,7 @@ def renyi(rate: float, noise_multiplier: float) -> NDArray[np.float64]:
 
     Every client takes part with probability ``rate`` (Poisson sampling); neighbours differ by one client. For
     whole orders a (Mironov, Talwar, Zhang 2019, Section 3.3), with q the rate and z the multiplier,
-    ``log(sum_k binomial(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 z^2))) / (a - 1)``.
-    """
+    ``log(sum_k binomial(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 z^2))) / (a - 1)``."""
     if rate == 1:
         return ORDERS / (2 * noise_multiplier**2)
     logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, ORDERS[-1] + 1)))))  # of factorials
@@ -122,8 +121,7 @@ def epsilon(divergence: NDArray[np.float64], rounds: int, delta: float) -> float
     """The epsilon at ``delta`` of ``rounds`` mechanisms of that :func:`renyi` divergence.
 
     ``min_a T d_a + log(1 - 1/a) - (log delta + log a) / (a - 1)`` for T rounds and divergences d_a (Canonne,
-    Kamath, Steinke 2020, Proposition 12).
-    """
+    Kamath, Steinke 2020, Proposition 12)."""
     if rounds == 0:
         return 0.0
     bounds = rounds * divergence + np.log1p(-1 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1)

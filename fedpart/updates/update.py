@@ -104,8 +104,7 @@ def descend(state: ModelState, total: Update) -> None:
     """Step the server on whatever has a contributor: a cell, and psi; the sum's deltas are used up.
 
     Each cell, which is w_j where clients have one network, moves along its mean change, which stands for
-    minus a gradient, psi against its mean gradient.
-    """
+    minus a gradient, psi against its mean gradient."""
     for part in sorted(total.parts):
         tensor, weight = total.parts.pop(part), total.weights[part]
         if part == PSI:

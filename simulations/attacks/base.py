@@ -46,8 +46,7 @@ def replaced(own: Update, change: Callable[[Tensor], Tensor]) -> None:
 def colluding(own: Update, honest: Sequence[Update], invent: Callable[[Tensor], Tensor]) -> None:
     """Put what is invented from the honest clients' vectors ``[n, size]`` in the place of each of one's own.
 
-    What no honest client of the cohort sends stays as it is.
-    """
+    What no honest client of the cohort sends stays as it is."""
     for part in own.parts:
         if seen := [update.parts[part] for update in honest if part in update.parts]:
             own.parts[part] = invent(torch.stack(seen))
@@ -76,8 +75,7 @@ class NotANumber(Constant):
 class Inner(Attack):
     """Inner product manipulation (Xie et al. 2020): the honest clients' mean, times ``-scale``.
 
-    The sum's inner product with it is to be below 0.
-    """
+    The sum's inner product with it is to be below 0."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale

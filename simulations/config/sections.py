@@ -158,8 +158,7 @@ class HyperparameterSection(Section):
     """What is learned besides the weights (psi): only the kinds that are written.
 
     A bare name of a transform, or a list of them, stands for ``{transforms: [...]}``.
-    HyperModule layers inside a model of your own are learned without being named here.
-    """
+    HyperModule layers inside a model of your own are learned without being named here."""
 
     affine: AffineSection | None = entry(None, "affine augmentation of images; {} takes its defaults")
     mask: MaskSection | None = entry(None, "mask over the inputs, chosen or learned; {}: learned")

@@ -29,8 +29,7 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | 
     - ``serverapp``: that secret;
     - ``operator``: the operator's token and the nodes' public keys, ``node-<k>.pub``;
     - ``supernode-<k>``: the private key that makes it client k, a certificate, the secret of its executor;
-    - ``clientapp-<k>``: that secret.
-    """
+    - ``clientapp-<k>``: that secret."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = _Authority(folder / "ca")
     link = folder / "superlink"

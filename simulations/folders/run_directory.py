@@ -48,8 +48,7 @@ class RunDirectory:
     A checkpoint is replaced atomically, and the one before it stays. The summary comes last.
     The summary and each line of the metrics have a ``seal``, which follows from their content and the run's
     name, so that a changed file, or one of another run, is known when it is read. Runs of versions without
-    names go on without. A full disk is a :class:`.DiskFull`: what was saved before is whole.
-    """
+    names go on without. A full disk is a :class:`.DiskFull`: what was saved before is whole."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config

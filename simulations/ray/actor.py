@@ -30,8 +30,7 @@ class Slot:
     """The arrays of a call's replies, as the driver sees them; its memory ends with the last who has it open.
 
     An object of 5 MB in Ray's store takes 4 ms of processors' time, of which copying it is a small part; a
-    slot takes 1 ms.
-    """
+    slot takes 1 ms."""
 
     def __init__(self) -> None:
         self._file = os.fdopen(os.memfd_create(f"fedpart-{uuid4()}"), "rb", buffering=0)

@@ -42,8 +42,7 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
 
     ``load`` returns the ClientApp, and is called once in every actor; ``workers`` are actors, None: one per
     CPU core; ``address`` is of a Ray cluster, None: one is started here, unless this process is connected
-    already. From the moment ``until``, of ``time.monotonic``, no reply is waited for.
-    """
+    already. From the moment ``until``, of ``time.monotonic``, no reply is waited for."""
 
     def __init__(
         self,

@@ -3,8 +3,7 @@
 The last fifth of the values is cut into five blocks. A line is fitted to the blocks' means by least squares.
 There is a drift where its slope is more than 3.18 of its standard errors away from 0, a t-test with three
 degrees of freedom at the level of 5%, and where it amounts to a twentieth or more of the way from the start,
-and of the last values' reach.
-"""
+and of the last values' reach."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -166,8 +166,7 @@ def compact(physical: Mapping[str, float], limit: int = 3) -> str:
 
 def entries(physical: Mapping[str, float], around: Callable[[str], str] = lambda name: "") -> list[str]:
     """psi in few words: ``rotation -12.4..+14.1 deg``, ``dropout 9.8%``, then others; many norms are one.
-    ``around``: what follows each of the others.
-    """
+    ``around``: what follows each of the others."""
     names = PsiParts.of(physical)
     parts = [f"rotation {between(physical, ends)}" for ends in names.angles]
     if names.rates:
@@ -191,8 +190,7 @@ def in_words(
     reach: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[str]:
     """All that has moved, a line of each kind, and where it began; ``chosen``: drop rates from a grid;
-    ``reach``: between which values each number was, of a range how wide it was at most.
-    """
+    ``reach``: between which values each number was, of a range how wide it was at most."""
     parts, before, reach, lines = PsiParts.of(psi), before or {}, reach or {}, []
 
     def around(low: str, high: str = "") -> str:

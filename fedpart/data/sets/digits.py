@@ -21,8 +21,7 @@ def load_digits(data_dir: str | None = None) -> Splits:
 
     Shuffled once in an order that depends on no seed of the experiment, for the file is ordered by writer;
     then 1,297 for training, 250 for validation, 250 for test: inputs [n, 1, 28, 28] float32 in [0, 1], labels
-    [n].
-    """
+    [n]."""
     package = importlib.util.find_spec("sklearn")  # whose import takes longer than a client's round
     if package is None or package.origin is None:
         raise ImportError("The data set 'digits' comes with scikit-learn: pip install scikit-learn.")

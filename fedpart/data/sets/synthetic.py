@@ -75,8 +75,7 @@ def topics(n: int, seed: int, strays: float = 0.15, stream: str = "data.topics")
     padded, as it has one clause less. A model that knows which words go together needs few labels.
 
     Inputs are ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7; ``stream``
-    is of their random numbers.
-    """
+    is of their random numbers."""
     if n < 0 or not 0 <= strays <= 1:
         raise ValueError(
             f"Topics need a number of texts of 0 or more and strays between 0 and 1, got {n} and {strays}."
@@ -113,8 +112,7 @@ def load_topics(data_dir: str | None = None) -> Splits:
     """A fixed pool of :func:`topics`: 2,000 texts for training, 1,000 for validation, 2,000 for test.
 
     They are none that :func:`topics` returns by default, which may serve to pretrain. ``data_dir`` is not
-    used.
-    """
+    used."""
     train, validation, test = (
         topics(n, part, stream="data.topics.pool") for part, n in enumerate((2_000, 1_000, 2_000))
     )

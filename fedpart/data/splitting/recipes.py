@@ -109,8 +109,7 @@ def dirichlet_per_client_total(sizes: Ints, clients: int, alpha: float, random: 
 
     The formula of Hsu et al. 2019 to the letter, Dirichlet(alpha p) with p uniform. More skewed: at alpha
     0.1 and 1,250 MNIST points on 100 clients, three in four hold a single digit, as App. J.2 says of most
-    clients; of the other recipes' clients, fewer than one in five do.
-    """
+    clients; of the other recipes' clients, fewer than one in five do."""
     return _equal_sizes(sizes, clients, alpha / len(sizes), random)
 
 
@@ -134,8 +133,7 @@ def dirichlet_subset_per_client(sizes: Ints, clients: int, alpha: float, random:
 
     So sizes differ, and a client's examples are a random part of what it would have of all. The 50,000 have
     the labels of the examples, in proportion; from 50,000 examples on they are the examples. At alpha 0.1
-    both remarks of App. J on MNIST hold, see ``dirichlet_shares_per_client``.
-    """
+    both remarks of App. J on MNIST hold, see ``dirichlet_shares_per_client``."""
     examples = sizes.sum()
     whole = sizes if examples >= _WHOLE else -(-sizes * _WHOLE // examples)
     counts = _equal_sizes(whole, clients, alpha / len(sizes), random)

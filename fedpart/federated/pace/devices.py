@@ -16,8 +16,7 @@ from fedpart.randomness.streams import generator
 class Device(NamedTuple):
     """Of one client: ``speed`` in examples, ``upload`` and ``download`` in bytes per second; inf: no time.
 
-    ``available``: the share of the rounds in which it is there.
-    """
+    ``available``: the share of the rounds in which it is there."""
 
     speed: float
     upload: float
@@ -51,8 +50,7 @@ class Fleet:
     def available(self, round: int) -> list[int] | None:
         """Clients that are there in ``round`` (1..), ascending: a draw of (seed, round, client); None: all.
 
-        Where there is such a draw, it takes the time and memory of N numbers.
-        """
+        Where there is such a draw, it takes the time and memory of N numbers."""
         if np.all(self._shares == 1):
             return None
         drawn = generator(self._seed, "availability", round).random(self._clients)

@@ -202,6 +202,5 @@ def lognormal(rng: np.random.Generator, median: float, sigma: float) -> float:
 def pareto(rng: np.random.Generator, fastest: float, alpha: float) -> float:
     """``fastest u^(1 / alpha)`` with a uniform u: the time that it takes has a Pareto tail of index alpha.
 
-    So a share of ``x^-alpha`` of the devices are more than x times as slow as the fastest.
-    """
+    So a share of ``x^-alpha`` of the devices are more than x times as slow as the fastest."""
     return float(fastest * (1 - rng.random()) ** (1 / alpha))

@@ -41,8 +41,7 @@ class Turn:
 class Synchronous:
     """Rounds that wait for their cohort: for all of it, for the first to answer, or until a deadline.
 
-    ``now``: simulated seconds since the run began.
-    """
+    ``now``: simulated seconds since the run began."""
 
     def __init__(self, settings: PaceSettings, cohort: int, fleet: Fleet) -> None:
         self.now, self.fleet, self._cohort = 0.0, fleet, cohort
@@ -115,8 +114,7 @@ class Buffered:
     def turn(self, round: int, draw: Draw, seconds: Seconds) -> Turn:
         """The step ``round`` (1..); nothing is changed before it is committed.
 
-        It takes fewer than K answers where too few clients are there.
-        """
+        It takes fewer than K answers where too few clients are there."""
         now, under_way, taken = self.now, list(self._under_way), list[Start]()
         available = None if self.fleet is None else self.fleet.available(round)
         asked, fills = list[int](), 0

@@ -1,8 +1,7 @@
 """What an operator asks of a SuperLink: it registers nodes, and starts runs.
 
 The faults: a run whose ServerApp has died is failed, and stays so; who has submitted it can tell by its
-details. And Flower packs an app by a private function, or by a command that takes seconds.
-"""
+details. And Flower packs an app by a private function, or by a command that takes seconds."""
 
 import hashlib
 import tempfile

@@ -4,8 +4,7 @@ The faults, none of which any call of Flower's mends. It takes what was first sa
 a node that foresees a part of the server's next message, or of another node's answer, can announce it with
 parts that nobody has, and the message itself is refused. Here the server is believed, and in the end the
 object's own head, of which its name is a hash. It sends a message once, whether it arrives or not. And it
-keeps the token of a task as it is.
-"""
+keeps the token of a task as it is."""
 
 import hashlib
 import secrets

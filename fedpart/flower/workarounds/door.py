@@ -8,8 +8,7 @@ much it may send, at a time and in the long run, follows from that, which no pro
 goes beyond is answered with status 400 (too large, too slow) or 429 (too many). A node whose clock is off,
 whose signatures Flower refuses without a reason, is told so. Who asks as a node and is none is counted by the
 address. The operator's calls need his token, which Flower asks for before it reads; but for those that would
-give him one, where everybody is a stranger.
-"""
+give him one, where everybody is a stranger."""
 
 import asyncio
 import json

@@ -8,8 +8,7 @@ This one imports them once, and forks a worker for each run. The worker takes th
 other, with Flower's own code, and keeps in memory what the ClientApp does. One that dies is replaced, and the
 SuperNode told so. What is no ClientApp is started as there; it gets SIGTERM if the executor does, which ends
 after it: the ServerApp finishes its round and writes a checkpoint before. When the process that has started
-it is gone (SIGHUP), the executor takes all of its session with it.
-"""
+it is gone (SIGHUP), the executor takes all of its session with it."""
 
 import gc
 import importlib
@@ -120,8 +119,7 @@ def hide_from_commands() -> None:
     """Let this process's executor give a token in a file without a name.
 
     The fault: Flower gives a task's token, which is all that a process needs to act as its app, on the
-    command line, which every user of the machine can read.
-    """
+    command line, which every user of the machine can read."""
     patch(subprocess_executor, subprocess=SimpleNamespace(Popen=_start, DEVNULL=subprocess.DEVNULL))
 
 

@@ -38,8 +38,7 @@ class _Calls:
 
     Flower ends the run if the SuperLink has not stored a pushed object. It says so, too, of one that it had
     stored before it was killed: at the second attempt nobody waits for the object. If it is missing
-    indeed, Flower gives its message up after three minutes, and it is sent once more.
-    """
+    indeed, Flower gives its message up after three minutes, and it is sent once more."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -64,8 +63,7 @@ class GuardedGrid(HttpGrid):
     SuperNode gives a reply up when its SuperLink ends. Clients compute the same again; both expire at the
     same moment.
 
-    It shares the connection of ``grid``; a reply may have ``limit`` bytes.
-    """
+    It shares the connection of ``grid``; a reply may have ``limit`` bytes."""
 
     def __init__(self, grid: HttpGrid, limit: int) -> None:
         # Flower's grid opens its connection itself, when it is first needed, and keeps it, its run and its
@@ -81,8 +79,7 @@ class GuardedGrid(HttpGrid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Replies to messages, as far as they come within ``timeout`` seconds; None: all.
 
-        What answers a message that was sent once more is the reply to the first of the two.
-        """
+        What answers a message that was sent once more is the reply to the first of the two."""
         begun = time.monotonic()
         deadline = math.inf if timeout is None else begun + timeout
         waiting, replies = self._push(messages), list[Message]()

@@ -1,8 +1,7 @@
 """Flower's protocol: its messages, by their names in ``flwr.proto``, and calls of its APIs by plain HTTPS.
 
 The fault: Flower has no public client of its APIs but the command ``flwr``, which takes seconds for a call,
-keeps connections in a file of the user's, and takes no token of ours.
-"""
+keeps connections in a file of the user's, and takes no token of ours."""
 
 import importlib
 import ipaddress
@@ -31,8 +30,7 @@ def patch(of: Any, **functions: Any) -> None:
     """Let a module or a class of Flower's have these functions in the place of those of the same names.
 
     A namespace may take the place of a module that it calls in the middle of functions of its own, around
-    which nothing can be put: a call that another version of Flower adds then fails in the tests.
-    """
+    which nothing can be put: a call that another version of Flower adds then fails in the tests."""
     for name, function in functions.items():
         getattr(of, name)  # another version of Flower may have none: better no process than one unguarded
         setattr(of, name, function)
@@ -42,8 +40,7 @@ def pause(passed: float, longest: float) -> float:
     """Seconds until the next look for something, of at most those that Flower waits, ``longest``.
 
     What takes long is looked for seldom, and seen at most a tenth later than it came: a node that a large
-    federation seldom asks costs its server as little as one that is asked often.
-    """
+    federation seldom asks costs its server as little as one that is asked often."""
     return min(max(SHARE * passed, SHORTEST), longest)
 
 
@@ -57,8 +54,7 @@ class ApiCalls:
     """Calls of an API: ``control``, ``fleet`` or ``runtime``; httpx.HTTPStatusError: see :func:`refusal`.
 
     ``certificates`` are of the authority, in PEM form, None: as the system has them; by the ``heads`` of each
-    request the caller proves who it is.
-    """
+    request the caller proves who it is."""
 
     def __init__(
         self,

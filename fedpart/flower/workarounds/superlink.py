@@ -57,8 +57,7 @@ def admit_operator(plugin: Any, token: str) -> Any:
 def main() -> None:
     """Take ``--operator-token-file`` away from the arguments, and leave the rest to ``flower-superlink``.
 
-    One of the rest has to be ``--database``: what is checked of pushes is checked there.
-    """
+    One of the rest has to be ``--database``: what is checked of pushes is checked there."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--operator-token-file", type=Path, required=True)
     parser.add_argument("--database", required=True)
@@ -96,8 +95,7 @@ class Arrivals:
     def announcing(self, push: Callable[..., Any]) -> Callable[..., Any]:
         """A handler of pushed messages, after which it is known here which objects are to come.
 
-        No object comes meanwhile: one that two messages share would be missed.
-        """
+        No object comes meanwhile: one that two messages share would be missed."""
 
         def announced(request: Any, *given: Any, **more: Any) -> Any:
             with self._changed:
@@ -131,8 +129,7 @@ class Arrivals:
         """Wait until something whole has come since the last call; two seconds at most.
 
         Where many wait, nobody else does; and who asks twice at a time waits once. It returns whether it is a
-        good moment to look: nothing is on its way of which a part would be found.
-        """
+        good moment to look: nothing is on its way of which a part would be found."""
         with self._changed:
             if who not in self._waiting and len(self._waiting) < MOST_HELD:
                 self._waiting.add(who)

@@ -6,8 +6,7 @@ without one, or within one, and takes the end of an earlier ClientApp for that o
 message whose run ends while its parts come is left behind with its task; it is answered as if its ClientApp
 had died. Replies are sent only after a message has come, one for each: so that of the next run waits for ever
 for one more message. Where the SuperLink refuses its signature, it says that it has ended gracefully. Its
-arguments are those of ``flower-supernode``.
-"""
+arguments are those of ``flower-supernode``."""
 
 import threading
 import time
@@ -71,8 +70,7 @@ class State(InMemoryNodeState):
     def _on_task_tokens_expired(self, tasks: list[Any]) -> None:
         """Flower's own, also for messages not fetched and for replies in part.
 
-        Where a later task has the run's message, nothing is to be said.
-        """
+        Where a later task has the run's message, nothing is to be said."""
         live = {task.run_id for task in self.task_store.values() if task.status.status in LIVE}
         tasks = [task for task in tasks if task.run_id not in live]
         runs = {task.run_id for task in tasks if task.type == CLIENT_APP}
@@ -132,8 +130,7 @@ def _look(request: Any, state: State) -> Any:
 def look_more_often() -> None:
     """Let this process's SuperNode look for messages as :func:`.pause` says, counted from the last one.
 
-    For replies, which are in its own memory, it looks as often as that ever does.
-    """
+    For replies, which are in its own memory, it looks as often as that ever does."""
     flower: Any = start_client_internal
     pull, last, asked = flower._pull_and_store_message, time.monotonic(), 0.0
 

@@ -1,7 +1,6 @@
 """How instructions are written that numba's own loops do not come down to: on sixteen lanes of a vector.
 
-Addresses and distances are in bytes, and may be any.
-"""
+Addresses and distances are in bytes, and may be any."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -38,8 +37,7 @@ def instruction(literals: int = 0) -> Callable[[Kernel], Any]:
     """Decorator: what a function writes to :class:`Code` becomes one instruction, called like a function.
 
     Its operands are so many ``literals``, numbers that stand in the kernel, then what is known when it runs,
-    of 64 bits: addresses, distances, counts.
-    """
+    of 64 bits: addresses, distances, counts."""
 
     def decorate(write: Kernel) -> Any:
         @wraps(write)
@@ -139,8 +137,7 @@ class Code:
     def loop(self, count: Any, body: Any, *carried: Any, step: int = 1) -> list[Any]:
         """Run ``body`` for 0, ``step``, 2 * ``step``, ... below ``count``; the ``carried`` values after that.
 
-        It takes that number and the carried values, and returns these for the next time.
-        """
+        It takes that number and the carried values, and returns these for the next time."""
         zero = ir.Constant(BITS64, 0)
         before, loop, end = self.block, self.append_basic_block("loop"), self.append_basic_block("end")
         self.cbranch(self.icmp_signed(">", count, zero), loop, end)

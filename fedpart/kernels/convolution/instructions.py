@@ -66,8 +66,7 @@ def _list(
     """Put those of sixteen entries that are ``kept`` at the end of a list, and zeros behind them.
 
     ``lanes`` are places, and bits of factors, all of 32 bits; ``lists`` the addresses of both, factors having
-    16 bits if ``halves`` is 1; ``count`` the address of the entries' number.
-    """
+    16 bits if ``halves`` is 1; ``count`` the address of the entries' number."""
     n = code.number(count, BITS64)
     for entries, address, size in zip(lanes, lists, (4, 4 >> halves), strict=True):
         entries = code.llvm("x86.avx512.mask.compress.v16i32", WORDS, entries, constant(BITS32, 0), kept)
@@ -103,8 +102,7 @@ def list_by_filter(
     numbers away; ``cells`` the place of each, int32, or -1 behind the last one; ``pixels`` what is to be
     added for each of the four, int32, with twelve more behind. ``places`` and ``factors`` are lists as in
     ``add_products``, ``length`` entries apart, to each of which sixteen are written; ``counts`` says how many
-    count, int64. The factors are added to ``totals``, sixteen float32 for each filter.
-    """
+    count, int64. The factors are added to ``totals``, sixteen float32 for each filter."""
 
     def by_filter(address: Any, kind: Any) -> list[Any]:
         addresses = [code.at(address, apart, BYTES[kind] * n) for n in range(LANES)]

@@ -27,8 +27,7 @@ def _lay_abreast(x: Any, first: int, lanes: int, height: int, inside: int, lines
 
     ``x`` are bits of images, ``[N * height, width * channels]``; ``inside`` are bytes of a row's padding at
     the left; ``lines`` takes a row of sixteen images. ``padded`` takes words, ``[planes, height + padding,
-    words, 16]``: the second plane, if there is one, begins with half of the first word.
-    """
+    words, 16]``: the second plane, if there is one, begins with half of the first word."""
     length, down, reach = x.shape[1] * x.itemsize, 64 * padded.shape[2], (padded.shape[1] - height) // 2
     for y in range(height):
         for lane in range(lanes):
@@ -46,8 +45,7 @@ def _store_abreast(size: int, abreast: Any, lines: Any, first: int, lanes: int, 
     """Write a row of the result of ``lanes`` images, whose numbers take ``size`` bytes, a literal.
 
     The lower parts of the words ``abreast [numbers, 16]`` go through ``lines [16, numbers]`` into ``out``:
-    row ``first``, and from an image to the next ``rows`` on.
-    """
+    row ``first``, and from an image to the next ``rows`` on."""
     wide, length = lines.shape[1] * lines.itemsize, out.shape[1] * out.itemsize
     for n in range(0, len(abreast), 16):
         start = lines.ctypes.data + n * lines.itemsize
@@ -68,8 +66,7 @@ def convolve_and_pool(filters: int, halves: int) -> Kernel:
         """``relu(max_pool2d(conv2d(x), 2))`` of the bits of images, ``[N * height, width * channels]``, even.
 
         ``weight`` are words, ``[blocks, rows, steps, filters]``; ``begins`` the first filter of each block.
-        ``out`` and ``where``, see :meth:`.Pooling.pool`, are written.
-        """
+        ``out`` and ``where``, see :meth:`.Pooling.pool`, are written."""
         channels, every = x.shape[1] // width, 2 * out.shape[1] // width
         blocks, rows, steps, _ = weight.shape
         reach, pixel = rows // 2, channels * size
@@ -132,8 +129,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
     What is not finite makes the pixel to its left not a number, too, as far as a pair of bfloat16 reaches,
     and an infinite weight those at the border. ``x`` is channels-last, ``weight`` ``[filters, channels, k,
-    k]``.
-    """
+    k]``."""
     n, channels, height, width = x.shape
     filters, size = weight.shape[0], weight.shape[-1]
     idle = -n % LANES
@@ -160,8 +156,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor) -> Tensor:
     """The derivative in images of that ``shape``, channels-last, ``where`` being of ``forward``.
 
-    ``gradient`` is of the result, ``[N, height / 2, width / 2, filters]``, contiguous.
-    """
+    ``gradient`` is of the result, ``[N, height / 2, width / 2, filters]``, contiguous."""
     n, channels, height, width = shape
     layout = _layout(gradient.dtype, channels, weight.shape[-1], whole=True)
     assert layout is not None
@@ -179,8 +174,7 @@ def of_images(gradient: Tensor, where: Tensor, shape: torch.Size, weight: Tensor
 def of_parameters(gradient: Tensor, where: Tensor, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
     """Derivatives in weights of that ``shape`` and in the bias, not rounded.
 
-    What is not finite in images makes fewer of them not a number than in a sum over all pixels.
-    """
+    What is not finite in images makes fewer of them not a number than in a sum over all pixels."""
     n, channels, height, width = x.shape
     filters, size = shape[0], shape[-1]
     layout = _layout(x.dtype, channels, size)
@@ -249,8 +243,7 @@ class _Layout(NamedTuple):
 def _layout(kind: torch.dtype, channels: int, size: int, whole: bool = False) -> _Layout | None:
     """Of those whose sums fit into registers the layout that loads least; None if there is none.
 
-    With ``whole`` of those only in which every pixel begins with a vector.
-    """
+    With ``whole`` of those only in which every pixel begins with a vector."""
     halves = int(kind == torch.bfloat16)
     lanes = LANES << halves
     layouts = (

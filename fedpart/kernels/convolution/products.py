@@ -83,8 +83,7 @@ def pool_products(
     apart; the other pixels' are ``right`` and ``down`` bytes away. Words are float32, or pairs of bfloat16 if
     ``halves`` is 1; ``steps`` of them are in each of the kernel's ``rows``, which in ``weight``, by row, step
     and filter, are ``apart``. ``out`` and ``where`` get a word of each filter and image: the number (bfloat16
-    in the lower half), and which of the four was the first maximum, row by row, or NOWHERE.
-    """
+    in the lower half), and which of the four was the first maximum, row by row, or NOWHERE."""
 
     def step(_: Any, pixels: Any, kernel: Any, *sums: Any) -> list[Any]:
         lower = code.add(pixels, down)
@@ -121,8 +120,7 @@ def add_products(
     A row has ``vectors`` of 64 bytes, in bfloat16 if ``halves`` is 1; row i begins ``places[i]`` bytes,
     int32, behind ``rows``. There is a multiple of :func:`products_at_once` of factors; those after ``count``
     are 0. ``out`` is float32, as many as there are numbers in a row; of bfloat16 rows in the order of
-    ``ORDER``.
-    """
+    ``ORDER``."""
     steps, sums = products_at_once(vectors, halves) // (1 + halves), vectors * (1 + halves)
     nothing = [constant(FLOAT, 0.0)] * (steps * sums)
     found = _products(code, halves, vectors, nothing, (places, factors, count), rows)
@@ -151,8 +149,7 @@ def slide_products(
 
     As in ``add_products``, but ``vectors`` are of a pixel, of which a row has ``size``. Lists are ``length``
     entries apart, ``number`` of them, with so many entries as ``counts`` has, int64. ``out`` is float32,
-    ``number + size - 1`` pixels, written, each when its sum is complete.
-    """
+    ``number + size - 1`` pixels, written, each when its sum is complete."""
     sums = vectors * (1 + halves)
     zeros = [constant(FLOAT, 0.0)] * sums
 

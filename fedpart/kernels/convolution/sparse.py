@@ -2,8 +2,7 @@
 
 These are listed per image, and what belongs to a list is added up in registers. Rows of pixels may be
 stacked beside each other, as if they were channels of one: so little room is wasted where pixels begin with
-a vector, of 64 bytes. Elsewhere vectors run over into the next pixel, or into room at the end.
-"""
+a vector, of 64 bytes. Elsewhere vectors run over into the next pixel, or into room at the end."""
 
 from functools import cache, partial
 from typing import Any
@@ -40,8 +39,7 @@ def _lay_out(
 
     ``x`` are bits of images, ``[N * height, width * channels]``, and ``out`` ``[rows, (width + reach) * depth
     or more]``: ``stacked`` rows beside each other, ``depth`` numbers from such a pixel to the next. The
-    compiler has to know ``itemsize``, the bytes of a number, for short copies.
-    """
+    compiler has to know ``itemsize``, the bytes of a number, for short copies."""
     pixel, length = itemsize * channels, itemsize * width * channels
     for y in range(out.shape[0]):
         for i in range(max(0, reach - y), min(stacked, height + reach - y)):
@@ -78,8 +76,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
     """The kernel for derivatives in weights and bias; ``size`` are rows of the convolution's kernel.
 
     ``stacked`` rows of pixels lie beside each other, ``depth`` numbers from such a pixel to the next;
-    ``halves`` is 1 for bfloat16, 0 for float32.
-    """
+    ``halves`` is 1 for bfloat16, 0 for float32."""
     itemsize, lanes = 4 >> halves, 16 << halves
     vectors, reach, groups = -(-size * depth // lanes), size // 2, -(-size // stacked)
     step, numbers = products_at_once(vectors, halves), lanes * vectors
@@ -91,8 +88,7 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
 
         ``gradient`` are bits, ``[N * height / 2, width / 2 * filters]``, as is ``where``; ``x`` bits of
         images, ``[N * height, width * channels]``. ``weight`` is float32, ``[groups, filters, numbers]``: of
-        as many rows of the kernel as are stacked, in the order of ``add_products``.
-        """
+        as many rows of the kernel as are stacked, in the order of ``add_products``."""
         filters, cells = 2 * gradient.shape[1] // width, height // 2 * (width // 2)
         high, down = height + (groups - 1) * stacked, -(-((width - 1) * depth + numbers) // lanes) * lanes
         padded = _aligned(high * down * itemsize // 2).view(x.dtype).reshape((high, down))

@@ -21,8 +21,7 @@ class Calls(TorchFunctionMode):
     """Keeps what linear layers and convolutions take and return, by their functions: some layers pool after.
 
     ``seen`` has, by layer, its inputs ``[rows, places, inputs]`` (patches of a convolution, or one place),
-    and what it returned.
-    """
+    and what it returned."""
 
     def __init__(self, weights: Tensors) -> None:
         super().__init__()
@@ -121,8 +120,7 @@ class Estimate(ABC):
     def sums(self, w: Tensors, psi: Tensor, batch: Batch, key: NoiseKey, graph: bool = False) -> Sums:
         """What is summed over the examples of a batch, in double precision; ``key`` is of its noise.
 
-        ``graph``: whether the result is differentiable by psi.
-        """
+        ``graph``: whether the result is differentiable by psi."""
 
     def reduced(self, sums: Sums) -> Sums:
         """What :meth:`evidence` needs of the sums, without the own hyperparameters; differentiable."""
@@ -132,8 +130,7 @@ class Estimate(ABC):
     def evidence(self, reduced: Sums, w: Tensors, own: Tensor, examples: int) -> Tensor:
         """log p(D | psi), a scalar in nats, differentiable by ``reduced`` and ``own``.
 
-        ``own [len(self.own)]``: logarithms of the estimate's own hyperparameters.
-        """
+        ``own [len(self.own)]``: logarithms of the estimate's own hyperparameters."""
 
     def penalty(self, w: Tensors, own: Tensor) -> Tensor | float:
         """-log of the prior of the weights without its constant: what training adds to N mean losses."""

@@ -90,8 +90,7 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
     """The prior precision p of the largest log marginal likelihood, from h ``[P]`` and ``|theta|^2``.
 
     Its derivative in log p is ``(sum_i h_i / (h_i + p) - p |theta|^2) / 2`` (MacKay 1992), which falls in p:
-    the maximum is where it vanishes, and is found by bisection.
-    """
+    the maximum is where it vanishes, and is found by bisection."""
     determined = int((curvature > 0).sum())
     if not (square_norm > 0 and determined):
         raise ValueError(

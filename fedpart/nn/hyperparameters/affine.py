@@ -15,8 +15,7 @@ Families of distributions over affine maps that can be learned:
   exponential too, with scales along x and y instead of isotropic scale and stretch.
 
 Coordinates are those of ``grid_sample``: the image spans [-1, 1] on both axes (x to the right, y down), and a
-matrix ``A [2, 3]`` maps a point of the output to the point of the input that is read there.
-"""
+matrix ``A [2, 3]`` maps a point of the output to the point of the input that is read there."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,8 +38,7 @@ def warp(images: Tensor, matrices: Tensor, *, align_corners: bool = True, paddin
 
     ``matrices [N, 2, 3]`` map output coordinates to input coordinates, both in [-1, 1]. With
     ``align_corners`` -1 and 1 are the centres of the outermost pixels, else their edges. ``padding`` is what
-    lies outside, one of :data:`PADDINGS`.
-    """
+    lies outside, one of :data:`PADDINGS`."""
     n, _, height, width = images.shape
     base = _base_grid(height, width, align_corners, images)
     # torch's affine_grid has no batching rule under vmap, and multiplies n small matrices instead of two

@@ -30,8 +30,7 @@ class HyperModule(nn.Module):
     Subclass it, create ``nn.Parameter``s, name those that are psi in ``hyperparameters``, and draw noise with
     :func:`fedpart.randomness.noise.uniform`. Put the module inside your network (a layer), or hand it to
     ``Task(transforms=[...])`` (an input transform: it receives inputs of shape ``[B*S, ...]``, one row per
-    example and sample, and returns the transformed rows).
-    """
+    example and sample, and returns the transformed rows)."""
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[tuple[str, ...]] = ()

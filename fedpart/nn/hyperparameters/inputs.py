@@ -114,8 +114,7 @@ class InputNoise(HyperModule):
 
     psi is ``log std``, so the standard deviation stays positive and a step of psi is a step in percent of it;
     ``std`` is where it starts, > 0, in the units of the inputs. As an augmentation it is drawn in ``eval()``
-    too.
-    """
+    too."""
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("log_std",)
     limits: ClassVar = {"log_std": (math.log(1e-9), math.log(1e9))}

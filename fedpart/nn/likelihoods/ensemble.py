@@ -19,8 +19,7 @@ class EnsembleClassification(Categorical):
     ``p(y)`` is the mean of the members' probabilities, and -log p what is reported. Training minimises the
     sum of the members' cross-entropies, in weights and psi (SuperWeight Networks, Teterwak et al. 2024); -log
     p is at most their mean (Jensen). Temperature and label smoothing are each member's, see
-    :class:`.Categorical`.
-    """
+    :class:`.Categorical`."""
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         self._check(outputs, targets)

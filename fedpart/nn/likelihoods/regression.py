@@ -104,8 +104,7 @@ class Ordinal(Likelihood):
 
     ``p(y <= k) = sigmoid(c_k - f)`` for ``outputs f [B]`` or ``[B, 1]``, ``targets [B]`` in 0..K-1, and cut
     points ``c_0 < .. < c_{K-2}``, which start one apart, around 0; the negative log-likelihood is ``-log(p(y
-    <= k) - p(y <= k - 1))`` nats.
-    """
+    <= k) - p(y <= k - 1))`` nats."""
 
     has_hits = True
     limits: ClassVar = {"first": (-1e6, 1e6), "raw_gaps": (math.log(math.expm1(1e-6)), 1e6)}

@@ -2,8 +2,7 @@
 
 "SuperWeight Ensembles: Automated Compositional Parameter Sharing Across Diverse Architectures" (WACV 2024)
 and its authors' code. A bank has the templates of one block; where weights of several sizes belong to one
-cluster, the larger ones have the smaller ones' blocks, and one more each.
-"""
+cluster, the larger ones have the smaller ones' blocks, and one more each."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """FLANC: weights of every width are made of one basis for a layer, and coefficients of that width.
 
-"All-In-One Neural Composition" (Mei et al. 2022) and its authors' code.
-"""
+"All-In-One Neural Composition" (Mei et al. 2022) and its authors' code."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

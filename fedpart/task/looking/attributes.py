@@ -48,8 +48,7 @@ class Attributes:
 
         A cache does none of these: it is made once, and is the same for all examples of one shape. Tensors
         and containers that are kept for people to look at may differ. Where nothing in reach has changed, a
-        pass of a few examples must return what the first one has returned for them.
-        """
+        pass of a few examples must return what the first one has returned for them."""
         if not self.before.keeps:
             return
         before, now = self.before.values, Reach(self._layers)

@@ -10,8 +10,7 @@ class FedNova(Combination):
     """Normalised averaging (their Eq. 8): the mean of ``d_i = (y_i - x) / |a_i|_1``, times the mean of
     ``|a_i|_1``, the sum of the weights with which a client's gradients count in its change.
 
-    So a client that takes more steps than others does not pull the mean to its own optimum.
-    """
+    So a client that takes more steps than others does not pull the mean to its own optimum."""
 
     sees = True
 

@@ -12,8 +12,7 @@ class Scaffold(Combination):
     After K steps at a rate of eta, ``c_i <- c_i - c - (y_i - x) / (K eta)`` (Eq. 4, option II). With
     momentum K eta is the sum of the rates with which gradients count. ``(y_i - x)`` is what a client sends
     anyway, so that the server finds c_i's change by itself: up travels what FedAvg sends, and down twice as
-    much, with c. Where clients are weighted, so is the mean c.
-    """
+    much, with c. Where clients are weighted, so is the mean c."""
 
     keeps = sends = sees = True
 

@@ -88,8 +88,7 @@ class Stage:
     def total(self, total: Update | None, round: int, norms: Mapping[int, Norms]) -> Update | None:
         """On the server: what becomes of the cohort's sum, in place; None: nobody has answered.
 
-        ``norms``: that :meth:`receive` has told, by client in the order of the sum.
-        """
+        ``norms``: that :meth:`receive` has told, by client in the order of the sum."""
         return total
 
     def accept(self, total: Update, round: int, clients: Sequence[int]) -> None:

@@ -215,8 +215,7 @@ class UsualBounds(UsualNorms):
     A part whose usual norm is not known gets ``UNIT``: all of its updates are brought to the length 1, and
     their sum is then multiplied by the usual norm of all that have come so far, or by 0 if that is one. So no
     round waits, and updates are summed as they come. A defence has them all at once, and bounds what it makes
-    of them itself.
-    """
+    of them itself."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run, range(len(run.partition.cells)))
@@ -233,8 +232,7 @@ class UsualBounds(UsualNorms):
     def bounds(self) -> Bounds:
         """To what the next round's updates are clipped.
 
-        Methods whose clients send scores in the place of psi's gradient have no bound for these.
-        """
+        Methods whose clients send scores in the place of psi's gradient have no bound for these."""
         free = {PSI} if self.run.method.held_out else set()
         lengths = {part: self._multiple * self._usual(part) for part in self._norms}
         return [FREE if part in free else Bound(norm) if norm else UNIT for part, norm in lengths.items()]

@@ -22,8 +22,7 @@ class Combining(Stage):
     What is averaged beside the change of cell j is part -j of an update, on the server alone. Of each cell
     that clients have variates for, the server keeps the sum of all, each as often as its client's weight:
     what is added to a client's is a function of what it sends. The mean is over the clients that train the
-    cell, so each weighs as the mean client so far where the others' weights are not known yet.
-    """
+    cell, so each weighs as the mean client so far where the others' weights are not known yet."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

@@ -21,8 +21,7 @@ class Personal(Stage):
     """Cells of which a client keeps values of its own: those that do not travel, or all of a second network.
 
     Where a client has kept none yet, it begins with the server's, which are the initial ones of a cell that
-    does not travel.
-    """
+    does not travel."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

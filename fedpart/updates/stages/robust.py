@@ -69,8 +69,7 @@ class Defended:
     """What takes the place of a cohort's sum, with what the defence remembers: of each cell, and of psi (0).
 
     ``bucket``: clients whose mean is one vector for the defence (Karimireddy et al. 2022), drawn anew each
-    round; where the defence would then bear nobody, they stay by themselves.
-    """
+    round; where the defence would then bear nobody, they stay by themselves."""
 
     def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
         if type(bucket) is not int or bucket < 1:
@@ -104,8 +103,7 @@ class Defended:
 
         ``bounds``: of what it makes of each part, for which it sees updates as they were sent; of its terms
         where it bears nobody, in place. ``UNIT``: the lower median of their norms and of those ``before``,
-        and nothing of a single one.
-        """
+        and nothing of a single one."""
         if not updates:
             return None
         total = Update()

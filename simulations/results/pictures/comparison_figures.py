@@ -113,8 +113,7 @@ def psi_figure(runs: Runs, found: Sequence[Group], *, columns: int = 1, page: bo
     """Learned hyperparameters over rounds, in physical units: a panel per kind.
 
     Of several methods each has its colour, and its components dashes. Of a single one the components have
-    colours, and what lies between the ends of a range is shaded.
-    """
+    colours, and what lies between the ends of a range is shaded."""
     from matplotlib.lines import Line2D
 
     methods = {method: psi_bands(members) for method, members in runs.items() if members}

@@ -1,7 +1,6 @@
 """Figures: colours and form of every picture, and the two ways to save one: PNG, and SVG for a page.
 
-matplotlib's object API: no pyplot, nothing global, no window.
-"""
+matplotlib's object API: no pyplot, nothing global, no window."""
 
 from __future__ import annotations
 

@@ -69,8 +69,7 @@ class Mimo(Ensemble):
 
     The network takes ``[B, M channels, ...]``, and returns ``[B, M K]``. In training a row of its input has M
     images of the batch, by random permutations, and the outputs are put back in the order of the images.
-    Otherwise it has M times the same image.
-    """
+    Otherwise it has M times the same image."""
 
     def __init__(self, network: nn.Module, members: int) -> None:
         super().__init__([network])
