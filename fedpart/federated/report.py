@@ -13,7 +13,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import LARGEST_COUNT
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import told
-from fedpart.updates.combining.base import spelled
+from fedpart.updates.combining.names import spelled
 from fedpart.updates.update import Update
 
 if TYPE_CHECKING:
