@@ -1,18 +1,13 @@
 """Drawn sizes: what a client's change counts of whose local steps only some have trained a number."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedpart.checks import require
 from fedpart.methods.base import FederatedMethod
 from fedpart.partition.partition import Partition
 from fedpart.updates.update import Round, Update
-
-if TYPE_CHECKING:
-    from fedpart.federated.protocol import Protocol
 
 
 def draws_sizes(method: FederatedMethod, settings: Any) -> bool:
@@ -40,7 +35,7 @@ def shares_of(sizes: Sequence[int], steps: int, partitions: Sequence[Partition])
     return {cell: often / steps for cell, often in trained.items()}
 
 
-def as_trained(protocol: Protocol, update: Update, client: int, round: Round) -> None:
+def as_trained(protocol: Any, update: Update, client: int, round: Round) -> None:
     """Make each change what it were if all of the client's steps had trained the cell, in place. It weighs
     the share of those that have, or with a defence, for which clients are equal, as any other; what none has
     trained is left out."""
