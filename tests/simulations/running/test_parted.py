@@ -94,5 +94,5 @@ def test_federate_likewise(method, scored, capsys):
     assert ("is not scored" in capsys.readouterr().out) is not scored
     assert (result.metrics[-1].val_accuracy is not None) is scored
     for use in (result.module, partial(result.predict, digits.test.inputs[:2])):
-        with nullcontext() if scored else pytest.raises(ValueError, match="^With fedrep clients keep"):
+        with nullcontext() if scored else pytest.raises(ValueError, match=r"^With fedrep clients keep"):
             use()
