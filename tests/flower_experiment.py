@@ -121,6 +121,7 @@ class Shards:
 
 SIZES = [{"share": share, "model_options": {"share": share}} for share in (0.5, 0.25)]
 SIZES.append({"share": 0.25, "model_options": {}})
+DRAWN = {False: {}, True: {"draw_sizes": True}}
 ARMS = {
     "learning_rate": [0.05, 0.1, 0.3],
     "momentum": [0.0, 0.9],
@@ -154,7 +155,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         clients=CLIENTS,
         cohort=5,
         method=config["method"],
-        method_options={"arms": ARMS} if config["method"] == "fedex" else {},
+        method_options={"arms": ARMS} if config["method"] == "fedex" else DRAWN[bool(config.get("drawn"))],
         seed=config["seed"],
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],

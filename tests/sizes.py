@@ -68,7 +68,7 @@ class NestedMean:
     def step(self):
         with torch.no_grad():
             for parameter, total, count in zip(self.parameters, self.sums, self.counts, strict=True):
-                parameter.add_(torch.where(count > 0, total / count.clamp(min=1), 0.0))
+                parameter.add_(torch.where(count > 0, total / count, 0.0))
 
 
 def first(units):

@@ -30,6 +30,7 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
+from fedpart.training.local import LocalSettings
 from fedpart.training.local_sgd import ClientLoop, PartSGD, TrainFn, check_own_steps, own_steps, visited
 from fedpart.trees import read, tensors_in, wide
 from fedpart.updates.errors import ClientError, blamed
@@ -210,16 +211,17 @@ class Executor:
         batches = local_batches(protocol, view, local, len(shard), job)
         start, point = self.subnetwork(round, partition, k)
         sgd: PartSGD | None = None
+        sizes = view.drawn_sizes(len(batches)) if protocol.draws and j is not None else []
         if j is not None:
-            decay, steps = local.decays(protocol.chunks)[j - 1], len(batches)
+            decay, steps = 0.0 if sizes else local.decays(protocol.chunks)[j - 1], len(batches)
             sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, asked != job or self._own)
             sgd.correction = protocol.correction(update, view.number, self.on_device(round), j)
-        sizes = method.architectures(view, len(batches)) if sgd is not None and len(view.parts) > 1 else ()
 
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:
             theta = start if sgd is None or not step else sgd.theta
-            if sizes and sizes[step] != view.parts[0]:
-                return self._through(loss, sizes[step], partition, asked, theta, psi, batch, noise)
+            if sizes:
+                size = sizes[step % len(sizes)]
+                return self._through(loss, size, partition, local, asked, start, theta, psi, batch, noise)
             here = point if theta is start else self.own_point(partition, k, theta)
             return gradients(view.task, loss, asked, here, psi, batch, noise)
 
@@ -238,19 +240,21 @@ class Executor:
         return loss_sum / seen
 
     def _through(
-        self, loss: Objective, size: int, whole: Partition, job: Job, theta: Tensor, psi: Tensor,
-        batch: Batch, noise: Noise,
+        self, loss: Objective, size: int, whole: Partition, local: LocalSettings, job: Job, start: Tensor,
+        theta: Tensor, psi: Tensor, batch: Batch, noise: Noise,
     ) -> Gradients:  # fmt: skip
-        """Gradients through the network of an architecture that is a part of the client's, at its weights."""
-        part, task = self.protocol.partitions[size], self.protocol.tasks[size]
-        if not whole.has(part):
-            raise ValueError(f"The architecture {size} is no part of the client's; choose from client.parts.")
+        """Gradients through the network of an architecture that is a part of the client's, at its weights,
+        with all that is added to them; those of other weights are 0."""
+        protocol, part, task = self.protocol, self.protocol.partitions[size], self.protocol.tasks[size]
         places = whole.places(part).to(theta.device)
-        point = self.own_point(part, job.subnetwork, theta[places])
+        mine = theta[places]
+        point = self.own_point(part, job.subnetwork, mine)
         result = gradients(task, loss, job, point, psi, batch, noise)
-        if result.theta is None:
+        if result.theta is None or job.partition is None:
             return result
-        return result._replace(theta=torch.zeros_like(theta).index_copy_(0, places, result.theta))
+        decay, pull = local.decays(protocol.chunks)[job.partition - 1], protocol.settings.combination.pull
+        gradient = result.theta + decay * mine + pull * (mine - start[places])
+        return result._replace(theta=torch.zeros_like(theta).index_copy_(0, places, gradient))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
         """What takes psi's gradient's place where examples are held out, ``[P]`` per example learned from, by

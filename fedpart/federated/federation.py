@@ -16,6 +16,7 @@ from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.pace.turns import pace_of
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.report import parted
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
 from fedpart.updates.update import Round
@@ -43,6 +44,7 @@ class Federation(ModelState):
             device=settings.device,
         )
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
+        self.parted = parted(protocol)
         self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
         self.best = Best(self) if settings.keep_best else None

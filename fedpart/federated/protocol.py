@@ -17,6 +17,7 @@ from fedpart.federated.clients import (
     check_plans,
     kinds_of,
 )
+from fedpart.federated.drawn import as_trained, draws_sizes, shares_of
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import ClientView, FederatedMethod, Method, build_method
 from fedpart.partition.nested import has_private, nested, united, with_personal
@@ -90,6 +91,8 @@ class Protocol:
         kinds: of clients there are, see :data:`.Kinds`.
         stages: what changes a client's update, see :class:`.base.Stage`; the server has its own.
         private: see there.
+        draws: whether local steps go through parts of the clients' networks.
+        expected_shares: by architecture and cell the mean share of steps that train it, where they do.
         codec: in which clients' changes of weights travel; None: as they are.
         plain: whether nothing looks at a client's own update, nor goes on without one that is not finite.
         download: the type as which weights travel to clients; None: the task's own.
@@ -130,8 +133,12 @@ class Protocol:
         self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
         more, local = settings.combination.head_epochs, settings.local
         self._local = replace(local, epochs=local.epochs + more) if more else local
-        self._pull = Correction(settings.combination.pull)
+        self.draws = draws_sizes(self.method, settings)
+        self._pull = Correction(settings.combination.pull * (not self.draws))  # or the executor pulls parts
         self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
+        self.expected_shares = [
+            shares_of(parts, len(parts), self.partitions) if self.draws else {} for parts in self._parts
+        ]
         self.stages = stages_of(self)
         self.private = any(stage.private for stage in self.stages)
         self._equal = any(stage.equal for stage in self.stages)
@@ -276,14 +283,15 @@ class Protocol:
             change(update, client, round)
         return update
 
-    def term(self, update: Update, round: Round) -> tuple[Update, Norms]:
+    def term(self, update: Update, client: int, round: Round) -> tuple[Update, Norms]:
         """A client's checked update as a term of the cohort's sum, in place, and the norms that it had; what
         it says about frozen hyperparameters is left out."""
         if update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
+        if self.draws:
+            as_trained(self, update, client, round)
         norms: dict[int, float | Tensor] = {}
         for change in self._receive:
             norms |= change(update, round)
-        counted = self.method.counted(update, self.partition)
-        weight = float(update.examples) if self.settings.weighting == "examples" else 1.0
-        return counted.weigh(weight, 1.0 if self._equal else None), norms
+        update, uniform = self.method.counted(update, self.partition), self.settings.weighting == "uniform"
+        return update.weigh(1.0 if uniform else float(update.examples), 1.0 if self._equal else None), norms

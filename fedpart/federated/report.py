@@ -13,7 +13,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import LARGEST_COUNT
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import told
-from fedpart.updates.combining.base import spelled
+from fedpart.updates.combining.names import spelled
 from fedpart.updates.update import Update
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ def parted(protocol: Protocol) -> str:
     names = ", ".join(way.stays(protocol.task))
     return (
         f"With {method} clients keep {names}, which in the server's network are as they began: it is not "
-        f"scored, and is of use after fedpart personalise alone."
+        f"scored, and of no use; fedpart personalise RUN --save FOLDER, in Python personalise(), makes a "
+        f"network for each client."
     )
 
 

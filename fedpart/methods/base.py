@@ -13,6 +13,7 @@ from fedpart.partition.nodes import divided
 from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
+from fedpart.randomness.streams import generator
 from fedpart.registry import Registry, nearest
 from fedpart.task.gradients import Job, Objective, Step
 from fedpart.task.held_out import HeldOutScore
@@ -22,11 +23,12 @@ from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 from fedpart.updates.combining import COMBINATIONS
-from fedpart.updates.combining.base import combined, spelled
+from fedpart.updates.combining.names import combined, spelled
 from fedpart.updates.update import Update, descend
 
 Shares = tuple[float, ...]
 """u_1..u_C of the chunks."""
+DRAWS = 1000  # steps after which drawn sizes come again, so that to claim many costs the server nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,11 @@ class ClientView:
         if self.psi is None:
             raise ValueError("A plan depends on the client, its chunk and the round, not on psi.")
         return self.psi
+
+    def drawn_sizes(self, steps: int) -> list[int]:
+        """Of :attr:`parts`, all equally often, those of the round's first steps; then they come again."""
+        rng = generator(self.seed, "fjord", self.number, self.round)
+        return [self.parts[place] for place in rng.integers(len(self.parts), size=min(steps, DRAWS))]
 
 
 @dataclass(frozen=True)
@@ -146,11 +153,13 @@ class FederatedMethod(Method):
     Attributes:
         held_out: share of its examples that a client never learns from, for :meth:`feedback`.
         validates: share that it holds out for psi's gradients, which are then of these examples alone.
+        draw_sizes: whether each local step trains a drawn one of the networks that are parts of the client's.
     """
 
     federated = True
     held_out: float = 0.0
     validates: float = 0.0
+    draw_sizes: bool = False
 
     def plan(self, client: ClientView) -> list[Job]:
         """What a client computes in a round; a function of the client, its chunk and the round."""
@@ -177,15 +186,6 @@ class FederatedMethod(Method):
         """
         return self.loss
 
-    def architectures(self, client: ClientView, steps: int) -> Sequence[int]:
-        """With several: through whose network each local step of a job goes: the client's own.
-
-        Args:
-            client: in its round; others than ``client.parts`` have numbers that it lacks.
-            steps: how many.
-        """
-        return [client.parts[0]] * steps
-
     def feedback(self, client: ClientView, before: HeldOutScore, after: HeldOutScore) -> Tensor:
         """With ``held_out``: what a client adds to the cohort's sum in place of psi's gradient.
 
@@ -210,9 +210,9 @@ class FederatedMethod(Method):
 
     @property
     def tells_clients_apart(self) -> bool:
-        """Whether a client has a psi, settings or a loss of its own, or scores a network of its own."""
+        """Whether a client has a psi, settings, loss or steps of its own, or scores a network of its own."""
         own = type(self).local_psi, type(self).local_settings, type(self).objective
-        return bool(self.held_out) or own != (
+        return bool(self.held_out or self.draw_sizes) or own != (
             FederatedMethod.local_psi, FederatedMethod.local_settings, FederatedMethod.objective,
         )  # fmt: skip
 

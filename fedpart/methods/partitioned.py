@@ -21,7 +21,16 @@ class Partitioned(FederatedMethod, CentralMethod):
     Federated, a client of chunk k and cap c (C, or less) trains each w_j, j = k..c, from the server's values
     (Eq. 25); if 2 <= k <= c+1 it also takes psi's gradient there through w_s^(k-1) (Eq. 26).
     Centralised, an iteration draws k ~ Cat(u) and steps w_k (Eq. 3), then k ~ Cat(u_2..u_C) and steps psi
-    (Eq. 4)."""
+    (Eq. 4).
+
+    Args:
+        draw_sizes: federated, with ``architectures``: each local step goes through one of the networks that
+            are parts of the client's, drawn and averaged as in :class:`.FjORD`; psi's gradient is the
+            client's whole network's.
+    """
+
+    def __init__(self, draw_sizes: bool = False) -> None:
+        self.draw_sizes = draw_sizes
 
     def plan(self, client: ClientView) -> list[Job]:
         k = client.chunk

@@ -1,20 +1,19 @@
 """Clients with networks of nested widths: HeteroFL, FedRolex and FjORD."""
 
 from collections.abc import Callable, Mapping
+from itertools import cycle
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedpart.checks import require
-from fedpart.methods.base import METHODS, ClientView, Shares
+from fedpart.methods.base import DRAWS, METHODS, ClientView, Shares
 from fedpart.methods.plain import FedAvg
 from fedpart.partition.nodes import rolled
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.noise import Noise
-from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
 from fedpart.training.optimisers import SGDSettings
@@ -169,7 +168,8 @@ class FedRolex(FedAvg):
 class FjORD(FedAvg):
     """FedAvg over ``architectures``: each local step trains one of those that are parts of the client's.
 
-    Every size that the client's device can compute is drawn equally often, its own included.
+    Every size that the client's device can compute is drawn equally often, its own included. A number moves
+    by the mean over the local steps that have trained it.
 
     Args:
         distil: each local step trains the client's whole network on the labels, and the part that is drawn,
@@ -184,26 +184,21 @@ class FjORD(FedAvg):
 
     def __init__(self, distil: bool = False, augment: bool = False) -> None:
         super().__init__(augment)
-        self.distil = distil
+        self.distil, self.draw_sizes = distil, not distil
 
     def prepare(self, task: Task) -> Task:
         if self.distil:
             _check_logits(task, "distil trains on probabilities")
         return super().prepare(task)
 
-    def architectures(self, client: ClientView, steps: int) -> list[int]:
-        if self.distil:
-            return [client.parts[0]] * steps
-        return [client.parts[drawn] for drawn in _rng(client).integers(len(client.parts), size=steps)]
-
     def objective(self, client: ClientView, targets: Callable[[], Tree]) -> Objective:
-        rng, parts = _rng(client), client.parts
+        drawn, parts = cycle(client.drawn_sizes(DRAWS)), client.parts
 
         def distilled(
             task: Task, job: Job, w: Mapping[str, Tensor], psi: Tensor, batch: Batch, noise: Noise | None
         ) -> Tensor:
             predicted = task.predict(w, psi, batch, noise, True)
-            loss, size = predicted.nll.mean(), parts[int(rng.integers(len(parts)))]
+            loss, size = predicted.nll.mean(), next(drawn)
             if size == parts[0]:
                 return loss
             part = client.tasks[size]
@@ -213,11 +208,6 @@ class FjORD(FedAvg):
             return loss + F.cross_entropy(learned, predicted.outputs.detach().softmax(1))
 
         return distilled if self.distil and len(parts) > 1 else self.loss
-
-
-def _rng(client: ClientView) -> np.random.Generator:
-    """Of the sizes that are drawn in a round."""
-    return generator(client.seed, "fjord", client.number, client.round)
 
 
 def _check_logits(task: Task, what: str) -> None:

@@ -121,7 +121,12 @@ class Trained:
 
     def module(self) -> nn.Module:
         """The trained network alone; see :meth:`ModelState.module`."""
-        return self.state.module()
+        return self.usable().module()
+
+    def usable(self) -> ModelState:
+        """The state; a ValueError where clients keep a part of its network."""
+        require(not self.state.parted, self.state.parted)
+        return self.state
 
     def predict(self, x: Any) -> Tensor:
         """Outputs ``[n, ...]`` of the full network for ``x [n, ...]``, S samples averaged, dropout off.
@@ -131,9 +136,9 @@ class Trained:
                 :class:`Dataset` its inputs. One example alone counts as n = 1.
 
         Raises:
-            ValueError: these are no inputs, or do not fit the network.
+            ValueError: these are no inputs, or do not fit the network; or clients keep a part of it.
         """
-        inputs = as_inputs(x, like := self.state.like)
+        inputs = as_inputs(x, like := self.usable().like)
         try:
             outputs = list(self.state.predict(inputs))
         except (RuntimeError, IndexError, TypeError, ValueError) as error:

@@ -34,8 +34,10 @@ class ModelState:
         optimiser, optimiser_psi: see :class:`.SlicedOptimiser`; of w, one state per cell.
         agreement: what a checkpoint must agree on, as plain data by name.
         like: inputs ``[0, ...]`` of the form and types of the data; None: none have been looked at.
+        parted: a sentence on weights that are not here, as clients keep them; empty: all are.
     """
 
+    parted: str = ""
     agreement: dict[str, Any]
     like: Tree | None
 

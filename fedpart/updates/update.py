@@ -40,6 +40,7 @@ class Update:
             log-likelihood with respect to psi, ``[P]``.
         weights: of each part: of psi's gradient its examples, since L_ML is a sum over them (Eq. 26), or 1
             where clients weigh the same, for privacy or a defence.
+        shares: of each cell that only some of the client's local steps have trained, their share of all.
         total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum);
@@ -56,6 +57,7 @@ class Update:
 
     parts: dict[int, Tensor] = field(default_factory=dict)
     weights: dict[int, float] = field(default_factory=dict)
+    shares: dict[int, float] = field(default_factory=dict)
     total_weight: float = 0.0
     examples: int = 0
     loss: float = 0.0
@@ -82,7 +84,7 @@ class Update:
         self.encoded.clear()
         of_psi = float(self.examples) if psi_weight is None else psi_weight
         for part, tensor in self.parts.items():
-            self.weights[part] = of_psi if part == PSI else weight
+            self.weights[part] = of_psi if part == PSI else weight * self.shares.get(part, 1.0)
             tensor.mul_(self.weights[part])
         self.total_weight = weight
         self.loss = self.loss * self.examples  # it may be a tensor, which others have too

@@ -7,6 +7,7 @@ import torch
 
 from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
 from fedpart.data import preprocessing_of
+from fedpart.federated.report import parted
 from fedpart.training.result import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
@@ -82,9 +83,9 @@ def _seen(config: Config, summary: dict[str, Any], rows: int = 1) -> tuple[int, 
 
 def _whole(task: Task, config: Config) -> ModelState:
     """The full network in one partition: chunks would need the data, and no other network is saved."""
-    if isinstance(config, ExperimentConfig):
-        task = Protocol(task, config.settings()).task
-    else:
-        task = config.build_method().prepare(task)
+    protocol = Protocol(task, config.settings()) if isinstance(config, ExperimentConfig) else None
+    task = protocol.task if protocol is not None else config.build_method().prepare(task)
     partition = SeparateNetworks(task.parameter_space(1))
-    return ModelState(task, partition, AdamSettings(), AdamSettings(), seed=config.seed)
+    state = ModelState(task, partition, AdamSettings(), AdamSettings(), seed=config.seed)
+    state.parted = "" if protocol is None else parted(protocol)
+    return state

@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
-from fedpart.registry import foreign
+from fedpart.federated.report import RoundReport
+from fedpart.registry import foreign, nearest
 from simulations.config.centralised import EVIDENCE_NAMES as EVIDENCE_NAMES
 from simulations.config.centralised import TrainingConfig
 from simulations.config.federated import ExperimentConfig
@@ -98,6 +100,15 @@ class TableFile(Section):
         "metric at the bytes, up and down, of the run of a seed with the fewest: val_accuracy@bytes",
     )
     rows: dict[str, RowSection] = entry(..., "by label", min_length=1)
+
+    @field_validator("columns")
+    @classmethod
+    def _at_bytes(cls, columns: dict[str, str]) -> dict[str, str]:
+        known = [f"{f.name}@bytes" for f in fields(RoundReport) if f.type in ("float", "float | None")]
+        for path in columns.values():
+            if "@" in path and path not in known:
+                raise ValueError(f"no round has {path!r}: {nearest(path, known)}")
+        return columns
 
     def configured(
         self, label: str, seed: int, file: Path, out: Path, scale: str | None, overrides: list[str]

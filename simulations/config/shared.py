@@ -15,7 +15,8 @@ from fedpart.nn.likelihoods import LIKELIHOODS
 from fedpart.nn.models import MODELS
 from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
-from fedpart.updates.combining.base import COMBINATIONS, spelled
+from fedpart.updates.combining import COMBINATIONS
+from fedpart.updates.combining.names import spelled
 from simulations.config.gone import ELSEWHERE, restored
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers, typed

@@ -18,7 +18,7 @@ from fedpart.task.calling import outputs_of
 from fedpart.trees import Tree, leaves, map_leaves, with_floats
 from simulations.building.reading import example_inputs, read_run
 from simulations.config.load import ConfigError
-from simulations.errors import RunError
+from simulations.errors import RunError, one_sentence
 
 SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 Metadata = Mapping[str, str]
@@ -32,7 +32,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     loaded = read_run(run)
     task, made = loaded.state.task, loaded.preprocessing
     whole = made is not None and kind != "safetensors"  # weights alone hold no graph
-    module = loaded.with_preprocessing() if whole else loaded.module()
+    with one_sentence():
+        module = loaded.with_preprocessing() if whole else loaded.module()
     traced, checked = (
         made.example(rows)
         if made is not None and whole

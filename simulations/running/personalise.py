@@ -28,6 +28,7 @@ SEEN = (
 )
 
 HOLDOUT = 0.25  # of each shard, where a run has kept none for evaluations
+PARTED = " Before, what clients keep is as it began: these are scores of a network that nobody has."
 UNSEEN = "The run has not trained on the examples that are scored: those that evaluation: clients held out."
 
 
@@ -102,7 +103,7 @@ def personalise_run(
         "weight_decay": config.local.weight_decay,
         "batch_size": config.local.batch_size,
     }
-    note = UNSEEN if config.evaluation == "clients" else SEEN
+    note = (UNSEEN if config.evaluation == "clients" else SEEN) + (PARTED if federation.parted else "")
     return Gains(gains, [client for client in numbers if client not in big], settings, note)
 
 

@@ -10,9 +10,8 @@ from fedpart.data.preprocessing import Pictures, Rows
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
 from simulations.building.reading import read_run
-from simulations.config.load import ConfigError, ExperimentConfig
+from simulations.config.load import ConfigError
 from simulations.errors import one_sentence
-from simulations.folders.run_directory import saved_config
 
 PREDICTED = "predicted"
 POINT = re.compile(r"^(\s*[+-]?\d*)\.(\d+(?:[eE][+-]?\d+)?\s*)$")  # of a number
@@ -22,12 +21,9 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     """Write what the network of a run says of each row of a table, or of each image in a folder and below it;
     how many there were. The file has the table's columns, or ``file``; then ``predicted``, and of classes
     ``p(CLASS)``."""
-    loaded, config = read_run(run), saved_config(run)
-    if isinstance(config, ExperimentConfig) and not config.settings().combination.whole:
-        raise ConfigError(
-            f"With {config.method} the server has a part of the network, and clients keep the rest; "
-            f"fedpart personalise {run} --save FOLDER makes a network for each client."
-        )
+    loaded = read_run(run)
+    with one_sentence():
+        state = loaded.usable()
     made = loaded.preprocessing
     if not isinstance(made, (Rows, Pictures)):
         raise ConfigError(
@@ -44,7 +40,6 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
         else:
             inputs = made.inputs(source)
             written = {"file": [str(file) for file in files_of(source)]}
-    state = loaded.state
     outputs = torch.cat(list(state.predict(inputs)))
     with torch.no_grad(), state.task.likelihood_at(state.psi) as likelihood:
         answers, p = likelihood.answers(outputs)

@@ -21,6 +21,7 @@ class Run(Protocol):
     kinds: Any
     fingerprint: str
     chunks: tuple[float, ...]
+    expected_shares: Any
 
     def chunk(self, client: int) -> int:
         """1..C."""

@@ -58,8 +58,8 @@ class Privacy(Stage):
     noise of standard deviation ``sigma_g = z sqrt(G) S_g``, where G is the largest number of parts that a
     client has: the sum of ``(S_g / sigma_g)^2`` over a client's parts is then ``1 / z^2`` at most, and all
     parts together are one Gaussian mechanism of multiplier z. Sums are divided by ``q N_g``, the expected
-    number of contributors, which no client's answer changes, and released whether somebody contributed or
-    not.
+    number of contributors (where local steps draw sizes, of shares of steps), which no client's answer
+    changes, and released whether somebody contributed or not.
 
     With ``clip.quantile`` S_g follows that quantile u of the clients' norms (Andrew et al. 2021): a client
     adds 1 - u to a count of every part that is no longer than S_g, else -u. Counts get noise of deviation
@@ -86,13 +86,14 @@ class Privacy(Stage):
         settings = run.settings
         self._settings: PrivacySettings = settings.privacy
         self.rate = settings.cohort / settings.clients
-        contributors: dict[int, int] = {}
+        contributors: dict[int, float] = {}
         most = 0
-        for client, count in run.kinds.values():
+        for (_, _, architecture), (client, count) in run.kinds.items():
             parts = run.upload_sizes(client, run.plan(client, 1))
             most = max(most, len(parts))
             for part in parts:
-                contributors[part] = contributors.get(part, 0) + count
+                share = run.expected_shares[architecture].get(part, 1.0)
+                contributors[part] = contributors.get(part, 0) + count * share
         if PSI in contributors and settings.clip.psi is None:
             raise ValueError("Privacy needs a norm for the psi gradient, which is learned; set clip.psi.")
         self._quantile: float | None = settings.clip.quantile

@@ -18,6 +18,7 @@ from simulations.results.scores import (
     FIRST,
     TIME,
     Estimate,
+    client_text,
     score_of,
     size_name,
     words_of,
@@ -167,8 +168,9 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     clients = range(max(len(scores) for seeds in each.values() for scores in seeds))
     known = {m: seeds for m, seeds in each.items() if all(len(scores) == len(clients) for scores in seeds)}
     texts = ([score.cell(Estimate.of(x)) for x in zip(*seeds, strict=True)] for seeds in known.values())
-    names = run.summary.get("client_names") or clients
-    rows = [[str(name), *row] for name, row in zip(names, zip(*texts, strict=True), strict=False)]
+    every = (run.summary.get("client_names", ()) for group in asked.values() for run in group)
+    names = next((told for told in every if len(told) == len(clients)), ())
+    rows = [[client_text(client, names), *row] for client, row in enumerate(zip(*texts, strict=True))]
     head = ["client", *(f"{method} [{score.unit}]" for method in known)]
     table = PageTable.of(f"{score.word.capitalize()} of each client after the last round", head, rows)
     return PageSection("Evaluation on the clients", [drawn], tables=[table] if rows else [], lines=lines)

@@ -115,11 +115,23 @@ def _section(config: Config) -> SearchSection:
         remedy = f"set evaluation: {'clients' if by_clients else 'central'}, or another objective"
         remedy = remedy if by_clients or config.evaluation == "none" else "name client_accuracy or client_nll"
         raise ConfigError(f"Nobody evaluates {section.objective}, which search.objective names; {remedy}.")
-    for key, domain in section.domains().items():
-        runs = {_with(config, {key: value}).hash() for value in domain.ends}
-        if len(runs) < min(2, len(domain.ends)):
-            raise ConfigError(f"search.space.{key} decides nothing in a run; leave it out.")
+    domains = section.domains()
+    methods = [{"method": name} for name in domains["method"].ends] if "method" in domains else [{}]
+    for key, domain in domains.items():
+        runs = [{_decided(_with(config, {**of, key: value})) for value in domain.ends} for of in methods]
+        if max(map(len, runs)) < min(2, len(domain.ends)):
+            raise ConfigError(
+                f"search.space.{key} decides nothing in a run of {config.method}; leave it out."
+            )
     return section
+
+
+def _decided(config: Config) -> str:
+    """What tells runs apart: neither options of other methods, nor a server that the method replaces."""
+    settings, rest = config.settings(), config.deciding("numbers")
+    rest = {key: value for key, value in rest.items() if key not in ("method_options", "server")}
+    steps = (getattr(settings, key, None) for key in ("stepped_by", "server_psi"))
+    return repr((rest, config.options_of(config.method), *steps))
 
 
 def _own_values(config: Config, section: SearchSection) -> dict[str, Any] | None:

@@ -122,6 +122,8 @@ SIZES = {"sizes": True, "evaluation": "clients", "width": 100}
     [
         {},
         {"method": "fedavg"},
+        {"method": "fjord"},
+        {"drawn": True},
         {"upload": "int4"},
         {"download": "fp16"},
         {"capped": True},

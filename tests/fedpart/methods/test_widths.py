@@ -1,5 +1,6 @@
 """HeteroFL, FedRolex and FjORD: baselines over clients with networks of nested widths."""
 
+import numpy as np
 import pytest
 import torch
 from problems import assert_near, assert_same, augmentation, shard, shards
@@ -94,27 +95,91 @@ def test_a_number_is_averaged_over_the_clients_in_whose_window_it_is(method, mov
     assert_weights(state, expected)
 
 
-@pytest.mark.parametrize("distil", [False, True])
-def test_fjord_draws_a_width_for_every_step_written_out(distil):
-    local = LocalSettings(0.3, batch_size=99, epochs=4)  # four steps on all examples of a client
-    state = run("fjord", 2, build=dense, local=local, method_options={"distil": distil}).state
-    protocol, draws, drawn = state.protocol, FjORD(), set()
+def trained(part, sizes):
+    """Of each number of a part, whose first two hidden units are the small network, the share of steps."""
+    share = sizes.count(0) / len(sizes) if 0 in sizes else 0.0  # of those that train the others as well
+    masks = [torch.ones_like(p) for p in part]
+    for mask, places in zip(masks[:3], (np.s_[2:], np.s_[2:], np.s_[:, 2:]), strict=False):
+        mask[places] = share
+    return masks
+
+
+def one_step(part, start, loss, units, decay, mu):
+    """Along the gradient of a loss, with the decay and the pull of the units that it sees; the rest stays."""
+    seen = [p[place] for p, place in zip(part, first(units), strict=True)]
+    more = sum(
+        (decay * p.square() + mu * (p - s[place].detach()).square()).sum() / 2
+        for p, s, place in zip(seen, start, first(units), strict=True)
+    )
+    stepped(part, loss + more)
+
+
+def summed(mean, places, changes, masks, weight):
+    """Counts what all of a client's steps have changed, and of its weight the share of the steps."""
+    whole = [torch.where(m > 0, c / m.clamp(min=1e-9), 0) for c, m in zip(changes, masks, strict=True)]
+    mean.add(places, whole, weight, masks)
+
+
+@pytest.mark.parametrize(
+    "distil, decay, mu", [(False, 0, 0), (False, 0.3, 0), (False, 0, 0.5), (True, 0, 0), (True, 0.3, 0.5)]
+)
+def test_a_number_moves_by_the_mean_over_the_steps_that_trained_it_written_out(distil, decay, mu):
+    local = LocalSettings(0.3, batch_size=99, epochs=4, weight_decay=decay)  # four steps on all examples
+    method, options = ("fjord+fedprox", {"mu": mu}) if mu else ("fjord", {})
+    options["distil"] = distil
+    state = run(method, 3, build=dense, local=local, method_options=options).state
+    protocol, drawn = state.protocol, set()
 
     def train(mean, round, client, x, y):
         own = protocol.architectures[client]
         places = first(2 if own == 1 else 4)
         part, before = mean.part(places), mean.part(places)
-        for size in draws.architectures(protocol.view(client, round), 4):
+        sizes = protocol.view(client, round).drawn_sizes(4)
+        for size in sizes:
             drawn.add((own, size))
             logits, whole = outputs(x, part, 4 if size == 0 else 2), outputs(x, part)
             loss = F.cross_entropy(whole if distil else logits, y)
             if distil and size != own:
                 loss = loss - (whole.detach().softmax(1) * logits.log_softmax(1)).sum(1).mean()
-            stepped(part, loss)
-        mean.add(places, [(now - then).detach() for now, then in zip(part, before, strict=True)], len(y))
+            one_step(part, before, loss, 4 if distil or size == 0 else 2, decay, mu)
+        changes = [(now - then).detach() for now, then in zip(part, before, strict=True)]
+        summed(mean, places, changes, trained(part, [own] * 4 if distil and own == 0 else sizes), len(y))
+
+    assert_weights(state, written_out(protocol, 3, train))
+    assert drawn == {(0, 0), (0, 1), (1, 1)}
+
+
+def test_partitioned_steps_go_through_drawn_sizes_written_out():
+    local, task = (
+        LocalSettings(0.3, batch_size=99, epochs=3),
+        Task(dense(), samples=1, precision="fp64", sizes=dense),
+    )
+    options = {"method_options": {"draw_sizes": True}, "chunks": (0.5, 0.5), "weighting": "uniform"}
+    common = {"cohort": 6, "seed": 3, "local": local, "server": SGDSettings(1.0), "architectures": TWO}
+    state = federate(task, shards(EXAMPLES), rounds=2, method="partitioned", **common, **options).state
+    protocol, default = state.protocol, [p.detach() for p in dense().double().parameters()]
+    assigned = [*state.partition.space.tensors(state.partition.assignment.long()).values()]
+
+    def train(mean, round, client, x, y):
+        places = first(2 if protocol.architectures[client] == 1 else 4)
+        sizes = protocol.view(client, round).drawn_sizes(3)
+        for j in range(protocol.chunk(client), 3):
+            mine = [(a == j)[place] for a, place in zip(assigned, places, strict=True)]
+            start = [
+                torch.where(a <= j, v, d) for a, v, d in zip(assigned, mean.values, default, strict=True)
+            ]
+            part = [v[place].requires_grad_() for v, place in zip(start, places, strict=True)]
+            before = [p.detach().clone() for p in part]
+            for size in sizes:
+                stepped(part, F.cross_entropy(outputs(x, part, 4 if size == 0 else 2), y))
+                with torch.no_grad():
+                    for p, now, of_j in zip(part, before, mine, strict=True):
+                        p.copy_(torch.where(of_j, p, now))
+            changes = [(now - then).detach() for now, then in zip(part, before, strict=True)]
+            masks = [m * of_j for m, of_j in zip(trained(part, sizes), mine, strict=True)]
+            summed(mean, places, changes, masks, 1)
 
     assert_weights(state, written_out(protocol, 2, train))
-    assert drawn == {(0, 0), (0, 1), (1, 1)}
 
 
 def test_only_a_client_with_parts_distils():
@@ -152,6 +217,8 @@ def of_classes(held):
     [
         ("fjord", {}),
         ("fjord", {"method_options": {"distil": True}}),
+        ("fjord", {"clip": "adaptive"}),
+        ("partitioned", {"method_options": {"draw_sizes": True}}),
         ("fedrolex", {}),
         ("heterofl", MASKED),
         ("heterofl", MASKED | {"upload": "topk", "error_feedback": True}),

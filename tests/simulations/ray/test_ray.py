@@ -317,9 +317,14 @@ SIZED = {"architectures": TWO, "sharing": {"kind": "bank"}, "download": "bf16"}
 SIZED |= {"upload": "topk", "error_feedback": True}
 
 
-@pytest.mark.parametrize("more", [SLOW, SIZED], ids=["slow", "sizes"])
+DRAWN = {"architectures": TWO, "clip": {"multiple": 2.0}, "local": {"batch_size": 4}}
+DRAWN |= {"method_options": {"partitioned": {"draw_sizes": True}}}
+
+
+@pytest.mark.parametrize("more", [SLOW, SIZED, DRAWN], ids=["slow", "sizes", "drawn"])
 def test_engine_runs_a_configuration(tmp_path, more):
-    """Steps that take clients of several versions of the weights; sizes that share, rounded, and fed back."""
+    """Steps that take clients of several versions of the weights; sizes that share, rounded, and fed back; or
+    that are drawn."""
     known = {
         "clients": 6,
         "cohort": 3,

@@ -1,5 +1,6 @@
 """Runs that clients or nobody evaluate, and what is told of many hyperparameters."""
 
+import dataclasses
 import io
 import json
 
@@ -21,7 +22,7 @@ from simulations.results.pictures.run_figures import plot_run, run_figure
 from simulations.results.psi_parts import compact
 from simulations.results.report.page import write_report
 from simulations.results.report.sections import evaluation_section
-from simulations.results.scores import DASH
+from simulations.results.scores import DASH, client_text
 from simulations.results.terminal.panel import panel
 from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
@@ -130,6 +131,10 @@ def test_without_classes_the_loss_is_told_in_the_place_of_the_accuracy(tmp_path)
     assert all(f"{value:.3f} nats" in " ".join(section.lines) for value in chunks if value is not None)
     (table,), each = section.tables, summary["client_nll_each"]
     assert table.rows == [[str(i), DASH if x is None else f"{x:.3f}"] for i, x in enumerate(each)]
+    run.summary["client_names"] = names = [f"d\x1b[31mora {i} {'x' * 60}" for i in range(len(each))]
+    without = dataclasses.replace(run, summary={**summary, "client_names": []})
+    (table,) = evaluation_section({"partitioned": [run], "fedavg": [without]}).tables
+    assert [row[0] for row in table.rows] == [client_text(i, names) for i in range(len(each))]
 
 
 def test_clients_with_a_part_of_the_validation_data():

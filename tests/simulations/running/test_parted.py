@@ -1,10 +1,14 @@
 """Runs whose server has a part of the network: nobody is told that it is a network."""
 
+from contextlib import nullcontext
+from functools import partial
+
 import pytest
+import refusals
 from command_line import fedpart, refused, shown
 from tiny import tiny, tiny_file
 
-from fedpart import federate
+from fedpart import federate, load
 from fedpart.data import load_splits
 from fedpart.nn.models import MODELS
 from simulations.folders.run_directory import read_metrics, read_summary
@@ -51,7 +55,7 @@ def test_a_search_for_the_server_s_score_is_refused(tmp_path, monkeypatch):
     )
 
 
-def test_nothing_is_predicted_with_weights_that_nobody_has_trained(tmp_path):
+def test_nothing_is_made_of_weights_that_nobody_has_trained(tmp_path):
     (tmp_path / "table.csv").write_text(
         "x,who,y\n" + "".join(f"{i % 7},{i % 3},{'ab'[i % 2]}\n" for i in range(90))
     )
@@ -65,11 +69,18 @@ def test_nothing_is_predicted_with_weights_that_nobody_has_trained(tmp_path):
     options = {"data_options": {"target": "y", "client": "who"}, "split": {"recipe": "natural"}}
     sizes = dict.fromkeys(("training_points", "validation_points", "test_points"))
     run_experiment(tiny(**PARTED | table | options | sizes), tmp_path / "run")
-    refused(
-        fedpart("predict", tmp_path / "run", tmp_path / "table.csv", "--out", tmp_path / "new.csv"),
-        "With fedrep the server has a part of the network",
-    )
-    assert not (tmp_path / "new.csv").exists()
+    run, says = tmp_path / "run", "With fedrep clients keep"
+    new = fedpart("predict", run, tmp_path / "table.csv", "--out", tmp_path / "new.csv")
+    for done in (new, fedpart("export", run, "--format", "safetensors")):
+        refused(done, "With fedrep clients keep", "; fedpart personalise RUN --save FOLDER, in Python")
+    assert not (tmp_path / "new.csv").exists() and not (run / "model.safetensors").exists()
+    loaded = load(run)
+    calls = (partial(loaded.predict, [{"x": 1, "who": 0}]), loaded.module, loaded.with_preprocessing)
+    refusals.check((f"{call}", call, ValueError, says) for call in calls)
+    done = fedpart("personalise", run, "--save", tmp_path / "nets")
+    assert done.exit_code == 0, done.output
+    assert "what clients keep is as it began" in " ".join(done.output.split())
+    assert len([*(tmp_path / "nets").iterdir()]) == 3
 
 
 @pytest.mark.parametrize(("method", "scored"), [("fedrep", False), ("ditto", True)])
@@ -82,3 +93,6 @@ def test_federate_likewise(method, scored, capsys):
     )  # fmt: skip
     assert ("is not scored" in capsys.readouterr().out) is not scored
     assert (result.metrics[-1].val_accuracy is not None) is scored
+    for use in (result.module, partial(result.predict, digits.test.inputs[:2])):
+        with nullcontext() if scored else pytest.raises(ValueError, match=r"^With fedrep clients keep"):
+            use()

@@ -252,3 +252,16 @@ def test_a_table_that_goes_on_on_another_machine_keeps_its_precision(file, tmp_p
         made(path, tmp_path / "out", run, ["precision=auto"], labels=["ours"] if able else ["FedAvg"])
         chosen.append({config.precision for config in run.configs})
     assert chosen == [{"fp32"}, {"fp32"}]
+
+
+@pytest.mark.parametrize("path", ["val_acuracy@bytes", "val_accuracy@byte"])
+def test_a_misspelt_metric_at_equal_bytes_is_refused_before_anything_runs(path, tmp_path):
+    file = tmp_path / "table.yaml"
+    columns = {"test": "test_accuracy", "equal": path}
+    table = {"title": "T", "config": "quickstart.yaml", "seeds": [0], "columns": columns, "rows": {"a": {}}}
+    file.write_text(yaml.safe_dump(table))
+    with pytest.raises(ConfigError, match=f"no round has '{path}': did you mean 'val_accuracy@bytes'"):
+        read_table(file)
+    columns["equal"] = "val_accuracy@bytes"
+    file.write_text(yaml.safe_dump(table))
+    assert read_table(file).columns == columns

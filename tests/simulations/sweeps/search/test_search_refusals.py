@@ -1,6 +1,7 @@
 """What cannot be searched, and the folders of a search."""
 
 import io
+import json
 from functools import partial
 
 import pytest
@@ -53,6 +54,51 @@ def test_what_cannot_be_searched(tmp_path):
     calls.append((partial(begun, central, tmp_path / "out"), no_clients))
     refusals.check((says, call, ConfigError, says) for call, says in calls)
     assert not (tmp_path / "out" / "trials").exists()
+
+
+MU, MOMENTUM, LAM = (f"method_options.{key}" for key in ("fedprox.mu", "fedavgm.momentum", "ditto.lam"))
+
+
+def test_options_that_decide_nothing_under_the_method(tmp_path):
+    rows = [
+        (
+            "partitioned",
+            MU,
+            "space.method_options.fedprox.mu decides nothing in a run of partitioned; leave it",
+        ),
+        ("partitioned+fedprox", MOMENTUM, "decides nothing in a run of partitioned.fedprox"),
+        ("partitioned+fedavgm", "server.learning_rate", "server.learning_rate decides nothing in a run of"),
+        (
+            "partitioned+fedprox",
+            "method_options.fedprox.my",
+            "fedprox.*has no option 'my': did you mean 'mu'",
+        ),
+        ({"choice": ["fedavg", "scaffold"]}, MU, "decides nothing"),
+    ]
+    calls = []
+    for method, key, says in rows:
+        space = {key: [0.1, 0.5]} | ({"method": method} if isinstance(method, dict) else {})
+        name = {} if isinstance(method, dict) else {"method": method}
+        calls.append((says, partial(searched, tmp_path / "out", search=section(space), **name)))
+    refusals.check((says, call, ConfigError, says) for says, call in calls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "keys"),
+    [
+        ("partitioned+fedprox+fedavgm", (MU, MOMENTUM)),
+        ("ditto", (LAM, "server.learning_rate")),
+        ({"choice": ["fedavg", "fedprox"]}, (MU,)),
+    ],
+)
+def test_options_of_ways_to_combine_are_keys_of_the_space(method, keys, tmp_path):
+    space = {key: {"choice": [0.1, 0.5]} for key in keys}
+    own = {"method": method} if isinstance(method, str) else {}
+    space |= {} if own else {"method": method}
+    searched(tmp_path, rounds=1, **own, search=section(space, trials=2, sampler="random"))
+    tried = json.loads((tmp_path / "search.json").read_text())["trials"]
+    assert len(tried) == 2 and all(set(space) <= set(trial) and trial["val_nll"] for trial in tried)
 
 
 def test_folders(tmp_path):
