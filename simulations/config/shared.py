@@ -16,17 +16,11 @@ from fedpart.nn.models import MODELS
 from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
 from fedpart.updates.combining.base import COMBINATIONS, spelled
+from simulations.config import sections
 from simulations.config.gone import ELSEWHERE, restored
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers, typed
 from simulations.config.search import SearchSection
-from simulations.config.sections import (
-    AffineSection,
-    DropoutSection,
-    HyperparameterSection,
-    LoggerSection,
-    NormaliseSection,
-)
 from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
@@ -89,7 +83,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     )
     rotated: bool = entry(False, "turn every image once by an angle of its own")
     max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)
-    normalise: NormaliseSection | None = entry(
+    normalise: sections.NormaliseSection | None = entry(
         None,
         "subtract a mean from each channel of images and divide by a deviation, after they are rotated and "
         "before any augmentation; null: pixels stay in [0, 1]",
@@ -113,8 +107,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     likelihood_options: dict[str, Any] = entry(
         {}, "keyword arguments of the likelihood, e.g. {learned: true}"
     )
-    hyperparameters: HyperparameterSection = entry(
-        HyperparameterSection(affine=AffineSection(), dropout=DropoutSection()),
+    hyperparameters: sections.HyperparameterSection = entry(
+        sections.HyperparameterSection(affine=sections.AffineSection(), dropout=sections.DropoutSection()),
         "what psi consists of: what is written here, and nothing else",
     )
     psi_from: str | None = entry(
@@ -140,7 +134,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         "convolutions run only with one: several workers of a thread each are the fast way",
         ge=1,
     )
-    loggers: list[LoggerSection] = entry(
+    loggers: list[sections.LoggerSection] = entry(
         [],
         "what gets the numbers of the run while it is under way (docs/guides/loggers.md)",
         decides="nothing",
