@@ -67,10 +67,8 @@ class Limits:
         """Refuse an ``amount`` of ``what`` beyond a limit: a :class:`LimitError` says which may be raised."""
         if amount > getattr(self, name):
             unit = "pixels" if name == "pixels" else "bytes"
-            raise LimitError(
-                f"{what} has more than {getattr(self, name):,} {unit}; if you trust it, raise "
-                f"data_options.limits.{name}, else remove it."
-            )
+            remedy = f"if you trust it, raise data_options.limits.{name}, else remove it"
+            raise LimitError(f"{what} has more than {getattr(self, name):,} {unit}; {remedy}.")
 
     def file_size(self, path: str | Path) -> int:
         """Bytes of a regular file; a ValueError for what is none, and for too many."""

@@ -76,10 +76,8 @@ class LocalEngine:
         check_whole("workers", workers, 1, "a number of processes")
         execute = execution if callable(execution) else EXECUTIONS.resolve(execution)
         if execution not in ("auto", "loop") and workers > 1:
-            raise ValueError(
-                f"Clients are {execution} in one process, but workers is {workers}; set it to 1, or use "
-                f"execution: loop."
-            )
+            remedy = "set it to 1, or use execution: loop"
+            raise ValueError(f"Clients are {execution} in one process, but workers is {workers}; {remedy}.")
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
         self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)

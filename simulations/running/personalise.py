@@ -139,10 +139,8 @@ def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
             f"run (fedpart run)."
         )
     if not (run / STATE).is_file():
-        raise ConfigError(
-            f"The run in {run} is not finished; continue it with fedpart {saved.clock.command} --resume "
-            f"{run}."
-        )
+        remedy = f"continue it with fedpart {saved.clock.command} --resume {run}"
+        raise ConfigError(f"The run in {run} is not finished; {remedy}.")
     for override in overrides:
         if key_of(override).partition(".")[0] in saved.deciding("numbers"):
             raise ConfigError(
