@@ -88,6 +88,7 @@ class AdamSettings(Settings):
     )
 
     remembered = frozenset({"step", "exp_avg", "exp_avg_sq"})
+    _kind = staticmethod(adam)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,10 +111,6 @@ class AdamSettings(Settings):
         always = {"fused": True, "amsgrad": False, "maximize": False, "eps": self.eps}
         return partial(self._kind, beta1=first, beta2=second, **always)
 
-    @property
-    def _kind(self) -> Callable[..., None]:
-        return adam
-
     def direction(self, state: Mapping[str, Tensor]) -> Tensor:
         """Along which Adam has last stepped, made anew from its state: u of ``w - learning_rate * u``."""
         first, second = (1 - beta ** state["step"].item() for beta in self.betas)  # the moments' bias
@@ -126,9 +123,7 @@ class AdamSettings(Settings):
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay shrinks the parameter, apart from the gradient."""
 
-    @property
-    def _kind(self) -> Callable[..., None]:
-        return adamw
+    _kind = staticmethod(adamw)
 
 
 @documented

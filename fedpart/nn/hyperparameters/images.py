@@ -70,18 +70,16 @@ class ColourJitter(base.HyperModule):
         light = x
         if x.shape[1] == 3:
             light = (x * x.new_tensor(_YIQ[0]).view(3, 1, 1)).sum(1, keepdim=True)
-            x = light + self._coloured(x - light, drawn)
+            colour = x - light
+            if "hue" in drawn:
+                angle = 2 * math.pi * drawn["hue"]
+                turned = torch.einsum("cd,ndhw->nchw", self.turn.to(colour.dtype), colour)
+                colour = angle.cos() * colour + angle.sin() * turned
+            x = light + ((1 + drawn["saturation"]) * colour if "saturation" in drawn else colour)
         if "contrast" in drawn:
             mean = light.mean((1, 2, 3), keepdim=True)
             x = mean + (1 + drawn["contrast"]) * (x - mean)
         return x + drawn["brightness"] if "brightness" in drawn else x
-
-    def _coloured(self, colour: Tensor, drawn: dict[str, Tensor]) -> Tensor:
-        if "hue" in drawn:
-            angle = 2 * math.pi * drawn["hue"]
-            turned = torch.einsum("cd,ndhw->nchw", self.turn.to(colour.dtype), colour)
-            colour = angle.cos() * colour + angle.sin() * turned
-        return (1 + drawn["saturation"]) * colour if "saturation" in drawn else colour
 
     def bounds(self) -> dict[str, tuple[base.Bound, base.Bound]]:
         """A full turn of the hue, ten times the contrast and saturation; brightness has the images' units."""
