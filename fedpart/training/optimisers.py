@@ -203,10 +203,8 @@ class SlicedOptimiser:
         """One step of slice ``index``."""
         values, state = self._slices[index], self._states[index]
         if (gradient.shape, gradient.dtype) != (values.shape, values.dtype):  # torch's kernels do not look
-            raise ValueError(
-                f"A step takes a gradient {list(values.shape)} of {values.dtype}, as the slice is, got "
-                f"{list(gradient.shape)} of {gradient.dtype}."
-            )
+            needs = f"A step takes a gradient {list(values.shape)} of {values.dtype}"
+            raise ValueError(f"{needs}, as the slice is, got {list(gradient.shape)} of {gradient.dtype}.")
         gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
             _learn_rate(state, self._settings, gradient, self._each)

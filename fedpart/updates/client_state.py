@@ -56,10 +56,8 @@ class ClientState:
             require(content.pop("of", wanted) == wanted, "it is of another client or round")
         except Exception as error:  # a torn or foreign file raises anything
             reason = " ".join(str(error).split())
-            raise ValueError(
-                f"what the client has kept of round {round} cannot be read ({reason}); put {file} back, "
-                f"or start the run anew"
-            ) from error
+            fault = f"what the client has kept of round {round} cannot be read"
+            raise ValueError(f"{fault} ({reason}); put {file} back, or start the run anew") from error
         return content
 
     def write(self, client: int, round: int, left: dict[int, Tensor]) -> None:

@@ -99,10 +99,8 @@ class AttackSection(Section):
         attack = ATTACKS.resolve(self.kind)
         check_options(attack, self.options, f"the attack {self.kind!r}")
         if self.once is not None and getattr(attack, "shard", None) is not Attack.shard:
-            raise ValueError(
-                f"The attack {self.kind!r} is on the clients' data, which they have in every round; leave "
-                f"attack.once out."
-            )
+            fault = f"The attack {self.kind!r} is on the clients' data"
+            raise ValueError(f"{fault}, which they have in every round; leave attack.once out.")
         return self
 
 

@@ -168,10 +168,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         names = [*METHODS.names(), *COMBINATIONS.names()]
         here = ", ".join(name for name in names if cls._can_run(name))
         other = next(kind.clock for kind in Config.__subclasses__() if kind is not cls)
-        raise ValueError(
-            f"the method {value!r} is for {other.kind}: use it with fedpart {other.command}, or one of "
-            f"{here} with fedpart {cls.clock.command}"
-        )
+        fault = f"the method {value!r} is for {other.kind}: use it with fedpart {other.command}"
+        raise ValueError(f"{fault}, or one of {here} with fedpart {cls.clock.command}")
 
     @classmethod
     def _can_run(cls, method: str) -> bool:
@@ -243,10 +241,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         except ValidationError as error:
             raise ConfigError(f"{source}: {cls._other_command(data) or sentence(error, cls)}") from None
         for key, truth in truths_for_numbers(data, config.resolved()):
-            raise ConfigError(
-                f"{source}: {key} is a number, got {truth}, which YAML also reads in yes, on, no and off; "
-                f"write the number."
-            )
+            fault = f"{source}: {key} is a number, got {truth}"
+            raise ConfigError(f"{fault}, which YAML also reads in yes, on, no and off; write the number.")
         return config
 
     @classmethod

@@ -162,8 +162,6 @@ def _numbers(asked: Sequence[int | str] | int | None, clients: int, names: Seque
     numbers = [known[text] if text in known else int(text) for text in wanted]
     unknown = [client for client in numbers if not 0 <= client < clients]
     if unknown:
-        raise ConfigError(
-            f"The run has {clients} clients, numbered 0 to {clients - 1}, and no client {unknown[0]}; ask "
-            f"for those that it has."
-        )
+        fault = f"The run has {clients} clients, numbered 0 to {clients - 1}"
+        raise ConfigError(f"{fault}, and no client {unknown[0]}; ask for those that it has.")
     return sorted(set(numbers))
