@@ -33,13 +33,16 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     """Run the trials of ``config.search`` that are missing; what all of them amount to."""
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
-    values = _own_values(config, section)
+    values, resolved = dict[str, Any](), config.resolved()
+    for key in section.space:
+        values[key] = reduce(lambda inside, part: (inside or {}).get(part), key.split("."), resolved)
+    offered = all(values[key] in domain for key, domain in section.domains().items())
     if not (out / run_directory.CONFIG).exists():  # what no trial could have leaves no folder
         with one_sentence():
-            load_data(config) if values is None else ready(config)
+            ready(config) if offered else load_data(config)
     _claim(out, config)
     with held(out):
-        return _search(config, Study(out, config, values), out, runner)
+        return _search(config, Study(out, config, values if offered else None), out, runner)
 
 
 def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Found:
@@ -113,14 +116,6 @@ def _section(config: Config) -> SearchSection:
         if len(runs) < min(2, len(domain.ends)):
             raise ConfigError(f"search.space.{key} decides nothing in a run; leave it out.")
     return section
-
-
-def _own_values(config: Config, section: SearchSection) -> dict[str, Any] | None:
-    """The configuration's own values of the keys that are searched; None: some are not offered."""
-    values, resolved = {}, config.resolved()
-    for key in section.space:
-        values[key] = reduce(lambda inside, part: (inside or {}).get(part), key.split("."), resolved)
-    return values if all(values[key] in domain for key, domain in section.domains().items()) else None
 
 
 def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:

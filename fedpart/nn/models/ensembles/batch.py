@@ -7,7 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from fedpart.nn.models.ensembles import ensemble
+from fedpart.nn.models.ensembles.ensemble import (
+    ENSEMBLES,
+    NORMS,
+    BuildMember,
+    Ensemble,
+    Member,
+    equal,
+    layers_of,
+    share,
+)
 from fedpart.randomness.noise import order
 
 
@@ -24,40 +33,38 @@ class RankOne(nn.Module):
         return weight * self.outputs.view(-1, 1, *rest) * self.inputs.view(1, -1, *rest)
 
 
-def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> ensemble.Ensemble:
+def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ensemble:
     """Members of one architecture, changed to share all parameters of the first; each multiplies every weight
     by a matrix of rank one, ``M (inputs + outputs)`` numbers more. All see the same images. With
     ``own_norms`` each keeps the scales and biases of its norms, and the biases of its layers."""
-    layers: list[dict[str, Any]] = [ensemble.layers_of(member) for member in members]
+    layers: list[dict[str, Any]] = [layers_of(member) for member in members]
     if any(of_member.keys() != layers[0].keys() for of_member in layers):
         raise ValueError("Members of a batch ensemble have one architecture, but the layers of two differ.")
     for number, of_member in enumerate(layers):
         for path, layer in of_member.items():
             weighted = isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))
-            apart = own_norms and (weighted or isinstance(layer, ensemble.NORMS))
+            apart = own_norms and (weighted or isinstance(layer, NORMS))
             first = layers[0][path]
             if number:
                 for name, parameter in first.named_parameters(recurse=False):
                     if not (apart or (weighted and name == "weight")):
-                        ensemble.share(layer, name, parameter)
+                        share(layer, name, parameter)
             if weighted:
                 parametrize.register_parametrization(layer, "weight", RankOne(layer.weight.shape))
                 if number:
                     original = first.parametrizations.weight.original
-                    ensemble.share(layer.parametrizations.weight, "original", original)
-    return ensemble.Ensemble(members)
+                    share(layer.parametrizations.weight, "original", original)
+    return Ensemble(members)
 
 
-@ensemble.ENSEMBLES.register("batch")
-def batch(
-    build: ensemble.BuildMember, members: Sequence[ensemble.Member], own_norms: bool = False
-) -> ensemble.Ensemble:
+@ENSEMBLES.register("batch")
+def batch(build: BuildMember, members: Sequence[Member], own_norms: bool = False) -> Ensemble:
     """:func:`batch_ensemble` of members that are described."""
-    member = ensemble.equal("batch", members)
+    member = equal("batch", members)
     return batch_ensemble([build(member) for _ in members], own_norms)
 
 
-class Mimo(ensemble.Ensemble):
+class Mimo(Ensemble):
     """Members that are subnetworks of one network, each with an input and an output of its own.
 
     The network takes ``[B, M channels, ...]``, and returns ``[B, M K]``. In training a row of its input has M
@@ -86,7 +93,7 @@ class Mimo(ensemble.Ensemble):
         return torch.stack(each if only is None else [each[i] for i in only], 1)
 
 
-@ensemble.ENSEMBLES.register("mimo")
-def mimo(build: ensemble.BuildMember, members: Sequence[ensemble.Member]) -> Mimo:
+@ENSEMBLES.register("mimo")
+def mimo(build: BuildMember, members: Sequence[Member]) -> Mimo:
     """:class:`Mimo` of members that are described."""
-    return Mimo(build(ensemble.equal("mimo", members), len(members)), len(members))
+    return Mimo(build(equal("mimo", members), len(members)), len(members))

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from fedpart.nn.models.ensembles import ensemble
+from fedpart.nn.models.ensembles.ensemble import (
+    ENSEMBLES,
+    NORMS,
+    BuildMember,
+    Ensemble,
+    Member,
+    layers_of,
+    share,
+)
 from fedpart.randomness.noise import order
 from fedpart.registry import nearest
 
@@ -26,12 +34,12 @@ def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
     With ``own_norms`` each keeps the scales and biases of its norms."""
     sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
     largest = sizes.index(max(sizes))
-    wide = ensemble.layers_of(members[largest])
+    wide = layers_of(members[largest])
     for number, member in enumerate(members):
         if number == largest:
             continue
-        for path, layer in ensemble.layers_of(member).items():
-            if own_norms and isinstance(layer, ensemble.NORMS):
+        for path, layer in layers_of(member).items():
+            if own_norms and isinstance(layer, NORMS):
                 continue
             if path not in wide:
                 raise ValueError(
@@ -44,7 +52,7 @@ def nested(members: Sequence[nn.Module], own_norms: bool) -> int:
 
 def _slice(layer: nn.Module, name: str, parameter: Tensor, whole: Tensor, path: str) -> None:
     if parameter.shape == whole.shape:
-        ensemble.share(layer, name, whole)
+        share(layer, name, whole)
         return
     fits = parameter.ndim == whole.ndim and all(
         length <= most for length, most in zip(parameter.shape, whole.shape, strict=True)
@@ -55,24 +63,22 @@ def _slice(layer: nn.Module, name: str, parameter: Tensor, whole: Tensor, path: 
             f"widest one, so that it is no leading slice; use members that differ in their width alone."
         )
     parametrize.register_parametrization(layer, name, Leading(parameter.shape), unsafe=True)
-    ensemble.share(getattr(layer.parametrizations, name), "original", whole)
+    share(getattr(layer.parametrizations, name), "original", whole)
 
 
-def slimmable(members: Sequence[nn.Module], own_norms: bool = True) -> ensemble.Ensemble:
+def slimmable(members: Sequence[nn.Module], own_norms: bool = True) -> Ensemble:
     """Networks of several widths with one set of weights, see :func:`nested`; every step trains all of
     them."""
     nested(members, own_norms)
-    return ensemble.Ensemble(members)
+    return Ensemble(members)
 
 
-@ensemble.ENSEMBLES.register("slimmable")
-def _slimmable(
-    build: ensemble.BuildMember, members: Sequence[ensemble.Member], own_norms: bool = True
-) -> ensemble.Ensemble:
+@ENSEMBLES.register("slimmable")
+def _slimmable(build: BuildMember, members: Sequence[Member], own_norms: bool = True) -> Ensemble:
     return slimmable([build(member) for member in members], own_norms)
 
 
-class UniversallySlimmable(ensemble.Ensemble):
+class UniversallySlimmable(Ensemble):
     """Networks of several widths, each once, with one set of weights, norms included. A pass of training
     computes the largest and the smallest one, and ``drawn - 2`` others by chance (the sandwich rule), in the
     order of members; any other pass all."""
@@ -95,9 +101,9 @@ class UniversallySlimmable(ensemble.Ensemble):
         return super().forward(x, only=only)
 
 
-@ensemble.ENSEMBLES.register("universally_slimmable")
+@ENSEMBLES.register("universally_slimmable")
 def universally_slimmable(
-    build: ensemble.BuildMember, members: Sequence[ensemble.Member], drawn: int = 4
+    build: BuildMember, members: Sequence[Member], drawn: int = 4
 ) -> UniversallySlimmable:
     """:class:`UniversallySlimmable` of members that are described."""
     return UniversallySlimmable([build(member) for member in members], drawn)
