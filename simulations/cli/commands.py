@@ -172,7 +172,13 @@ def report(folder: Path, out: Path | None) -> None:
 
 
 def select(
-    files: list[str], overrides: list[str], values: str | None, seeds: int | None, jobs: int, out: Path | None
+    files: list[str],
+    overrides: list[str],
+    values: str | None,
+    seeds: int | None,
+    laplace: bool,
+    jobs: int,
+    out: Path | None,
 ) -> None:
     file = _named(single(files), "select")
     folder = out or Path("runs") / f"select-{Path(file).stem}"
@@ -180,7 +186,7 @@ def select(
     chosen = [f"select.{key}={value}" for key, value in asked.items() if value is not None]
     config = load.load_config(file, [*overrides, *chosen], load.TrainingConfig)
     with _sweeping(jobs, folder, f"the same command continues the selection in {folder}") as runner:
-        run_selection(config, folder, runner)
+        run_selection(config, folder, runner, laplace)
 
 
 def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:

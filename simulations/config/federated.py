@@ -13,9 +13,9 @@ from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients import check_clients
 from fedpart.federated.pace.settings import PaceSettings
+from simulations.config import sections
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
-from simulations.config.sections import AttackSection, PsiServerSection, ServerSection, SplitSection
 from simulations.config.shared import Clock, Config
 from simulations.config.yaml_files import read_yaml
 
@@ -52,13 +52,14 @@ class ExperimentConfig(_Keys, _Pace, Config):
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
     rounds: int = entry(100, "rounds of federated training", ge=1)
-    server: ServerSection = entry(
-        ServerSection(), "the server's optimiser on averaged changes of the weights"
+    local: sections.LocalSection = entry(sections.LocalSection(), "clients' training")
+    server: sections.ServerSection = entry(
+        sections.ServerSection(), "the server's optimiser on averaged changes of the weights"
     )
-    server_psi: PsiServerSection = entry(
-        PsiServerSection(), "the server's optimiser on averaged psi gradients"
+    server_psi: sections.PsiServerSection = entry(
+        sections.PsiServerSection(), "the server's optimiser on averaged psi gradients"
     )
-    split: SplitSection = entry(SplitSection(), "how clients share the training points")
+    split: sections.SplitSection = entry(sections.SplitSection(), "how clients share the training points")
 
     engine: Literal["local", "ray", "flower"] = entry(
         "local",
@@ -79,7 +80,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
         "package.module:callable",
         decides="course",
     )
-    attack: AttackSection | None = entry(
+    attack: sections.AttackSection | None = entry(
         None,
         "what some clients do against the others, in simulations with engine local; null: all are honest",
     )
@@ -184,6 +185,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
         skips = self.on_client_error is None and self.engine == "flower"
         return self.settings_as(
             FederationSettings,
+            local=self.local.settings(),
             server=self.server.settings(),
             server_psi=self.server_psi.settings(self.server.eps),
             on_client_error="skip" if skips else self.on_client_error,

@@ -13,6 +13,7 @@ from fedpart.data import SPLITS
 from fedpart.loggers import LOGGERS
 from fedpart.nn.hyperparameters import TRANSFORMS, ConcreteMask
 from fedpart.nn.hyperparameters.affine import Family
+from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.attacks import ATTACKS, Attack
 from simulations.config.keys import Section, entry, section_of
@@ -177,9 +178,14 @@ class HyperparameterSection(Section):
         return {"transforms": value} if isinstance(value, list) else value
 
 
-class OptimiserSection(
-    section_of(AdamSettings, learning_rate="learning_rate"), section_of(SGDSettings, momentum="momentum")
-):
+class LocalSection(section_of(LocalSettings), section_of(DecaySettings, leave_out=("decay_scaling",))):
+    """How a client trains: torch's SGD on its shard, from the server's values in every round."""
+
+    def settings(self) -> LocalSettings:
+        return LocalSettings(**dict(self))
+
+
+class OptimiserSection(section_of(AdamSettings, learning_rate="learning_rate")):
     """An optimiser."""
 
     name: Literal["adam", "adamw", "sgd"] = entry("adam", "adam, adamw or sgd")
@@ -194,7 +200,7 @@ class OptimiserSection(
 
     def settings(self) -> OptimiserSettings:
         if self.name == "sgd":
-            return SGDSettings(self.learning_rate, self.momentum)
+            return SGDSettings(self.learning_rate, getattr(self, "momentum", 0.0))
         return (AdamWSettings if self.name == "adamw" else AdamSettings)(self.learning_rate)
 
 
@@ -232,7 +238,10 @@ class PsiServerSection(section_of(AdamSettings, hypergradient="hypergradient")):
 
 
 class WeightOptimiserSection(
-    section_of(TrainingSettings, scalars="scalars"), section_of(DecaySettings), OptimiserSection
+    section_of(TrainingSettings, scalars="scalars"),
+    section_of(DecaySettings),
+    section_of(SGDSettings, momentum="momentum"),
+    OptimiserSection,
 ):
     """The optimiser of the weights, one state per partition, with their decay."""
 
@@ -243,6 +252,3 @@ class SelectSection(Section):
     key: str = entry("hyperparameters.mask.kept", "the key of this configuration that takes the values")
     values: list[Any] = entry(..., "its values", min_length=1)
     seeds: int = entry(1, "repetitions, with seed and data_seed + 0, 1, ...", ge=1)
-    laplace: bool = entry(
-        False, "also train plain networks, judged (with keep_best: stopped early) by diagonal Laplace"
-    )
