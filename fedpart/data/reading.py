@@ -1,7 +1,5 @@
 """Files from elsewhere, read so that none takes the machine down: regular ones, each once, within limits."""
 
-from __future__ import annotations
-
 import bz2
 import contextlib
 import gzip
@@ -47,7 +45,7 @@ class Limits:
     pixels: int = 50_000_000
 
     @classmethod
-    def of(cls, raised: Mapping[str, int] | None, file: int = 2**30) -> Limits:
+    def of(cls, raised: Mapping[str, int] | None, file: int = 2**30) -> "Limits":
         """The usual ones but for those that are ``raised``, and for ``file``, which is of images less."""
         known = [each.name for each in fields(cls)]
         if raised is not None and not isinstance(raised, Mapping):

@@ -1,7 +1,5 @@
 """The in-process engine: a federation's rounds on this machine, from the cohort to the server's step."""
 
-from __future__ import annotations
-
 import time
 import typing
 from collections.abc import Callable, Sequence
@@ -94,7 +92,7 @@ class LocalEngine:
         """Processes that run the clients: as asked for, or as many as a cohort can occupy."""
         return 1 if self._pool is None else self._pool.workers
 
-    def __enter__(self) -> LocalEngine:
+    def __enter__(self) -> "LocalEngine":
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -4,8 +4,6 @@ In partition order w_1..w_C are consecutive slices of one vector: an upload of w
 and subnetwork k is made of the head w_1..w_k. Partitions, chunks and subnetworks are numbered 1..C.
 """
 
-from __future__ import annotations
-
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -90,11 +88,11 @@ class Partition(ABC):
         """Inverse of :meth:`of_server`; the others are 0."""
         return part
 
-    def has(self, other: Partition) -> bool:
+    def has(self, other: "Partition") -> bool:
         """Whether the network of ``other`` is a part of this one."""
         return other is self
 
-    def places(self, other: Partition) -> Tensor:
+    def places(self, other: "Partition") -> Tensor:
         """``[other.space.size]``: where the other's numbers are among this network's, in their own orders."""
         return torch.arange(self.space.size)
 

@@ -1,7 +1,5 @@
 """ClientState: what a client keeps from one round for its next ones, by client and round, on every engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ class ClientState:
         self.folder, self.run = folder, run
         self.versions: dict[int, tuple[int, ...]] = {}
 
-    def of(self, clients: Iterable[int]) -> ClientState:
+    def of(self, clients: Iterable[int]) -> "ClientState":
         """For these clients alone, to be sent to whoever computes them."""
         some = ClientState(self.folder, self.run)
         some.versions = {client: self.versions.get(client, NONE) for client in clients}

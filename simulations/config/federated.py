@@ -1,7 +1,5 @@
 """ExperimentConfig: everything that decides a federated run; and the published numbers that it may name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -30,7 +28,7 @@ class Published:
     accuracy: dict[str, dict[str, float]]
 
     @classmethod
-    def of(cls, name: str) -> Published:
+    def of(cls, name: str) -> "Published":
         cells = read_yaml(Path(__file__).with_name("published.yaml"))
         if name not in cells:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")
@@ -124,7 +122,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
         return {**data, "split": {**split, "recipe": "natural"}} if known else data
 
     @model_validator(mode="after")
-    def _consistent(self) -> ExperimentConfig:
+    def _consistent(self) -> "ExperimentConfig":
         settings, method = self.settings(), self.build_method()
         settings.check_feedback(method.held_out)
         chunks = len(method.proportions(self.chunks))

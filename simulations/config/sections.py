@@ -1,7 +1,5 @@
 """Sections of a configuration: those that are no settings of the library, or group them in another way."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -96,7 +94,7 @@ class AttackSection(Section):
     )
 
     @model_validator(mode="after")
-    def _known(self) -> AttackSection:
+    def _known(self) -> "AttackSection":
         attack = ATTACKS.resolve(self.kind)
         check_options(attack, self.options, f"the attack {self.kind!r}")
         if self.once is not None and getattr(attack, "shard", None) is not Attack.shard:
@@ -127,7 +125,7 @@ class LoggerSection(NamedSection):
     )
 
     @model_validator(mode="after")
-    def _known(self) -> LoggerSection:
+    def _known(self) -> "LoggerSection":
         if ":" not in self.use:
             check_options(LOGGERS.resolve(self.use), self.options, f"the logger {self.use!r}")
         return self
