@@ -1,7 +1,5 @@
 """The workloads of ``bench`` for this project, and their rounds on Ray."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 It imports torch alone, for the baselines in ``benchmarks/`` read it too, one of them where fedpart is not
 installed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +40,7 @@ class Workload:
         return len(self.chunks) > 1
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Workload:
+    def from_dict(cls, data: Mapping[str, Any]) -> "Workload":
         """Inverse of :func:`dataclasses.asdict`, also after a passage through JSON."""
         return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
 

@@ -1,6 +1,5 @@
 """What an ensemble is worth: alone, together, in every subset; and what corrupted images do to a network."""
 
-from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +16,7 @@ from fedpart.training.state import ModelState
 MOST = 8  # members, of which every subset is scored
 
 Members = tuple[int, ...]
+_SCORES = ("accuracy", "nll", "calibration_error")
 
 
 def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
@@ -32,7 +32,11 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
         TypeError: the task has another likelihood than ``ensemble``.
     """
     outputs = torch.cat([out.cpu() for out in state.predict(dataset.inputs)])
-    chosen = list(_subsets(outputs.shape[1]))
+    count = outputs.shape[1]
+    if count <= MOST:
+        chosen = [members for size in range(count) for members in combinations(range(count), size + 1)]
+    else:
+        chosen = [*((member,) for member in range(count)), *(tuple(range(n)) for n in range(2, count + 1))]
     costs = _costs(state, dataset, chosen)
     with torch.no_grad(), state.task.likelihood_at(state.psi.cpu()) as likelihood:
         if not isinstance(likelihood, EnsembleClassification):
@@ -56,7 +60,7 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
         "accuracy": whole["accuracy"],
         "nll": whole["nll"],
         **more,
-        "alone": [row["accuracy"] for row in rows[: outputs.shape[1]]],
+        "alone": [row["accuracy"] for row in rows[:count]],
         "subsets": rows,
     }
 
@@ -70,23 +74,11 @@ def of_corrupted(state: ModelState, dataset: Dataset, seed: int = 0) -> dict[str
     found: dict[str, list[dict[str, float]]] = {}
     for name in CORRUPTIONS:
         sets = (corrupted(dataset, name, severity, seed) for severity in SEVERITIES)
-        found[name] = [_scores(state.evaluate(one, measures=True)) for one in sets]
+        scores = (state.evaluate(one, measures=True) for one in sets)
+        found[name] = [{key: of[key] for key in _SCORES if key in of} for of in scores]
     every = [row for rows in found.values() for row in rows]
     mean = {key: sum(row[key] for row in every) / len(every) for key in every[0]}
     return {"mean": mean, "by_corruption": found}
-
-
-def _scores(found: dict[str, float]) -> dict[str, float]:
-    return {key: found[key] for key in ("accuracy", "nll", "calibration_error") if key in found}
-
-
-def _subsets(count: int) -> Iterator[Members]:
-    if count <= MOST:
-        for size in range(1, count + 1):
-            yield from combinations(range(count), size)
-        return
-    yield from ((member,) for member in range(count))
-    yield from (tuple(range(size)) for size in range(2, count + 1))
 
 
 def _costs(state: ModelState, dataset: Dataset, chosen: list[Members]) -> dict[Members, int]:

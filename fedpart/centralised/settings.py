@@ -10,19 +10,13 @@ from torch import Tensor
 
 from fedpart.checks import Misfit
 from fedpart.loggers.lines import in_words, metrics_line
-from fedpart.training.optimisers import (
-    AdamSettings,
-    AdamWSettings,
-    DecaySettings,
-    OptimiserSettings,
-    SGDSettings,
-)
+from fedpart.training import optimisers
 from fedpart.training.settings import RunOptions, RunSettings, documented, setting
 
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings(RunSettings, DecaySettings):
+class TrainingSettings(RunSettings, optimisers.DecaySettings):
     """Everything about centralised training but the task and the data; defaults are App. I.4's for MNIST.
 
     ``keep_best`` picks the largest of many values, which is biased upwards, and gives all chunks a say in
@@ -41,7 +35,9 @@ class TrainingSettings(RunSettings, DecaySettings):
         "iterations from one step on psi to the next, more is cheaper (I.1); augerino steps it in every one",
         ge=1,
     )
-    optimiser: OptimiserSettings = setting(AdamSettings(), "of the weights, one state per partition")
+    optimiser: optimisers.OptimiserSettings = setting(
+        optimisers.AdamSettings(), "of the weights, one state per partition"
+    )
     scalars: float = setting(
         1.0,
         "learning rate of stacked scales and biases (of norms and Fixup) over that of the other weights; 0.1 "
@@ -49,7 +45,7 @@ class TrainingSettings(RunSettings, DecaySettings):
         gt=0,
         le=1,
     )
-    optimiser_psi: OptimiserSettings = setting(AdamSettings(), "of psi")
+    optimiser_psi: optimisers.OptimiserSettings = setting(optimisers.AdamSettings(), "of psi")
     schedule: Literal["constant", "cosine"] = setting(
         "constant", "of the weights' learning rate, on total iterations: constant, or cosine to a last rate"
     )
@@ -60,7 +56,7 @@ class TrainingSettings(RunSettings, DecaySettings):
     keep_best: bool = setting(
         False, "end with the weights and psi whose evidence was best among the reports (early stopping, I.4)"
     )
-    _others = (SGDSettings(), AdamWSettings())
+    _others = (optimisers.SGDSettings(), optimisers.AdamWSettings())
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,9 +84,9 @@ class TrainingOptions(RunOptions, total=False):
     iterations: int
     batch_size: int
     psi_every: int
-    optimiser: OptimiserSettings | Mapping[str, Any]
+    optimiser: optimisers.OptimiserSettings | Mapping[str, Any]
     scalars: float
-    optimiser_psi: OptimiserSettings | Mapping[str, Any]
+    optimiser_psi: optimisers.OptimiserSettings | Mapping[str, Any]
     schedule: Literal["constant", "cosine"]
     final_rate: float
     schedule_iterations: int | None

@@ -1,7 +1,5 @@
 """The state of centralised training, and its iterations: a step of one partition, then one of psi (I.1)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -59,7 +57,7 @@ class Training(ModelState):
         dataset: Examples | Sequence[Examples],
         settings: TrainingSettings,
         identity: str = "",
-        evidence: Callable[[Training], float] | None = None,
+        evidence: "Callable[[Training], float] | None" = None,
     ) -> None:
         self.settings = settings
         method = build_method(settings.method, settings.method_options)

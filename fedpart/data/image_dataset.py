@@ -1,7 +1,5 @@
 """Images in files: decoded when they are first asked for, in several threads, to one size."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable
@@ -71,7 +69,7 @@ class ImageDataset(Dataset):
             return super().relabelled(targets)
         return self._at(self._places, targets, self.clients)
 
-    def _at(self, places: Tensor, targets: Tensor, clients: Tensor | None) -> ImageDataset:
+    def _at(self, places: Tensor, targets: Tensor, clients: Tensor | None) -> "ImageDataset":
         other = object.__new__(ImageDataset)
         vars(other).update(vars(self))
         other._set(places, targets, clients)

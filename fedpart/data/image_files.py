@@ -121,10 +121,8 @@ class ImageSource(ABC):
         for folder in sorted(self.folders - full):
             ours = not level or folder.partition("/")[0] in _NAMED
             if ours and folder.count("/") <= level:
-                raise ValueError(
-                    f"There are no readable images in {self.place(folder)} ({', '.join(EXTENSIONS)}); add "
-                    f"some, or remove the folder."
-                )
+                fault = f"There are no readable images in {self.place(folder)}"
+                raise ValueError(f"{fault} ({', '.join(EXTENSIONS)}); add some, or remove the folder.")
 
     @abstractmethod
     def _listed(self) -> tuple[Iterable[str], Iterable[str]]:

@@ -89,10 +89,8 @@ def load_splits(
         raise ValueError(f"The data set {name!r} cannot be loaded ({error}); {takes}.") from error
     splits = loader(data_dir, **options)
     if not isinstance(splits, Splits):
-        raise TypeError(
-            f"The data set {name!r} returned {type(splits).__name__}; its loader must return "
-            f"fedpart.data.Splits(train, validation, test, num_classes)."
-        )
+        remedy = "its loader must return fedpart.data.Splits(train, validation, test, num_classes)"
+        raise TypeError(f"The data set {name!r} returned {type(splits).__name__}; {remedy}.")
     if has_labels(splits.train) and splits.num_classes == 1:
         raise ValueError(
             f"The data set {name!r} has one class, so there is nothing to learn; add examples of another."

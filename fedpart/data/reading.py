@@ -1,7 +1,5 @@
 """Files from elsewhere, read so that none takes the machine down: regular ones, each once, within limits."""
 
-from __future__ import annotations
-
 import bz2
 import contextlib
 import gzip
@@ -47,7 +45,7 @@ class Limits:
     pixels: int = 50_000_000
 
     @classmethod
-    def of(cls, raised: Mapping[str, int] | None, file: int = 2**30) -> Limits:
+    def of(cls, raised: Mapping[str, int] | None, file: int = 2**30) -> "Limits":
         """The usual ones but for those that are ``raised``, and for ``file``, which is of images less."""
         known = [each.name for each in fields(cls)]
         if raised is not None and not isinstance(raised, Mapping):
@@ -67,10 +65,8 @@ class Limits:
         """Refuse an ``amount`` of ``what`` beyond a limit: a :class:`LimitError` says which may be raised."""
         if amount > getattr(self, name):
             unit = "pixels" if name == "pixels" else "bytes"
-            raise LimitError(
-                f"{what} has more than {getattr(self, name):,} {unit}; if you trust it, raise "
-                f"data_options.limits.{name}, else remove it."
-            )
+            remedy = f"if you trust it, raise data_options.limits.{name}, else remove it"
+            raise LimitError(f"{what} has more than {getattr(self, name):,} {unit}; {remedy}.")
 
     def file_size(self, path: str | Path) -> int:
         """Bytes of a regular file; a ValueError for what is none, and for too many."""

@@ -127,10 +127,8 @@ def corrupted(dataset: Dataset, corruption: str, severity: int, seed: int = 0) -
         seed: of the noise.
     """
     if corruption not in CORRUPTIONS or severity not in SEVERITIES:
-        raise ValueError(
-            f"Corruptions are {', '.join(CORRUPTIONS)}, at severities 1 to 5, got {corruption!r} at "
-            f"{severity}; choose one of them."
-        )
+        known = f"Corruptions are {', '.join(CORRUPTIONS)}, at severities 1 to 5"
+        raise ValueError(f"{known}, got {corruption!r} at {severity}; choose one of them.")
     images = _images_of(dataset, "corrupted; set corrupted: false")
     if len(images) and (images.min() < 0 or images.max() > 1):
         raise ValueError(

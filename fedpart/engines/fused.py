@@ -1,7 +1,5 @@
 """Cohort fusion: where every client takes one local step, a cohort's sum is a gradient of its pooled data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -179,12 +177,10 @@ class FusedRunner:
     def _check_equal(self, losses: Sequence[Tensor]) -> None:
         near = 1e-2 if self.protocol.task.precision == "bf16" else 1e-4
         if not all(torch.allclose(losses[0], loss, rtol=near, atol=1e-6) for loss in losses):
-            raise _NotFused(
-                "The loss of an example depends on the other examples of its batch, so that clients cannot "
-                "be fused; use execution: loop."
-            )
+            fault = "The loss of an example depends on the other examples of its batch"
+            raise _NotFused(f"{fault}, so that clients cannot be fused; use execution: loop.")
 
-    def _term(self, round: Round, job: Job, found: PooledSum) -> Update:
+    def _term(self, round: Round, job: Job, found: "PooledSum") -> Update:
         """What came out of one kind of job, as a term of the cohort's sum."""
         executor, j, term = self._one_by_one.executor, job.partition, Update(clients=0)
         partition, local = self.protocol.partition, self.protocol.settings.local.at(round.number)

@@ -106,7 +106,7 @@ class GroupedRunner:
         rows = count = 0
         for client in clients:
             jobs = self.protocol.plan(client, round.number)
-            member = self._member(round, client, jobs)
+            member = _attempt(client, round, partial(self._member, round, client, jobs))
             more = 0
             if isinstance(member, _Member):
                 self._alike.check(client, member.shard)
@@ -118,22 +118,19 @@ class GroupedRunner:
             rows, count = rows + more, count + len(jobs)
         yield from self._updates(round, members)
 
-    def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member | ClientError:
-        def member() -> _Member:
-            shard = self._executor.checked(client, self.shards[client])
-            view = self._executor.view(round, client)
-            local = self.protocol.method.local_settings(view)
-            steps = [local_batches(self.protocol, view, local, len(shard), job) for job in jobs]
-            apart = self.protocol.method.held_out  # whose feedback takes the place of psi's gradient
-            asked = [replace(job, psi=False) if apart else job for job in jobs]
-            learned = count_learned(self.protocol, len(shard))
-            update = self.protocol.begin(Update(examples=learned), client, round)
-            here = self._executor.on_device(round)
-            corrected = [self.protocol.correction(update, client, here, job.partition) for job in asked]
-            work = [ClientJob(client, local, *of) for of in zip(asked, steps, corrected, strict=True)]
-            return _Member(client, shard, jobs, work, update)
-
-        return _attempt(client, round, member)
+    def _member(self, round: Round, client: int, jobs: Sequence[Job]) -> _Member:
+        shard = self._executor.checked(client, self.shards[client])
+        view = self._executor.view(round, client)
+        local = self.protocol.method.local_settings(view)
+        steps = [local_batches(self.protocol, view, local, len(shard), job) for job in jobs]
+        apart = self.protocol.method.held_out  # whose feedback takes the place of psi's gradient
+        asked = [replace(job, psi=False) if apart else job for job in jobs]
+        learned = count_learned(self.protocol, len(shard))
+        update = self.protocol.begin(Update(examples=learned), client, round)
+        here = self._executor.on_device(round)
+        corrected = [self.protocol.correction(update, client, here, job.partition) for job in asked]
+        work = [ClientJob(client, local, *of) for of in zip(asked, steps, corrected, strict=True)]
+        return _Member(client, shard, jobs, work, update)
 
     def _updates(
         self, round: Round, members: Sequence[_Member | ClientError]

@@ -1,7 +1,5 @@
 """The in-process engine: a federation's rounds on this machine, from the cohort to the server's step."""
 
-from __future__ import annotations
-
 import time
 import typing
 from collections.abc import Callable, Sequence
@@ -76,10 +74,8 @@ class LocalEngine:
         check_whole("workers", workers, 1, "a number of processes")
         execute = execution if callable(execution) else EXECUTIONS.resolve(execution)
         if execution not in ("auto", "loop") and workers > 1:
-            raise ValueError(
-                f"Clients are {execution} in one process, but workers is {workers}; set it to 1, or use "
-                f"execution: loop."
-            )
+            remedy = "set it to 1, or use execution: loop"
+            raise ValueError(f"Clients are {execution} in one process, but workers is {workers}; {remedy}.")
         self.federation, self.execution = federation, execution
         protocol = federation.protocol
         self._evaluation = ClientEvaluation(protocol, shards, evaluate_every)
@@ -96,7 +92,7 @@ class LocalEngine:
         """Processes that run the clients: as asked for, or as many as a cohort can occupy."""
         return 1 if self._pool is None else self._pool.workers
 
-    def __enter__(self) -> LocalEngine:
+    def __enter__(self) -> "LocalEngine":
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,7 +1,5 @@
 """logged(): loggers around a run that has no folder of its own, with its metrics.jsonl."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -53,7 +51,7 @@ def logged(
     settings: Any = None,
     completed: int = 0,
     printed: Printed | None = None,
-) -> Iterator[Logged]:
+) -> "Iterator[Logged]":
     """Loggers around a run; what it gives is called with every report, as ``on_round`` is.
 
     Args:

@@ -165,10 +165,8 @@ def leading(whole: ParameterSpace, part: Sequence[Entry]) -> Tensor:
     entries, places = {entry.name: entry for entry in whole.entries}, []
     for entry in part:
         if entry.name not in entries:
-            raise ValueError(
-                f"A smaller network has a parameter {entry.name!r}, which the largest one lacks: "
-                f"{nearest(entry.name, entries)}"
-            )
+            fault = f"A smaller network has a parameter {entry.name!r}"
+            raise ValueError(f"{fault}, which the largest one lacks: {nearest(entry.name, entries)}")
         large = entries[entry.name]
         if len(large.shape) != len(entry.shape) or any(map(gt, entry.shape, large.shape)):
             raise ValueError(

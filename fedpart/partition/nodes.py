@@ -10,14 +10,7 @@ from torch import Tensor, nn
 from fedpart.checks import require
 from fedpart.nn.hyperparameters.dropout import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
-from fedpart.partition.partition import (
-    AssignedPartition,
-    Defaults,
-    Partition,
-    RandomPartition,
-    labels,
-    proportions_of,
-)
+from fedpart.partition import partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry, nearest
@@ -36,7 +29,7 @@ _POOLS = (
 )  # fmt: skip
 
 
-class NodePartition(AssignedPartition):
+class NodePartition(partition.AssignedPartition):
     """Units of each layer of a chain are assigned in proportion u, and weights follow (App. C, Fig. 4b).
 
     A weight belongs to the later of its input's and its output's partitions. With ``zeros`` as defaults,
@@ -60,11 +53,11 @@ class NodePartition(AssignedPartition):
         proportions: Sequence[float],
         module: nn.Module,
         *,
-        defaults: Defaults = "initial",
+        defaults: partition.Defaults = "initial",
         seed: int = 0,
         chain: Sequence[str] | None = None,
     ) -> None:
-        u = proportions_of(space, proportions)
+        u = partition.proportions_of(space, proportions)
         units = unit_assignments(module, u, seed, chain)
         super().__init__(space, u, node_assignment(space, units), defaults)
         narrow = defaults == "zeros" and chain is None
@@ -98,7 +91,7 @@ def unit_assignments(
             outputs = torch.ones(n_out, dtype=torch.uint8)
         else:
             shuffle = generator(seed, "node partition", index).permutation(n_out)
-            outputs = labels(n_out, proportions)[torch.from_numpy(shuffle)]
+            outputs = partition.labels(n_out, proportions)[torch.from_numpy(shuffle)]
         result[name] = (inputs, outputs)
         previous = outputs
     return result
@@ -237,12 +230,16 @@ def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None
     return places
 
 
-SCHEMES: Registry[Callable[..., Partition]] = Registry(
-    "partitioning scheme", {"random": RandomPartition, "node": NodePartition}, makes=(Partition,)
+SCHEMES: Registry[Callable[..., partition.Partition]] = Registry(
+    "partitioning scheme",
+    {"random": partition.RandomPartition, "node": NodePartition},
+    makes=(partition.Partition,),
 )
 
 
-def divided(scheme: str, space: ParameterSpace, proportions: Sequence[float], **known: Any) -> Partition:
+def divided(
+    scheme: str, space: ParameterSpace, proportions: Sequence[float], **known: Any
+) -> partition.Partition:
     """The partition that a scheme, in :data:`SCHEMES` or ``package.module:callable``, makes of a space: it
     gets what it names of ``module``, ``defaults``, ``seed`` and ``chain``."""
     build = SCHEMES.resolve(scheme)

@@ -4,8 +4,6 @@ In partition order w_1..w_C are consecutive slices of one vector: an upload of w
 and subnetwork k is made of the head w_1..w_k. Partitions, chunks and subnetworks are numbered 1..C.
 """
 
-from __future__ import annotations
-
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -90,11 +88,11 @@ class Partition(ABC):
         """Inverse of :meth:`of_server`; the others are 0."""
         return part
 
-    def has(self, other: Partition) -> bool:
+    def has(self, other: "Partition") -> bool:
         """Whether the network of ``other`` is a part of this one."""
         return other is self
 
-    def places(self, other: Partition) -> Tensor:
+    def places(self, other: "Partition") -> Tensor:
         """``[other.space.size]``: where the other's numbers are among this network's, in their own orders."""
         return torch.arange(self.space.size)
 
@@ -249,7 +247,21 @@ class RandomPartition(AssignedPartition):
         seed: int = 0,
     ) -> None:
         u = proportions_of(space, proportions)
-        super().__init__(space, u, _random_assignment(space, u, seed), defaults)
+        assignment = torch.zeros(space.size, dtype=torch.uint8)
+        layers: dict[str, list[Tensor]] = {}
+        for entry in space.entries:
+            if entry.fold is None:
+                places = torch.arange(entry.offset, entry.offset + entry.size)
+                layers.setdefault(entry.layer, []).append(places)
+            else:
+                owners = torch.arange(1, entry.copies + 1, dtype=torch.uint8)  # copy k belongs to partition k
+                owners = owners.repeat_interleave(entry.shape.numel())
+                assignment[entry.offset : entry.offset + entry.size] = owners
+        for index, places_of_layer in enumerate(layers.values()):
+            places = torch.cat(places_of_layer)
+            shuffle = generator(seed, "partition", index).permutation(len(places))
+            assignment[places[torch.from_numpy(shuffle)]] = labels(len(places), u)
+        super().__init__(space, u, assignment, defaults)
 
 
 def proportions_of(space: ParameterSpace, proportions: Sequence[float]) -> tuple[float, ...]:
@@ -260,24 +272,6 @@ def proportions_of(space: ParameterSpace, proportions: Sequence[float]) -> tuple
             f"The space was made for {space.chunks} chunks, but there are {len(u)} parameter proportions."
         )
     return u
-
-
-def _random_assignment(space: ParameterSpace, proportions: tuple[float, ...], seed: int) -> Tensor:
-    assignment = torch.zeros(space.size, dtype=torch.uint8)
-    layers: dict[str, list[Tensor]] = {}
-    for entry in space.entries:
-        if entry.fold is None:
-            places = torch.arange(entry.offset, entry.offset + entry.size)
-            layers.setdefault(entry.layer, []).append(places)
-        else:
-            owners = torch.arange(1, entry.copies + 1, dtype=torch.uint8)  # copy k belongs to partition k
-            owners = owners.repeat_interleave(entry.shape.numel())
-            assignment[entry.offset : entry.offset + entry.size] = owners
-    for index, places_of_layer in enumerate(layers.values()):
-        places = torch.cat(places_of_layer)
-        shuffle = generator(seed, "partition", index).permutation(len(places))
-        assignment[places[torch.from_numpy(shuffle)]] = labels(len(places), proportions)
-    return assignment
 
 
 def labels(total: int, proportions: Sequence[float]) -> Tensor:

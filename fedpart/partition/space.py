@@ -1,7 +1,5 @@
 """All trainable numbers of a module as one flat vector, and back."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -136,7 +134,7 @@ class ParameterSpace:
                 parts += [gradient.reshape(-1) * other for other in others]
         return torch.cat(parts)
 
-    def narrowed(self, kept: Tensor) -> ParameterSpace:
+    def narrowed(self, kept: Tensor) -> "ParameterSpace":
         """The space of the numbers that are ``kept [size]``, bool: of each parameter, none stacked, those at
         some indices of each dimension."""
         entries, offset = [], 0

@@ -135,7 +135,8 @@ class RowNoise(Noise):
         self._keys, self._common, self.joined = keys, common, common is not None
 
     def axis(self) -> int:
-        return int(torch._C._functorch.is_batchedtensor(self._keys) and not _inside_vmap())
+        functorch = torch._C._functorch
+        return int(functorch.is_batchedtensor(self._keys) and functorch.peek_interpreter_stack() is None)
 
     def _next(self, shape: tuple[int, ...] | torch.Size, coarse: bool) -> Tensor:
         if not self.axis():
@@ -163,10 +164,6 @@ class RowNoise(Noise):
     def _check_common(self, shape: tuple[int, ...] | torch.Size) -> None:
         if self._common is not None and self._draws not in self._common:
             raise common_noise(shape)
-
-
-def _inside_vmap() -> bool:
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 class JoinedNoise(RowNoise):

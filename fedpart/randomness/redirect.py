@@ -31,8 +31,10 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
-        if (handed := kwargs.get("generator")) is not None and handed._cdata not in _processes():
-            return func(*args, **kwargs)  # whether it moves from pass to pass is looked at
+        if (handed := kwargs.get("generator")) is not None:
+            own = (torch.default_generator, *torch.cuda.default_generators)  # the process's
+            if handed._cdata not in {generator._cdata for generator in own}:  # type: ignore[attr-defined]
+                return func(*args, **kwargs)  # whether it moves from pass to pass is looked at
         draw = _DRAWS.get(func)
         kind = kwargs.get("dtype") or next((x.dtype for x in args if isinstance(x, Tensor)), None)
         if draw is None or (kind is not None and kind.is_complex):
@@ -44,11 +46,6 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         self.drawn = True
         return draw(*args, **kwargs)
-
-
-def _processes() -> set[int]:
-    """Which generators are the process's own."""
-    return {one._cdata for one in (torch.default_generator, *torch.cuda.default_generators)}  # type: ignore[attr-defined]
 
 
 def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:

@@ -60,7 +60,10 @@ class Redirection:
         if draws:
             with drawing(), TorchDraws():
                 return compute()
-        generators = _generators(like.device)
+        generators = [torch.default_generator]  # those from which torch's functions draw
+        if like.device.type == "cuda":  # whose state, a seed and a count, is held by the host
+            number = torch.cuda.current_device() if like.device.index is None else like.device.index
+            generators.append(torch.cuda.default_generators[number])
         before = [generator.get_state() for generator in generators]
         with drawing():
             found = compute()
@@ -110,14 +113,6 @@ def _moves_by_itself() -> bool:
         if states() != before:
             return True
     return False
-
-
-def _generators(device: torch.device) -> list[torch.Generator]:
-    """Those from which torch's functions draw; a GPU's state, a seed and a count, is held by the host."""
-    if device.type != "cuda":
-        return [torch.default_generator]
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return [torch.default_generator, torch.cuda.default_generators[index]]
 
 
 def _moved(generators: list[torch.Generator], before: list[Tensor]) -> bool:

@@ -1,7 +1,7 @@
 """How somebody's network is called, and what it returns."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -158,7 +158,17 @@ def loss_of(found: Any, rows: int) -> Tensor:
     ``["loss"]``; of a tuple its only scalar, or else its only tensor ``[rows]``."""
     loss = found if isinstance(found, Tensor) else _named(found, "loss")
     if loss is None and isinstance(found, (tuple, list)):
-        loss = _loss_among(found, rows)
+        real = [part for part in found if isinstance(part, Tensor) and part.is_floating_point()]
+        scalars = [part for part in real if not part.ndim]
+        scalars = scalars or [part for part in real if part.numel() == 1 < rows]
+        likely = scalars or [part for part in real if part.shape == (rows,)] or real
+        if len(likely) > 1:
+            shapes = ", ".join(str(list(part.shape)) for part in real)
+            raise NetworkError(
+                f"The network returns a {type(found).__name__} of tensors {shapes} for {rows} rows, and it "
+                f"is not clear which is the loss; return {{'loss': ..., 'logits': ...}}."
+            )
+        loss = likely[0] if likely else None
     if not isinstance(loss, Tensor):
         raise NetworkError(
             f"The network returns a {type(found).__name__} without a loss; return it as .loss, ['loss'] or "
@@ -170,16 +180,3 @@ def loss_of(found: Any, rows: int) -> Tensor:
         return loss.reshape(())
     remedy = "return their mean, or one number for each row"
     raise NetworkError(f"The network returns a loss {list(loss.shape)} for {rows} rows; {remedy}.")
-
-
-def _loss_among(found: Sequence[Any], rows: int) -> Tensor | None:
-    real = [part for part in found if isinstance(part, Tensor) and part.is_floating_point()]
-    scalars = [part for part in real if not part.ndim] or [part for part in real if part.numel() == 1 < rows]
-    likely = scalars or [part for part in real if part.shape == (rows,)] or real
-    if len(likely) > 1:
-        shapes = ", ".join(str(list(part.shape)) for part in real)
-        raise NetworkError(
-            f"The network returns a {type(found).__name__} of tensors {shapes} for {rows} rows, and it is "
-            f"not clear which is the loss; return {{'loss': ..., 'logits': ...}}."
-        )
-    return likely[0] if likely else None

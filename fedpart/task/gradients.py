@@ -1,7 +1,5 @@
 """Jobs: what a client is asked to compute, and the gradients of one on a batch: Eq. 3 (w) and Eq. 4 (psi)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class Job:
     psi: bool = False
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Job:
+    def from_dict(cls, data: dict[str, Any]) -> "Job":
         """Inverse of ``dataclasses.asdict``."""
         try:
             job = cls(**data)

@@ -1,7 +1,5 @@
 """What a task runs: transforms, network and likelihood as one module, and the batches that go through it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -34,7 +32,7 @@ class Batch(NamedTuple):
         """B."""
         return len(first_leaf(self.inputs))
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> "Batch":
         """The batch, there."""
         inputs, targets, weights = map_leaves(
             lambda leaf: None if leaf is None else leaf.to(device), tuple(self)

@@ -74,10 +74,8 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
                 f"module.get_parameter({short_name(matched[0])!r}).requires_grad_(True)."
             )
         if not matched:
-            raise ValueError(
-                f"No parameter of the module matches the hyperparameter {pattern!r}: "
-                f"{nearest(pattern, [short_name(name) for name in own])}"
-            )
+            fault = f"No parameter of the module matches the hyperparameter {pattern!r}"
+            raise ValueError(f"{fault}: {nearest(pattern, [short_name(name) for name in own])}")
         psi.update(matched)
     if unknown := psi - set(every):
         raise ValueError(

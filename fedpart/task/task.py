@@ -1,7 +1,5 @@
 """Task: a module, its hyperparameters and a likelihood as one function of (w, psi, batch, noise)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, cast
@@ -124,11 +122,11 @@ class Task:
         """Those of psi that belong to ``transforms``, ``module`` or ``ends``."""
         return [path for path in self._psi_paths if path.startswith(f"{part}.")]
 
-    def plain(self) -> Task:
+    def plain(self) -> "Task":
         """The task without augmentation: the identity transform and S = 1; layers keep their (frozen) psi."""
         return self.replace(transforms={}, samples=1)
 
-    def replace(self, **changes: Any) -> Task:
+    def replace(self, **changes: Any) -> "Task":
         """A copy with other arguments, such as ``transforms``, ``samples`` or ``precision``."""
         self._model.switch(True)
         own = {"hyperparameters": [*map(short_name, self._paths_of("module"))], "learn_dropout": False}
@@ -147,7 +145,7 @@ class Task:
         likelihood = ends.function if isinstance(ends, OwnLikelihood) else ends
         return {**self._given, "transforms": self.transforms, "likelihood": likelihood}
 
-    def with_samples(self, samples: int | None) -> Task:
+    def with_samples(self, samples: int | None) -> "Task":
         """The task with so many samples, or its own; made once, for its first pass looks for random draws.
         Without transforms more samples than it has would be the same ones, and it keeps its own."""
         if samples is None or samples == self.samples or (samples > self.samples and not self.transforms):
@@ -156,7 +154,7 @@ class Task:
             self._sampled[samples] = self.replace(samples=samples)
         return self._sampled[samples]
 
-    def with_psi(self, psi: Tensor) -> Task:
+    def with_psi(self, psi: Tensor) -> "Task":
         """A copy whose initial hyperparameters are ``psi [P]``: for retraining (App. G)."""
         task = self.replace()
         with torch.no_grad():

@@ -76,17 +76,15 @@ class LocalSGD:
         if self._sgd is None:  # torch's only step, whose momentum begins with the second
             self._change = gradient.mul_(-self._rate)
         else:
-            if (turns := self.correction.turns) is not None:
-                gradient = self._in_turn(gradient, *turns)
+            if self.correction.turns is not None:
+                head, share = self.correction.turns
+                done, first = self._steps - self._left, round(share * self._steps)
+                self._left -= 1
+                if done == first:
+                    self._sgd.load_state_dict([{}])  # its momentum is of what has moved
+                gradient = gradient * (head if done < first else ~head)
             self._sgd.step(0, gradient.reshape(-1))
             self.values = self._origin + self._change
-
-    def _in_turn(self, gradient: Tensor, head: Tensor, share: float) -> Tensor:
-        done, first = self._steps - self._left, round(share * self._steps)
-        self._left -= 1
-        if done == first and self._sgd is not None:
-            self._sgd.load_state_dict([{}])  # its momentum is of what has moved
-        return gradient * (head if done < first else ~head)
 
     def move_to(self, values: Tensor) -> None:
         """Go there without a step of SGD; only with ``final``."""

@@ -88,6 +88,7 @@ class AdamSettings(Settings):
     )
 
     remembered = frozenset({"step", "exp_avg", "exp_avg_sq"})
+    _kind = staticmethod(adam)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,10 +111,6 @@ class AdamSettings(Settings):
         always = {"fused": True, "amsgrad": False, "maximize": False, "eps": self.eps}
         return partial(self._kind, beta1=first, beta2=second, **always)
 
-    @property
-    def _kind(self) -> Callable[..., None]:
-        return adam
-
     def direction(self, state: Mapping[str, Tensor]) -> Tensor:
         """Along which Adam has last stepped, made anew from its state: u of ``w - learning_rate * u``."""
         first, second = (1 - beta ** state["step"].item() for beta in self.betas)  # the moments' bias
@@ -126,9 +123,7 @@ class AdamSettings(Settings):
 class AdamWSettings(AdamSettings):
     """Settings of torch's AdamW: Adam whose weight decay shrinks the parameter, apart from the gradient."""
 
-    @property
-    def _kind(self) -> Callable[..., None]:
-        return adamw
+    _kind = staticmethod(adamw)
 
 
 @documented
@@ -208,10 +203,8 @@ class SlicedOptimiser:
         """One step of slice ``index``."""
         values, state = self._slices[index], self._states[index]
         if (gradient.shape, gradient.dtype) != (values.shape, values.dtype):  # torch's kernels do not look
-            raise ValueError(
-                f"A step takes a gradient {list(values.shape)} of {values.dtype}, as the slice is, got "
-                f"{list(gradient.shape)} of {gradient.dtype}."
-            )
+            needs = f"A step takes a gradient {list(values.shape)} of {values.dtype}"
+            raise ValueError(f"{needs}, as the slice is, got {list(gradient.shape)} of {gradient.dtype}.")
         gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
             _learn_rate(state, self._settings, gradient, self._each)

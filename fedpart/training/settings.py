@@ -1,7 +1,5 @@
 """A setting: default, range and meaning, said once for Python and YAML; and those that every run has."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
@@ -63,7 +61,7 @@ def documented(kind: Kind) -> Kind:
 
 
 def check_names(
-    given: Iterable[str], kind: type[Settings], of: str = "", without: str = "", beside: Iterable[str] = ()
+    given: Iterable[str], kind: "type[Settings]", of: str = "", without: str = "", beside: Iterable[str] = ()
 ) -> None:
     """Refuse names that are no settings."""
     known = {field.name for field in dataclasses.fields(kind)} - {without}
@@ -75,7 +73,7 @@ def check_names(
             raise ValueError(f"There is no setting {name!r}{place}: {hint}")
 
 
-def _in_groups(kind: type[Settings], name: str) -> Iterator[tuple[str, str]]:
+def _in_groups(kind: "type[Settings]", name: str) -> Iterator[tuple[str, str]]:
     """The groups in which a setting has that name, or its initials, and the setting."""
     for group, hint in _hints(kind).items():
         kinds = get_args(hint) or (hint,)
@@ -96,7 +94,7 @@ class Settings:
     """
 
     short: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # words that may stand for settings of the group
-    _others: ClassVar[tuple[Settings, ...]] = ()  # where groups of another kind than the default start
+    _others: "ClassVar[tuple[Settings, ...]]" = ()  # where groups of another kind than the default start
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))
@@ -118,7 +116,7 @@ class Settings:
             if wanted:
                 raise ValueError(f"{field.name} is {' and '.join(wanted)}, got {value!r}.")
 
-    def _group(self, field: dataclasses.Field[Any], kinds: tuple[type[Settings], ...]) -> Any:
+    def _group(self, field: dataclasses.Field[Any], kinds: "tuple[type[Settings], ...]") -> Any:
         """The group of a field; made of its default, and what differs, where a mapping is given."""
         value = getattr(self, field.name)
         value = next(

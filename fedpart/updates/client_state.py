@@ -1,7 +1,5 @@
 """ClientState: what a client keeps from one round for its next ones, by client and round, on every engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ class ClientState:
         self.folder, self.run = folder, run
         self.versions: dict[int, tuple[int, ...]] = {}
 
-    def of(self, clients: Iterable[int]) -> ClientState:
+    def of(self, clients: Iterable[int]) -> "ClientState":
         """For these clients alone, to be sent to whoever computes them."""
         some = ClientState(self.folder, self.run)
         some.versions = {client: self.versions.get(client, NONE) for client in clients}
@@ -56,10 +54,8 @@ class ClientState:
             require(content.pop("of", wanted) == wanted, "it is of another client or round")
         except Exception as error:  # a torn or foreign file raises anything
             reason = " ".join(str(error).split())
-            raise ValueError(
-                f"what the client has kept of round {round} cannot be read ({reason}); put {file} back, "
-                f"or start the run anew"
-            ) from error
+            fault = f"what the client has kept of round {round} cannot be read"
+            raise ValueError(f"{fault} ({reason}); put {file} back, or start the run anew") from error
         return content
 
     def write(self, client: int, round: int, left: dict[int, Tensor]) -> None:

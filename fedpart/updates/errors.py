@@ -1,7 +1,5 @@
 """Why a client's update is missing or not taken, for machines in a word and for people in a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +37,7 @@ class ClientError(RuntimeError):
     category = "client_error"
 
     @classmethod
-    def of(cls, client: int, round: int | None, cause: Exception) -> ClientError:
+    def of(cls, client: int, round: int | None, cause: Exception) -> "ClientError":
         """The error of ``client``, in ``round`` if it is in one, whose cause is any exception."""
         if isinstance(cause, Misfit):
             return cls(brief(str(Misfit(cause.error, of=f" of client {client}"))))
@@ -48,14 +46,14 @@ class ClientError(RuntimeError):
         return cls(f"Client {client} failed{when}: {type(cause).__name__}: {reason}")
 
     @classmethod
-    def refused(cls, client: int, round: int, refusal: Refusal) -> ClientError:
+    def refused(cls, client: int, round: int, refusal: Refusal) -> "ClientError":
         """The error of ``client`` whose update in ``round`` was refused."""
         error = cls(f"The update of client {client} in round {round} was refused: {refusal}.")
         error.category = refusal.category
         return error
 
     @classmethod
-    def silent(cls, client: int, round: int) -> ClientError:
+    def silent(cls, client: int, round: int) -> "ClientError":
         """The error of ``client`` that was asked in ``round`` and has not answered."""
         error = cls(f"Client {client} did not answer in round {round} before the timeout.")
         error.category = "no_answer"

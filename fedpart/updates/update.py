@@ -1,7 +1,5 @@
 """Updates: what a client sends back, its norms, its sum over a cohort, and the step that follows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +77,7 @@ class Update:
         """The changes of cells, without psi's gradient, and without what is averaged beside them."""
         return {part: tensor for part, tensor in self.parts.items() if part > PSI}
 
-    def weigh(self, weight: float, psi_weight: float | None = None) -> Update:
+    def weigh(self, weight: float, psi_weight: float | None = None) -> "Update":
         """Turn a client's update into a term of the sum, in place."""
         self.encoded.clear()
         of_psi = float(self.examples) if psi_weight is None else psi_weight
@@ -91,7 +89,7 @@ class Update:
         self.unseen_loss = self.unseen_loss * self.unseen_examples
         return self
 
-    def add(self, other: Update) -> Update:
+    def add(self, other: "Update") -> "Update":
         """Add another weighted update, in place; takes over its tensors where this one has none."""
         for part, tensor in other.parts.items():
             held = self.parts.get(part)

@@ -17,18 +17,9 @@ from fedpart.checks import require
 from fedpart.extras import need
 from simulations.cli.guards import interruptible
 from simulations.cli.options import single
-from simulations.config.load import (
-    Config,
-    ConfigError,
-    ExperimentConfig,
-    TrainingConfig,
-    kind_of,
-    load_config,
-    table_file,
-    with_overrides,
-)
+from simulations.config import load
 from simulations.config.yaml_files import key_of, purpose, read_extended, shipped
-from simulations.errors import as_written
+from simulations.errors import ConfigError, as_written
 from simulations.folders.run_directory import CONFIG, read_summary, saved_config
 from simulations.folders.starting import start_folder
 from simulations.results.report.page import write_report
@@ -48,7 +39,7 @@ _EXAMPLES = {"train": "input_mask", "select": "input_selection", "search": "sear
 
 
 def _run(
-    kind: type[Config], *, files: list[str], overrides: list[str], out: Path | None, resume: Path | None
+    kind: type[load.Config], *, files: list[str], overrides: list[str], out: Path | None, resume: Path | None
 ) -> None:
     file = single(files)
     if resume is not None:
@@ -63,14 +54,14 @@ def _run(
             show_end(console, before, folder, file, overrides)
             return
     else:
-        config = load_config(_named(file, kind.clock.command), overrides, kind)
+        config = load.load_config(_named(file, kind.clock.command), overrides, kind)
         folder = out or new_folder(Path(str(file)).stem, config)
         other = missing_beside(config, folder)  # refused now, and not after the run
     _show(config, folder, file, overrides, resume is not None, other)
 
 
-run = partial(_run, ExperimentConfig)
-train = partial(_run, TrainingConfig)
+run = partial(_run, load.ExperimentConfig)
+train = partial(_run, load.TrainingConfig)
 
 
 def new(kind: str, folder: Path) -> None:
@@ -106,7 +97,7 @@ def configs() -> None:
 
 
 def schema(kind: str) -> None:
-    kinds = {each.clock.command: each for each in Config.__subclasses__()}
+    kinds = {each.clock.command: each for each in load.Config.__subclasses__()}
     known = f"fedpart schema takes {' or '.join(kinds)}, got {kind!r}; name one."
     require(kind in kinds, known, ConfigError)
     print(json.dumps(kinds[kind].file_schema(), indent=2))
@@ -144,7 +135,7 @@ def compare(
     names = [name.strip() for name in methods.split(",") if name.strip()]
     file = _named(single(files), "compare")
     folder = out or Path("runs") / f"compare-{Path(file).stem}"
-    config = load_config(file, overrides, ExperimentConfig)
+    config = load.load_config(file, overrides, load.ExperimentConfig)
     with _sweeping(jobs, folder, f"the same command continues the comparison in {folder}") as runner:
         run_comparison(config, names, seeds, folder, runner)
 
@@ -159,7 +150,7 @@ def table(
     jobs: int,
     out: Path | None,
 ) -> None:
-    file = table_file(name)
+    file = load.table_file(name)
     folder = out or Path("runs") / "-".join(filter(None, ("table", file.stem, scale)))
     with _sweeping(jobs, folder, f"the same command continues the table in {folder}") as runner:
         if raw:
@@ -181,15 +172,21 @@ def report(folder: Path, out: Path | None) -> None:
 
 
 def select(
-    files: list[str], overrides: list[str], values: str | None, seeds: int | None, jobs: int, out: Path | None
+    files: list[str],
+    overrides: list[str],
+    values: str | None,
+    seeds: int | None,
+    laplace: bool,
+    jobs: int,
+    out: Path | None,
 ) -> None:
     file = _named(single(files), "select")
     folder = out or Path("runs") / f"select-{Path(file).stem}"
     asked = {"values": None if values is None else f"[{values}]", "seeds": seeds}
     chosen = [f"select.{key}={value}" for key, value in asked.items() if value is not None]
-    config = load_config(file, [*overrides, *chosen], TrainingConfig)
+    config = load.load_config(file, [*overrides, *chosen], load.TrainingConfig)
     with _sweeping(jobs, folder, f"the same command continues the selection in {folder}") as runner:
-        run_selection(config, folder, runner)
+        run_selection(config, folder, runner, laplace)
 
 
 def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, resume: Path | None) -> None:
@@ -202,22 +199,22 @@ def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, 
         out = resume
     if resume is not None and file is None:
         saved = saved_config(resume)
-        config = with_overrides(saved.resolved(), overrides, str(resume / CONFIG), type(saved))
+        config = load.with_overrides(saved.resolved(), overrides, str(resume / CONFIG), type(saved))
     else:
         file = _named(file, "search")
-        config = load_config(file, overrides, kind_of(read_extended(Path(file))[0]))
+        config = load.load_config(file, overrides, load.kind_of(read_extended(Path(file))[0]))
     folder = out or Path("runs") / f"search-{Path(str(file)).stem}"
     with _sweeping(jobs, folder, f"continue with: fedpart search --resume {folder}") as runner:
         run_search(config, folder, runner)
 
 
 def _show(
-    config: Config,
+    config: load.Config,
     folder: Path,
     file: str | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
-    other: ExperimentConfig | None = None,
+    other: load.ExperimentConfig | None = None,
 ) -> None:
     """Run it, and then the ``other`` beside it, with progress, pictures and the panel at the end."""
     console = Console()
@@ -241,7 +238,7 @@ def _named(file: str | None, command: str) -> str:
     return file
 
 
-def new_folder(name: str, config: Config) -> Path:
+def new_folder(name: str, config: load.Config) -> Path:
     """``runs/<config>-<method>-seed<seed>``, with a number appended if that is taken."""
     method = re.sub(r"[^A-Za-z0-9_.-]+", "-", config.method)
     folder, number = Path("runs") / f"{name}-{method}-seed{config.seed}", 1

@@ -185,6 +185,9 @@ def select(
     settings: Sets = None,
     values: Annotated[str | None, typer.Option(help="Values of select.key, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, with seed + 0, 1, ...")] = None,
+    laplace: Annotated[
+        bool, typer.Option("--laplace", help="Also plain networks, judged by diagonal Laplace.")
+    ] = False,
     jobs: _Jobs = 1,
     out: _Many = None,
 ) -> None:

@@ -25,14 +25,8 @@ from simulations.deployment.keys import make_keys
 from simulations.deployment.up import run_deployed
 from simulations.errors import RunError, one_sentence
 from simulations.flower.config import deployed_run_config
+from simulations.folders import run_directory
 from simulations.folders.data_files import listed_data
-from simulations.folders.run_directory import (
-    CHECKPOINT,
-    holds_run,
-    read_summary,
-    refuse_existing,
-    saved_config,
-)
 from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.panel import show_end
 from simulations.running.resume import continued_config, resumed_config
@@ -51,13 +45,13 @@ def up(
     config = _config(file, overrides, resume)
     folder = resume or out or new_folder(Path(str(file)).stem, config)
     if resume is None:
-        refuse_existing(folder)
+        run_directory.refuse_existing(folder)
         with one_sentence():
             listed_data(config)  # files that are not there are missed before a federation is started
     with interruptible(f"continue with: fedpart up --resume {folder}", folder):
         run_deployed(config, folder, resume=resume is not None, show=_show_ours)
     plot_run(folder)
-    if (summary := read_summary(folder, config)) is None:
+    if (summary := run_directory.read_summary(folder, config)) is None:
         raise RunError(f"The run has completed, but {folder} holds no summary; see the logs in it.")
     show_end(Console(), summary, folder, file, overrides, command="up")
 
@@ -92,7 +86,7 @@ def submit(
         raise ConfigError("Give --out, the absolute path of a folder on the machine of the ServerApp.")
     config = _config(file, overrides, resume)
     if resume is None and _readable(folder):
-        refuse_existing(folder)
+        run_directory.refuse_existing(folder)
     run_config = deployed_run_config(config, folder, resume is not None)
     control = Control(link, keys)
     _check_registered(control.nodes().keys(), config.clients)
@@ -141,7 +135,7 @@ def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:
     failure, source = "", Path(followed.out)
     if not followed.completed:
         remedy = f"continue it with fedpart submit --resume {source}"
-        if _readable(source) and not kept(source / CHECKPOINT):
+        if _readable(source) and not kept(source / run_directory.CHECKPOINT):
             remedy = "it has no checkpoint: submit it anew, with another --out"
         failure = f"Run {followed.id} has {followed.outcome.rstrip('.')}; {remedy}."
     if to is not None:
@@ -192,7 +186,7 @@ def _check_registered(names: Collection[str], clients: int) -> None:
 def _readable(folder: Path) -> bool:
     """Whether a run is there that can be read here; it may be on another machine, or another user's."""
     try:
-        return holds_run(folder)
+        return run_directory.holds_run(folder)
     except OSError:
         return False
 
@@ -204,7 +198,7 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
     require(_readable(source), f"The results of run {run.id} cannot be read here; {remedy}.", RunError)
     if copy.exists() and copy.samefile(source):
         return copy
-    if holds_run(copy) and not _is_earlier(copy, source):
+    if run_directory.holds_run(copy) and not _is_earlier(copy, source):
         raise ConfigError(f"{copy} holds another run than run {run.id}; give another folder for the copy.")
     to.mkdir(parents=True, exist_ok=True)
     owner = to.stat()
@@ -226,9 +220,9 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
 
 def _is_earlier(copy: Path, source: Path) -> bool:
     """Whether the run in ``copy`` is the one in ``source``, and no further."""
-    now = saved_config(source)
+    now = run_directory.saved_config(source)
     try:
         continued_config(copy, now)
     except ConfigError:
         return False
-    return read_summary(copy) is None or read_summary(source) is not None
+    return run_directory.read_summary(copy) is None or run_directory.read_summary(source) is not None

@@ -1,7 +1,5 @@
 """TrainingConfig: everything that decides a centralised run."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import model_validator
@@ -39,7 +37,7 @@ class TrainingConfig(_Keys, Config):
     checkpoint_every: int = entry(1000, "iterations between checkpoints", decides="nothing", ge=1)
 
     @model_validator(mode="after")
-    def _consistent(self) -> TrainingConfig:
+    def _consistent(self) -> "TrainingConfig":
         self.settings()
         return self
 

@@ -1,7 +1,5 @@
 """ExperimentConfig: everything that decides a federated run; and the published numbers that it may name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,9 +11,9 @@ from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients import check_clients
 from fedpart.federated.pace.settings import PaceSettings
+from simulations.config import sections
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
-from simulations.config.sections import AttackSection, PsiServerSection, ServerSection, SplitSection
 from simulations.config.shared import Clock, Config
 from simulations.config.yaml_files import read_yaml
 
@@ -30,7 +28,7 @@ class Published:
     accuracy: dict[str, dict[str, float]]
 
     @classmethod
-    def of(cls, name: str) -> Published:
+    def of(cls, name: str) -> "Published":
         cells = read_yaml(Path(__file__).with_name("published.yaml"))
         if name not in cells:
             raise ValueError(f"the paper's Table 4 has no cell {name!r}; its cells are {', '.join(cells)}")
@@ -52,13 +50,14 @@ class ExperimentConfig(_Keys, _Pace, Config):
 
     clock: ClassVar[Clock] = Clock("round", "rounds", "run", "federated", "federated experiments")
     rounds: int = entry(100, "rounds of federated training", ge=1)
-    server: ServerSection = entry(
-        ServerSection(), "the server's optimiser on averaged changes of the weights"
+    local: sections.LocalSection = entry(sections.LocalSection(), "clients' training")
+    server: sections.ServerSection = entry(
+        sections.ServerSection(), "the server's optimiser on averaged changes of the weights"
     )
-    server_psi: PsiServerSection = entry(
-        PsiServerSection(), "the server's optimiser on averaged psi gradients"
+    server_psi: sections.PsiServerSection = entry(
+        sections.PsiServerSection(), "the server's optimiser on averaged psi gradients"
     )
-    split: SplitSection = entry(SplitSection(), "how clients share the training points")
+    split: sections.SplitSection = entry(sections.SplitSection(), "how clients share the training points")
 
     engine: Literal["local", "ray", "flower"] = entry(
         "local",
@@ -79,7 +78,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
         "package.module:callable",
         decides="course",
     )
-    attack: AttackSection | None = entry(
+    attack: sections.AttackSection | None = entry(
         None,
         "what some clients do against the others, in simulations with engine local; null: all are honest",
     )
@@ -123,7 +122,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
         return {**data, "split": {**split, "recipe": "natural"}} if known else data
 
     @model_validator(mode="after")
-    def _consistent(self) -> ExperimentConfig:
+    def _consistent(self) -> "ExperimentConfig":
         settings, method = self.settings(), self.build_method()
         settings.check_feedback(method.held_out)
         chunks = len(method.proportions(self.chunks))
@@ -184,6 +183,7 @@ class ExperimentConfig(_Keys, _Pace, Config):
         skips = self.on_client_error is None and self.engine == "flower"
         return self.settings_as(
             FederationSettings,
+            local=self.local.settings(),
             server=self.server.settings(),
             server_psi=self.server_psi.settings(self.server.eps),
             on_client_error="skip" if skips else self.on_client_error,

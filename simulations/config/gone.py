@@ -33,6 +33,10 @@ def translated(data: dict[str, Any]) -> None:
     if "eps" in psi and psi["eps"] != server.get("eps"):
         raise ValueError("server_psi.eps was another than server.eps, which alone is left.")
     data |= renamed(data)
+    if server.get("name") == "sgd" and server.get("momentum"):
+        options = {"learning_rate": server["learning_rate"], "momentum": server.pop("momentum")}
+        data |= {"method": f"{data['method']}+fedavgm"}
+        data["method_options"] = {**(data.get("method_options") or {}), "fedavgm": options}
     if data.get("execution") == "vectorised":
         data["execution"] = "grouped"
     if isinstance(devices := data.get("devices"), dict):

@@ -1,7 +1,5 @@
 """Sections of a configuration: those that are no settings of the library, or group them in another way."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -13,6 +11,7 @@ from fedpart.data import SPLITS
 from fedpart.loggers import LOGGERS
 from fedpart.nn.hyperparameters import TRANSFORMS, ConcreteMask
 from fedpart.nn.hyperparameters.affine import Family
+from fedpart.training.local import LocalSettings
 from fedpart.training.optimisers import DecaySettings, OptimiserSettings
 from simulations.attacks import ATTACKS, Attack
 from simulations.config.keys import Section, entry, section_of
@@ -95,14 +94,12 @@ class AttackSection(Section):
     )
 
     @model_validator(mode="after")
-    def _known(self) -> AttackSection:
+    def _known(self) -> "AttackSection":
         attack = ATTACKS.resolve(self.kind)
         check_options(attack, self.options, f"the attack {self.kind!r}")
         if self.once is not None and getattr(attack, "shard", None) is not Attack.shard:
-            raise ValueError(
-                f"The attack {self.kind!r} is on the clients' data, which they have in every round; leave "
-                f"attack.once out."
-            )
+            fault = f"The attack {self.kind!r} is on the clients' data"
+            raise ValueError(f"{fault}, which they have in every round; leave attack.once out.")
         return self
 
 
@@ -128,7 +125,7 @@ class LoggerSection(NamedSection):
     )
 
     @model_validator(mode="after")
-    def _known(self) -> LoggerSection:
+    def _known(self) -> "LoggerSection":
         if ":" not in self.use:
             check_options(LOGGERS.resolve(self.use), self.options, f"the logger {self.use!r}")
         return self
@@ -179,9 +176,14 @@ class HyperparameterSection(Section):
         return {"transforms": value} if isinstance(value, list) else value
 
 
-class OptimiserSection(
-    section_of(AdamSettings, learning_rate="learning_rate"), section_of(SGDSettings, momentum="momentum")
-):
+class LocalSection(section_of(LocalSettings), section_of(DecaySettings, leave_out=("decay_scaling",))):
+    """How a client trains: torch's SGD on its shard, from the server's values in every round."""
+
+    def settings(self) -> LocalSettings:
+        return LocalSettings(**dict(self))
+
+
+class OptimiserSection(section_of(AdamSettings, learning_rate="learning_rate")):
     """An optimiser."""
 
     name: Literal["adam", "adamw", "sgd"] = entry("adam", "adam, adamw or sgd")
@@ -196,7 +198,7 @@ class OptimiserSection(
 
     def settings(self) -> OptimiserSettings:
         if self.name == "sgd":
-            return SGDSettings(self.learning_rate, self.momentum)
+            return SGDSettings(self.learning_rate, getattr(self, "momentum", 0.0))
         return (AdamWSettings if self.name == "adamw" else AdamSettings)(self.learning_rate)
 
 
@@ -234,7 +236,10 @@ class PsiServerSection(section_of(AdamSettings, hypergradient="hypergradient")):
 
 
 class WeightOptimiserSection(
-    section_of(TrainingSettings, scalars="scalars"), section_of(DecaySettings), OptimiserSection
+    section_of(TrainingSettings, scalars="scalars"),
+    section_of(DecaySettings),
+    section_of(SGDSettings, momentum="momentum"),
+    OptimiserSection,
 ):
     """The optimiser of the weights, one state per partition, with their decay."""
 
@@ -245,6 +250,3 @@ class SelectSection(Section):
     key: str = entry("hyperparameters.mask.kept", "the key of this configuration that takes the values")
     values: list[Any] = entry(..., "its values", min_length=1)
     seeds: int = entry(1, "repetitions, with seed and data_seed + 0, 1, ...", ge=1)
-    laplace: bool = entry(
-        False, "also train plain networks, judged (with keep_best: stopped early) by diagonal Laplace"
-    )

@@ -17,17 +17,11 @@ from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
 from fedpart.updates.combining import COMBINATIONS
 from fedpart.updates.combining.names import spelled
+from simulations.config import sections
 from simulations.config.gone import ELSEWHERE, restored
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import check_options, named, places, sentence, truths_for_numbers, typed
 from simulations.config.search import SearchSection
-from simulations.config.sections import (
-    AffineSection,
-    DropoutSection,
-    HyperparameterSection,
-    LoggerSection,
-    NormaliseSection,
-)
 from simulations.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=RunSettings)
@@ -90,7 +84,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     )
     rotated: bool = entry(False, "turn every image once by an angle of its own")
     max_angle: float = entry(180.0, "degrees; rotated images are turned by +-max_angle", gt=0, le=180)
-    normalise: NormaliseSection | None = entry(
+    normalise: sections.NormaliseSection | None = entry(
         None,
         "subtract a mean from each channel of images and divide by a deviation, after they are rotated and "
         "before any augmentation; null: pixels stay in [0, 1]",
@@ -114,8 +108,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
     likelihood_options: dict[str, Any] = entry(
         {}, "keyword arguments of the likelihood, e.g. {learned: true}"
     )
-    hyperparameters: HyperparameterSection = entry(
-        HyperparameterSection(affine=AffineSection(), dropout=DropoutSection()),
+    hyperparameters: sections.HyperparameterSection = entry(
+        sections.HyperparameterSection(affine=sections.AffineSection(), dropout=sections.DropoutSection()),
         "what psi consists of: what is written here, and nothing else",
     )
     psi_from: str | None = entry(
@@ -141,7 +135,7 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         "convolutions run only with one: several workers of a thread each are the fast way",
         ge=1,
     )
-    loggers: list[LoggerSection] = entry(
+    loggers: list[sections.LoggerSection] = entry(
         [],
         "what gets the numbers of the run while it is under way (docs/guides/loggers.md)",
         decides="nothing",
@@ -175,10 +169,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         names = [*METHODS.names(), *COMBINATIONS.names()]
         here = ", ".join(name for name in names if cls._can_run(name))
         other = next(kind.clock for kind in Config.__subclasses__() if kind is not cls)
-        raise ValueError(
-            f"the method {value!r} is for {other.kind}: use it with fedpart {other.command}, or one of "
-            f"{here} with fedpart {cls.clock.command}"
-        )
+        fault = f"the method {value!r} is for {other.kind}: use it with fedpart {other.command}"
+        raise ValueError(f"{fault}, or one of {here} with fedpart {cls.clock.command}")
 
     @classmethod
     def _can_run(cls, method: str) -> bool:
@@ -250,10 +242,8 @@ class Config(section_of(RunSettings, leave_out=("chain",))):
         except ValidationError as error:
             raise ConfigError(f"{source}: {cls._other_command(data) or sentence(error, cls)}") from None
         for key, truth in truths_for_numbers(data, config.resolved()):
-            raise ConfigError(
-                f"{source}: {key} is a number, got {truth}, which YAML also reads in yes, on, no and off; "
-                f"write the number."
-            )
+            fault = f"{source}: {key} is a number, got {truth}"
+            raise ConfigError(f"{fault}, which YAML also reads in yes, on, no and off; write the number.")
         return config
 
     @classmethod

@@ -1,7 +1,5 @@
 """A federation on this machine: SuperLink, executors and SuperNodes as plain processes, for one run."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil
@@ -49,7 +47,7 @@ class Deployment:
         self.processes = Processes(logs, private / "homes", {**ENVIRONMENT, "PATH": path})
         self.control = Control(self.address, self.keys / "operator")
 
-    def __enter__(self) -> Deployment:
+    def __enter__(self) -> "Deployment":
         try:
             self._start_superlink()
             self.control.register()

@@ -59,10 +59,8 @@ def run_name(path: str | Path) -> str | None:
         return None
     name, checksum = (part.decode() for part in line.groups())
     if seal(content[line.end() :].decode(errors="replace"), name) != checksum:
-        raise ConfigError(
-            f"{file} is damaged, or was changed by hand; put it back as it was. What decides no numbers is "
-            f"changed with --set."
-        )
+        remedy = "put it back as it was. What decides no numbers is changed with --set"
+        raise ConfigError(f"{file} is damaged, or was changed by hand; {remedy}.")
     return name
 
 

@@ -93,10 +93,8 @@ def _counted(entry: dict[str, Any]) -> tuple[str, int, str]:
 def refuse_changed_data(folder: str | Path, now: Listed | None) -> None:
     """Refuse to continue a run on other data than it started with: a ConfigError that names the parts."""
     if other := changed_data(Path(folder), now):
-        raise ConfigError(
-            f"The data are not those that the run in {folder} started with ({in_short(other)}); bring them "
-            f"back, or start a new run with --out."
-        )
+        fault = f"The data are not those that the run in {folder} started with"
+        raise ConfigError(f"{fault} ({in_short(other)}); bring them back, or start a new run with --out.")
 
 
 def in_short(differing: Sequence[str]) -> str:

@@ -41,16 +41,13 @@ def saved_config(path: str | Path) -> Config:
             f"federate() has left is continued by its resume=True."
         )
     data = read_yaml(file)
-    try:
-        translated(data)
-    except ValueError as error:
-        raise ConfigError(f"{file}: {error}") from None
-    kind = kind_of(data)
     with trusting(None):
         try:
+            translated(data)
             admit(data)
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from None
+        kind = kind_of(data)
         if any(foreign(data)) and is_own(path):
             vouch(data)
         named_run, config = run_name(path), kind.from_dict(data, str(file))

@@ -1,7 +1,5 @@
 """RunDirectory: the folder that a run leaves behind, complete and readable at every moment."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -59,7 +57,7 @@ class RunDirectory:
         self.notes: list[str] = []  # sentences about what a resumed run has in another way than before
 
     @classmethod
-    def create(cls, path: str | Path, config: Config, listed: Listed | None = None) -> RunDirectory:
+    def create(cls, path: str | Path, config: Config, listed: Listed | None = None) -> "RunDirectory":
         """Start a run in a folder that is new, or has no run in it; ``listed`` are the user's files."""
         path = Path(path)
         if path.exists() and not path.is_dir():
@@ -78,7 +76,7 @@ class RunDirectory:
         return run
 
     @classmethod
-    def reopen(cls, path: str | Path, config: Config, patience: float = 0.0) -> RunDirectory:
+    def reopen(cls, path: str | Path, config: Config, patience: float = 0.0) -> "RunDirectory":
         """Continue the run in ``path`` with ``config``: the one it has, or the same and longer."""
         saved_config(path)  # refuses what is no run
         deadline = time.monotonic() + patience

@@ -1,7 +1,5 @@
 """Hostile clients: a cohort on this machine, some of which attack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,7 +14,7 @@ from simulations.attacks import ATTACKS, Attack
 from simulations.building.experiment import Experiment
 
 
-def attacked(experiment: Experiment) -> Callable[[Protocol, Sequence[Dataset]], Attacked]:
+def attacked(experiment: Experiment) -> "Callable[[Protocol, Sequence[Dataset]], Attacked]":
     """What computes the cohorts of an experiment that has an ``attack``."""
     section = experiment.config.attack
     attack = ATTACKS.make(section.kind, section.options)

@@ -140,10 +140,8 @@ def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
             f"run (fedpart run)."
         )
     if not (run / STATE).is_file():
-        raise ConfigError(
-            f"The run in {run} is not finished; continue it with fedpart {saved.clock.command} --resume "
-            f"{run}."
-        )
+        remedy = f"continue it with fedpart {saved.clock.command} --resume {run}"
+        raise ConfigError(f"The run in {run} is not finished; {remedy}.")
     for override in overrides:
         if key_of(override).partition(".")[0] in saved.deciding("numbers"):
             raise ConfigError(
@@ -165,8 +163,6 @@ def _numbers(asked: Sequence[int | str] | int | None, clients: int, names: Seque
     numbers = [known[text] if text in known else int(text) for text in wanted]
     unknown = [client for client in numbers if not 0 <= client < clients]
     if unknown:
-        raise ConfigError(
-            f"The run has {clients} clients, numbered 0 to {clients - 1}, and no client {unknown[0]}; ask "
-            f"for those that it has."
-        )
+        fault = f"The run has {clients} clients, numbered 0 to {clients - 1}"
+        raise ConfigError(f"{fault}, and no client {unknown[0]}; ask for those that it has.")
     return sorted(set(numbers))

@@ -52,20 +52,16 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
             changes[key] = now
         else:
             may = f"(only {total} may grow)" if saved.may_grow else f"(its {total} are part of its schedule)"
-            raise ConfigError(
-                f"The run in {folder} has {key} = {then!r}, not {now!r}; resume it as it is {may}, or start "
-                f"a new run with --out."
-            )
+            remedy = f"resume it as it is {may}, or start a new run with --out"
+            raise ConfigError(f"The run in {folder} has {key} = {then!r}, not {now!r}; {remedy}.")
     return type(saved).from_dict({**saved.resolved(), **changes})
 
 
 def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
     saved = saved_config(folder)
     if not isinstance(saved, kind):
-        raise ConfigError(
-            f"The run in {folder} is of {saved.clock.kind}; continue it with fedpart {saved.clock.command} "
-            f"--resume {folder}."
-        )
+        remedy = f"continue it with fedpart {saved.clock.command} --resume {folder}"
+        raise ConfigError(f"The run in {folder} is of {saved.clock.kind}; {remedy}.")
     return saved
 
 

@@ -45,19 +45,22 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     return cells
 
 
-def run_selection(config: TrainingConfig, out: str | Path, runner: CellRunner | None = None) -> Selection:
-    """Train with every value, then print and write which one the evidence prefers."""
+def run_selection(
+    config: TrainingConfig, out: str | Path, runner: CellRunner | None = None, laplace: bool = False
+) -> Selection:
+    """Train with every value, then print and write which one the evidence prefers; with ``laplace`` beside
+    plain networks, judged (with keep_best: stopped early) by diagonal Laplace."""
     out, runner = Path(out), runner or CellRunner()
     config = choose_precision(config, out)
     cells = plan(config, out)
     assert config.select is not None
-    twins = [_laplace_twin(cell, out) for cell in cells] if config.select.laplace else []
+    twins = [_laplace_twin(cell, out) for cell in cells] if laplace else []
     todo: dict[Path, Cell] = {}  # the first of each value
     for cell in [*cells, *twins]:
         if not cell.finished():
             todo.setdefault(cell.folder.parent, cell)
     for cell in todo.values():
-        _check(cell, "select.laplace: " if cell in twins else f"{cell.name}: ")
+        _check(cell, "--laplace: " if cell in twins else f"{cell.name}: ")
     failed = runner.complete([*cells, *twins])
     columns = [Column.of(config.method, config.judged_by, config, summaries(cells))]
     if twins:
@@ -81,7 +84,7 @@ def _laplace_twin(cell: Cell, out: Path) -> Cell:
         "evaluate_every": LAPLACE_EVERY,
     }
     folder = out / "laplace" / cell.folder.relative_to(out)
-    return Cell(f"{cell.name}, plain", with_values(cell.config, values, "select.laplace"), folder)
+    return Cell(f"{cell.name}, plain", with_values(cell.config, values, "--laplace"), folder)
 
 
 def _check(cell: Cell, source: str) -> None:

@@ -15,20 +15,11 @@ from simulations.errors import ConfigError
 from simulations.folders.cell import Cell, folder_name, row_folder
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder, read_summary, saved_config
+from simulations.results import tables
 from simulations.results.curves import Run
 from simulations.results.method_scores import AT_BYTES, at_equal_bytes
 from simulations.results.records import HOME, read_records
 from simulations.results.scores import DASH, counted
-from simulations.results.tables import (
-    CAPTION,
-    LF,
-    estimates_at,
-    markdown_table,
-    number_columns,
-    terminal_table,
-    text_of,
-    write_csv,
-)
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, summaries
 
@@ -47,7 +38,7 @@ class Found:
         head = ["", "seeds", *(["length"] if self.lengths else []), *self.file.columns, *beside_of]
         rows = []
         for label, known in self.summaries.items():
-            texts = [text_of(heading, path, known) for heading, path in self.file.columns.items()]
+            texts = [tables.text_of(heading, path, known) for heading, path in self.file.columns.items()]
             beside = [self.file.rows[label].given.get(heading, "") for heading in beside_of]
             length = [self.lengths.get(label, "not run")] if self.lengths else []
             rows.append([label, str(len(known)), *length, *texts, *beside])
@@ -58,33 +49,37 @@ class Found:
         every = [summary for own in self.summaries.values() for summary in own]
         commits = sorted({str(summary["git_commit"])[:7] for summary in every if summary.get("git_commit")})
         made = f"; commit {', '.join(commits)}" if commits else ""
-        return f"{CAPTION}{made}{'; on ' * bool(self.machines)}{', '.join(self.machines)}"
+        return f"{tables.CAPTION}{made}{'; on ' * bool(self.machines)}{', '.join(self.machines)}"
 
     def table(self) -> Table:
         head, rows = self.cells()
-        table = terminal_table(["method", "seeds"], self.file.title, self.caption, padding=1)
+        table = tables.terminal_table(["method", "seeds"], self.file.title, self.caption, padding=1)
         table.add_column("found", justify="left")
         for label, seeds, *texts in rows:
             known = (
                 f"{name}: {text}" for name, text in zip(head[2:], texts, strict=True) if text.strip(DASH)
             )
-            table.add_row(*map(Text, (label, seeds, LF.join(known))))
+            table.add_row(*map(Text, (label, seeds, tables.LF.join(known))))
         return table
 
     def write(self, out: Path) -> None:
         """Write ``table.md``, and ``table.csv`` with the numbers as the summaries have them."""
         lines = [f"# {self.file.title}", "", f"{self.caption[0].upper()}{self.caption[1:]}.", ""]
         (out / "table.md").write_text(
-            "\n".join([*lines, *markdown_table(*self.cells())]) + "\n", encoding="utf-8"
+            "\n".join([*lines, *tables.markdown_table(*self.cells())]) + "\n", encoding="utf-8"
         )
-        write_csv(out / "table.csv", [self._flat(label) for label in self.summaries])
+        tables.write_csv(out / "table.csv", [self._flat(label) for label in self.summaries])
 
     def _flat(self, label: str) -> dict[str, Any]:
         summaries, flat = self.summaries[label], {}
         for path in self.file.columns.values():
-            each = estimates_at(path, summaries)
+            each = tables.estimates_at(path, summaries)
             flat |= {path if len(each) == 1 else f"{path}.{i}": estimate for i, estimate in enumerate(each)}
-        return {"row": label, "seeds": len(summaries)} | number_columns(flat) | self.file.rows[label].given
+        return (
+            {"row": label, "seeds": len(summaries)}
+            | tables.number_columns(flat)
+            | self.file.rows[label].given
+        )
 
 
 def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner, home: Path = HOME) -> Found:

@@ -47,3 +47,7 @@ def test_every_key_has_a_row_with_a_meaning_a_type_and_a_default(
     wanted = set(keys(config))
     assert len(wanted) > len(config.model_fields) and found.keys() - {"key"} == wanted
     assert all(all(cells) for cells in found.values())
+
+
+def test_there_are_no_more_keys_than_people_can_look_through() -> None:
+    assert len({*keys(ExperimentConfig), *keys(TrainingConfig)}) <= 150

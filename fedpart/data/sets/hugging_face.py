@@ -148,10 +148,8 @@ def _loaded(
         if data_dir is not None:
             refuse_outside(Path(data_dir).expanduser(), absence)
     elif data_dir is None:
-        raise FileNotFoundError(
-            f"hf:{name} is a format without files; set data_dir to the folder of the files, or write "
-            f"hf:OWNER/NAME for a data set of the hub."
-        )
+        remedy = "set data_dir to the folder of the files, or write hf:OWNER/NAME for a data set of the hub"
+        raise FileNotFoundError(f"hf:{name} is a format without files; {remedy}.")
     else:
         root = Path(data_dir).expanduser()
         check_files(regular_files(root), limits, str(root))

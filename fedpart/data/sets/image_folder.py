@@ -42,10 +42,8 @@ def load_image_folder(
         validation, test, hold_out, limits, data_seed: see :data:`.Loader`.
     """
     if data_dir is None:
-        raise FileNotFoundError(
-            f"The data set 'image_folder' needs data_dir: a folder or zip file with "
-            f"{CLIENT_LAYOUT if clients else LAYOUT}."
-        )
+        needs = "The data set 'image_folder' needs data_dir"
+        raise FileNotFoundError(f"{needs}: a folder or zip file with {CLIENT_LAYOUT if clients else LAYOUT}.")
     most = Limits.of(limits, IMAGE_BYTES)
     source = open_source(data_dir)
     parts = source.parts(clients)
@@ -59,10 +57,8 @@ def load_image_folder(
     for part, files in parts.items():
         unknown = sorted({label for label, _ in files} - set(classes))
         if unknown:
-            raise ValueError(
-                f"{source.root} has {part} images of the class {unknown[0]!r}, but no training images of it; "
-                f"add some, or remove the class."
-            )
+            fault = f"{source.root} has {part} images of the class {unknown[0]!r}"
+            raise ValueError(f"{fault}, but no training images of it; add some, or remove the class.")
         targets = torch.tensor([classes.index(label) for label, _ in files], dtype=torch.int64)
         owners = torch.tensor([numbers[source.client(name)] for _, name in files]) if clients else None
         images = [name for _, name in files]

@@ -129,8 +129,6 @@ def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> Floats:
     for length in shape:
         check_whole("A length in data_options.shape", length, 1)
     if math.prod(shape) * len(numbers) != numbers.size:
-        raise ValueError(
-            f"{where}: an example has {numbers.size // len(numbers)} numbers, which do not fill the shape "
-            f"{list(shape)}; correct data_options.shape."
-        )
+        fault = f"{where}: an example has {numbers.size // len(numbers)} numbers"
+        raise ValueError(f"{fault}, which do not fill the shape {list(shape)}; correct data_options.shape.")
     return numbers.reshape(len(numbers), *shape)

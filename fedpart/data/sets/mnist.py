@@ -89,10 +89,8 @@ def _idx(path: Path, magic: int) -> NDArray[np.uint8]:
         raise ValueError(f"{path} is truncated: {len(content)} bytes are not even its header; {remedy}.")
     begins, *shape = struct.unpack(f">{1 + dimensions}I", content[:length].tobytes())
     if begins != magic:
-        raise ValueError(
-            f"{path} is not the IDX file that its name says (its first four bytes are {begins:#010x}, "
-            f"not {magic:#010x}); {remedy}."
-        )
+        fault = f"{path} is not the IDX file that its name says"
+        raise ValueError(f"{fault} (its first four bytes are {begins:#010x}, not {magic:#010x}); {remedy}.")
     expected, size = length + math.prod(shape), len(content)
     if size != expected:
         state = "truncated" if size < expected else "longer than its header says"

@@ -21,10 +21,8 @@ def input_selection(
     Inputs are ``[n, informative + spurious]`` float32, labels ``[n]``; ``stream`` is of their random numbers.
     """
     if min(n, informative, spurious) < 0 or informative + spurious == 0:
-        raise ValueError(
-            f"Input selection needs numbers of 0 or more and at least one input, got n={n}, "
-            f"informative={informative}, spurious={spurious}."
-        )
+        needs = "Input selection needs numbers of 0 or more and at least one input"
+        raise ValueError(f"{needs}, got n={n}, informative={informative}, spurious={spurious}.")
     labels = torch.from_numpy(generator(seed, stream, 0).integers(2, size=n))
     inputs = torch.from_numpy(
         generator(seed, stream, 1).standard_normal((n, informative + spurious), dtype="float32")

@@ -98,10 +98,8 @@ def divide_clients(
             chosen = random.permutation(members) if how == "random" else members
             out[chosen[len(members) - count :]] = True
     if share and not out.any():
-        raise ValueError(
-            f"No client has enough examples for a share of {share:g} to be held out; give a larger one, "
-            f"files of your own for validation and test, or hold_out: clients."
-        )
+        remedy = "give a larger one, files of your own for validation and test, or hold_out: clients"
+        raise ValueError(f"No client has enough examples for a share of {share:g} to be held out; {remedy}.")
     return Division.by(out)
 
 

@@ -87,10 +87,8 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
     """The example indices of every client, ``[n_i]`` int64, as the recipe of that name returned them:
     non-empty and disjoint, so that what scores hyperparameters is not trained on."""
     if not isinstance(shards, Sequence | np.ndarray) or isinstance(shards, str):
-        raise ValueError(
-            f"The split {recipe!r} returned {type(shards).__name__}; it must return a list of example "
-            f"indices for every client."
-        )
+        remedy = "it must return a list of example indices for every client"
+        raise ValueError(f"The split {recipe!r} returned {type(shards).__name__}; {remedy}.")
     if len(shards) != clients:
         raise ValueError(f"The split {recipe!r} made {len(shards)} shards for {clients} clients.")
     arrays, owner = [], np.full(examples, -1)

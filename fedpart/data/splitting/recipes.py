@@ -56,7 +56,11 @@ def _recipe(name: str, stream: str | None = None) -> Callable[[Counts], Split]:
         def split(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -> Shards:
             labels, sizes = _labels(groups, clients)
             random = generator(seed, f"split.{stream or name}")
-            owner = _deal(labels, counted(sizes, clients, alpha, random), random)
+            counts = counted(sizes, clients, alpha, random)
+            owner = np.empty(len(labels), dtype=np.int64)  # of every example; drawn to meet the counts
+            by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts.sum(0))[:-1])
+            for label, members in enumerate(by_label):
+                owner[random.permutation(members)] = np.repeat(np.arange(clients), counts[:, label])
             _fill_empty(owner, clients, random)
             return _shards(owner, clients)
 
@@ -213,15 +217,6 @@ def _systematic(shares: NDArray[np.float64], size: np.int64, random: np.random.G
     bounds = np.cumsum(shares) * size + random.random()
     bounds[-1] = size
     return np.diff(np.minimum(np.floor(bounds), size), prepend=0).astype(np.int64)
-
-
-def _deal(labels: Ints, counts: Ints, random: np.random.Generator) -> Ints:
-    """The client of every example [n], drawn to meet the counts of each label per client [clients, L]."""
-    owner = np.empty(len(labels), dtype=np.int64)
-    by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts.sum(0))[:-1])
-    for label, members in enumerate(by_label):
-        owner[random.permutation(members)] = np.repeat(np.arange(len(counts)), counts[:, label])
-    return owner
 
 
 def _fill_empty(owner: Ints, clients: int, random: np.random.Generator) -> None:

@@ -7,26 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.checks import require
-from fedpart.nn.hyperparameters.base import (
-    RARE,
-    TRANSFORMS,
-    Bound,
-    HyperModule,
-    check_images,
-    check_softness,
-    concrete,
-    logit_of,
-    soft_box,
-    started,
-)
+from fedpart.nn.hyperparameters import base
 from fedpart.randomness.noise import uniform
 
 # RGB to YIQ (NTSC): luma, and the colour in two numbers, which are 0 for grey: those rows sum to 0.
 _YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 
 
-@TRANSFORMS.register("colour")
-class ColourJitter(HyperModule):
+@base.TRANSFORMS.register("colour")
+class ColourJitter(base.HyperModule):
     """Changes brightness, contrast, saturation and hue of each row by amounts from ``U(-half, half)``.
 
     psi is the half-widths. The colour of a pixel, ``x`` less its luma, is turned by the hue about the grey
@@ -68,7 +57,7 @@ class ColourJitter(HyperModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has its own amounts."""
-        check_images(x, "Colour jitter")
+        base.check_images(x, "Colour jitter")
         if x.shape[1] != 3 and {"saturation", "hue"} & set(self.parts):
             raise ValueError(
                 f"Saturation and hue are of images with 3 channels, not {x.shape[1]}; leave them out: "
@@ -81,20 +70,18 @@ class ColourJitter(HyperModule):
         light = x
         if x.shape[1] == 3:
             light = (x * x.new_tensor(_YIQ[0]).view(3, 1, 1)).sum(1, keepdim=True)
-            x = light + self._coloured(x - light, drawn)
+            colour = x - light
+            if "hue" in drawn:
+                angle = 2 * math.pi * drawn["hue"]
+                turned = torch.einsum("cd,ndhw->nchw", self.turn.to(colour.dtype), colour)
+                colour = angle.cos() * colour + angle.sin() * turned
+            x = light + ((1 + drawn["saturation"]) * colour if "saturation" in drawn else colour)
         if "contrast" in drawn:
             mean = light.mean((1, 2, 3), keepdim=True)
             x = mean + (1 + drawn["contrast"]) * (x - mean)
         return x + drawn["brightness"] if "brightness" in drawn else x
 
-    def _coloured(self, colour: Tensor, drawn: dict[str, Tensor]) -> Tensor:
-        if "hue" in drawn:
-            angle = 2 * math.pi * drawn["hue"]
-            turned = torch.einsum("cd,ndhw->nchw", self.turn.to(colour.dtype), colour)
-            colour = angle.cos() * colour + angle.sin() * turned
-        return (1 + drawn["saturation"]) * colour if "saturation" in drawn else colour
-
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+    def bounds(self) -> dict[str, tuple[base.Bound, base.Bound]]:
         """A full turn of the hue, ten times the contrast and saturation; brightness has the images' units."""
         known = {"hue": 1.0, "contrast": 10.0, "saturation": 10.0}
         largest = self.range.new_tensor([known.get(part, math.inf) for part in self.parts])
@@ -127,8 +114,8 @@ def discrete_gaussian(variance: Tensor, size: int) -> Tensor:
     return decay @ (frequencies[:, None] * (pixels - size // 2)).cos() / size
 
 
-@TRANSFORMS.register("blur")
-class GaussianBlur(HyperModule):
+@base.TRANSFORMS.register("blur")
+class GaussianBlur(base.HyperModule):
     """Blurs each row by a Gaussian whose deviation is drawn from ``U(0, sigma)``; psi is ``sigma``.
 
     Beyond its edges an image goes on as it is there.
@@ -147,16 +134,16 @@ class GaussianBlur(HyperModule):
         if kernel_size < 3 or kernel_size % 2 == 0:
             raise ValueError(f"The kernel of a blur has an odd size of at least 3, got {kernel_size}.")
         self.kernel_size = kernel_size
-        self.sigma = started(sigma, "deviation of a blur starts from a finite number of pixels")
+        self.sigma = base.started(sigma, "deviation of a blur starts from a finite number of pixels")
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has its own deviation."""
-        check_images(x, "A blur")
+        base.check_images(x, "A blur")
         drawn = self.sigma * uniform((len(x), 1), like=self.sigma)
         kernel = discrete_gaussian(drawn.square(), self.kernel_size).to(x.dtype)
         return _along(_along(x, kernel, 2), kernel, 3)
 
-    def bounds(self) -> dict[str, tuple[Bound, Bound]]:
+    def bounds(self) -> dict[str, tuple[base.Bound, base.Bound]]:
         """The kernel's size: it is a box then."""
         most = float(self.kernel_size)
         return {"sigma": (-most, most)}
@@ -186,8 +173,8 @@ def _along(x: Tensor, kernel: Tensor, dim: int) -> Tensor:
 _DIMENSIONS = {"horizontal": 3, "vertical": 2}
 
 
-@TRANSFORMS.register("flip")
-class RandomFlip(HyperModule):
+@base.TRANSFORMS.register("flip")
+class RandomFlip(base.HyperModule):
     """Mixes each row with its mirror image: ``z flip(x) + (1 - z) x``, with a concrete ``z`` for each row.
 
     A flip that happens or not has no gradient in its probability ``p``. So it is relaxed (Maddison et al.
@@ -203,7 +190,7 @@ class RandomFlip(HyperModule):
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("logit",)
     fixed = ("axis", "temperature")
-    limits: ClassVar = {"logit": (RARE, -RARE)}  # all but one in a million are flipped, or none
+    limits: ClassVar = {"logit": (base.RARE, -base.RARE)}  # all but one in a million are flipped, or none
 
     def __init__(
         self,
@@ -215,22 +202,22 @@ class RandomFlip(HyperModule):
         if axis not in _DIMENSIONS:
             raise ValueError(f"Unknown axis {axis!r} of a flip; choose one of {', '.join(_DIMENSIONS)}.")
         what = "The probability of a flip"
-        logit = logit_of(probability, temperature, what, "leave the flip out for 0")
+        logit = base.logit_of(probability, temperature, what, "leave the flip out for 0")
         self.axis, self.temperature, self.logit = axis, temperature, nn.Parameter(torch.tensor(logit))
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has its own z."""
-        check_images(x, "A flip")
+        base.check_images(x, "A flip")
         u = uniform((len(x), 1, 1, 1), like=self.logit)
-        z = concrete(self.logit, u, self.temperature).to(x.dtype)
+        z = base.concrete(self.logit, u, self.temperature).to(x.dtype)
         return z * x.flip(_DIMENSIONS[self.axis]) + (1 - z) * x
 
     def physical(self) -> dict[str, float]:
         return {f"{self.axis} [%]": 100 * torch.sigmoid(self.logit.detach()).item()}
 
 
-@TRANSFORMS.register("cutout")
-class Cutout(HyperModule):
+@base.TRANSFORMS.register("cutout")
+class Cutout(base.HyperModule):
     """Sets a square of each row to 0; psi is its side, and its centre is uniform over the image.
 
     The square may reach beyond the image, as in the paper. Its edges are soft (:func:`.soft_box`), or a
@@ -248,18 +235,18 @@ class Cutout(HyperModule):
 
     def __init__(self, side: float = 0.2, softness: float = 0.5) -> None:
         super().__init__()
-        check_softness(softness)
+        base.check_softness(softness)
         self.softness = softness
-        self.side = started(side, "side of a cutout starts from a finite fraction of the image")
+        self.side = base.started(side, "side of a cutout starts from a finite fraction of the image")
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row has a square of its own."""
-        check_images(x, "Cutout")
+        base.check_images(x, "Cutout")
         height, width = x.shape[2:]
         centre = uniform((len(x), 2), like=self.side)
         pixels = self.side * min(height, width)
-        down = soft_box(height, centre[:, :1], pixels / height, self.softness)
-        across = soft_box(width, centre[:, 1:], pixels / width, self.softness)
+        down = base.soft_box(height, centre[:, :1], pixels / height, self.softness)
+        across = base.soft_box(width, centre[:, 1:], pixels / width, self.softness)
         hole = down[:, None, :, None] * across[:, None, None, :]
         return x * (1 - hole).to(x.dtype)
 

@@ -1,7 +1,5 @@
 """BatchNorm in a network that is partitioned: with constant statistics, or as GroupNorm; other constants."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch
@@ -22,7 +20,7 @@ class FrozenBatchNorm(_BatchNorm):
     """BatchNorm whose statistics are constants, whatever ``train()`` says, so that no examples are tied
     together; scale and bias may be trained."""
 
-    def train(self, mode: bool = True) -> FrozenBatchNorm:
+    def train(self, mode: bool = True) -> "FrozenBatchNorm":
         super().train(False)
         return self
 
@@ -30,7 +28,7 @@ class FrozenBatchNorm(_BatchNorm):
         """Any number of dimensions."""
 
     @classmethod
-    def of(cls, layer: _BatchNorm) -> FrozenBatchNorm:
+    def of(cls, layer: _BatchNorm) -> "FrozenBatchNorm":
         """The same layer, its tensors shared, with its statistics frozen."""
         _check_forward(layer)
         frozen = cls(layer.num_features, layer.eps, layer.momentum, affine=layer.affine)

@@ -10,19 +10,10 @@ from torch.nn import functional as F
 
 from fedpart.extras import need
 from fedpart.nn.hyperparameters.base import RARE
-from fedpart.nn.likelihoods.base import (
-    AVERAGES,
-    LIKELIHOODS,
-    Fault,
-    Likelihood,
-    average_samples,
-    flag,
-    positive,
-    whole,
-)
+from fedpart.nn.likelihoods import base
 
 
-class Categorical(Likelihood):
+class Categorical(base.Likelihood):
     """What a class per example and a class per token share.
 
     ``p(y) = (1 - e) softmax(logits / T)_y + e / K``, in nats ``-log p(y)``. Unless they are asked for, T is 1
@@ -35,7 +26,7 @@ class Categorical(Likelihood):
             bound.
     """
 
-    averages = AVERAGES
+    averages = base.AVERAGES
     has_hits = True
     limits: ClassVar = {  # noise of labels from one in a million to 99%
         "log_temperature": (-math.log(1e3), math.log(1e3)),
@@ -47,9 +38,11 @@ class Categorical(Likelihood):
         self.log_temperature: Tensor | None = None
         self.smoothing_logit: Tensor | None = None
         if temperature is not None:
-            self.log_temperature = nn.Parameter(torch.tensor(math.log(positive("temperature", temperature))))
+            self.log_temperature = nn.Parameter(
+                torch.tensor(math.log(base.positive("temperature", temperature)))
+            )
         if label_smoothing is not None:
-            if not positive("label_smoothing", label_smoothing) < 1:
+            if not base.positive("label_smoothing", label_smoothing) < 1:
                 raise ValueError(f"Label smoothing lies strictly between 0 and 1, got {label_smoothing}.")
             self.smoothing_logit = nn.Parameter(
                 torch.tensor(math.log(label_smoothing / (1 - label_smoothing)))
@@ -58,7 +51,7 @@ class Categorical(Likelihood):
     def over_samples(self, outputs: Tensor) -> Tensor:
         if self.log_temperature is not None:
             outputs = outputs * torch.exp(-self.log_temperature)
-        return average_samples(outputs, self.average)
+        return base.average_samples(outputs, self.average)
 
     def nll(self, outputs: Tensor, targets: Tensor, ignored: int = -100) -> Tensor:
         """``-log p(y)``, ``[N]``, of averaged outputs ``[N, K]`` and classes ``[N]``; 0 where ignored.
@@ -93,7 +86,7 @@ class Categorical(Likelihood):
         return values
 
 
-@LIKELIHOODS.register("classification")
+@base.LIKELIHOODS.register("classification")
 class Classification(Categorical):
     """One class per example: ``outputs [B, K]`` logits, ``targets [B]`` int64; see :class:`Categorical`."""
 
@@ -138,8 +131,8 @@ def check_classes(name: str, targets: Tensor) -> None:
         raise ValueError(f"{name} takes integers, one per example, but the targets are {kind}; {remedy}")
 
 
-@LIKELIHOODS.register("multilabel")
-class MultiLabel(Likelihood):
+@base.LIKELIHOODS.register("multilabel")
+class MultiLabel(base.Likelihood):
     """``outputs [B, K]`` logits, ``targets [B, K]`` of 0 and 1: ``-sum_k log sigmoid(+-f_k)`` nats."""
 
     has_hits = True
@@ -153,7 +146,7 @@ class MultiLabel(Likelihood):
         signed = outputs * (2 * targets.to(outputs.dtype) - 1)
         return -F.logsigmoid(signed).sum(1)
 
-    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[base.Fault]:
         what = "targets other than 0 and 1, which are all that the likelihood 'multilabel' takes"
         yield (targets != 0) & (targets != 1), what, "write 1 where a label applies and 0 elsewhere"
 
@@ -169,7 +162,7 @@ class MultiLabel(Likelihood):
         return {"f1": metrics.multilabel_f1_score(p, labels, outputs.shape[1]).item()}
 
 
-@LIKELIHOODS.register("token_classification")
+@base.LIKELIHOODS.register("token_classification")
 class TokenClassification(Categorical):
     """``outputs [B, T, K]`` logits, ``targets [B, T]`` int64, of which positions ``ignored`` have no class.
 
@@ -190,14 +183,14 @@ class TokenClassification(Categorical):
         label_smoothing: float | None = None,
     ) -> None:
         super().__init__(temperature, label_smoothing)
-        self.shift, self.ignored = flag("shift", shift), whole("ignored", ignored)
+        self.shift, self.ignored = base.flag("shift", shift), base.whole("ignored", ignored)
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         outputs, targets = self._aligned(outputs, targets)
         nll = self.nll(outputs.flatten(0, 1), targets.flatten(), self.ignored).view(targets.shape)
         return nll.sum(1) / (targets != self.ignored).sum(1).clamp(min=1)
 
-    def faults(self, targets: Tensor, classes: int | None) -> Iterable[Fault]:
+    def faults(self, targets: Tensor, classes: int | None) -> Iterable[base.Fault]:
         if targets.ndim != 2:
             return
         labelled = (targets[:, 1:] if self.shift else targets) != self.ignored

@@ -14,27 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
 
-from fedpart.task.looking.code import (
-    computes,
-    is_installed,
-    is_of_user,
-    methods_of,
-    methods_of_library,
-    package_of,
-    plain_function,
-    read,
-)
-from fedpart.task.looking.values import (
-    PLAIN,
-    Numbers,
-    Order,
-    comparable,
-    filled,
-    is_datum,
-    refill,
-    rename,
-    reset,
-)
+from fedpart.task.looking import code, values
 
 Place = tuple[str, ...]  # a layer, the name of what it reaches, and the way within that
 OF_TORCH = frozenset(nn.Module().__dict__) - {"training"} | {"_flat_weights"}
@@ -72,7 +52,7 @@ class Reach:
             self._functions = [function for function in self._functions if function[0][1] not in self.names]
             for place, function in named:
                 self._function(place, function)
-        if self.writes and any(isinstance(held, Numbers) for held in self.values.values()):
+        if self.writes and any(isinstance(held, values.Numbers) for held in self.values.values()):
             self.keeps = True  # into tensors that are no buffers
 
     def restore(self) -> None:
@@ -93,13 +73,13 @@ class Reach:
             held = getattr(self.values.get(place), "held", None)
             if place in self._puts and isinstance(held, (Tensor, np.ndarray)):
                 undo.append(partial(self._puts[place], held))
-                self._puts[place](filled(held, number))
+                self._puts[place](values.filled(held, number))
             container = self._containers.get(place[:-1])
             if isinstance(container, dict) and container:
-                undo.append(partial(refill, container, dict(container)))
+                undo.append(partial(values.refill, container, dict(container)))
                 container.update({object(): [*container.values()][-1] for _ in range(_FURTHER)})
             elif isinstance(container, (list, deque)) and container:
-                undo.append(partial(refill, container, [*container]))
+                undo.append(partial(values.refill, container, [*container]))
                 container.extend([container[-1]] * _FURTHER)
         try:
             yield
@@ -109,14 +89,14 @@ class Reach:
 
     def _layer(self, name: str, layer: nn.Module) -> None:
         attributes = vars(layer)
-        self._back.append(partial(refill, attributes, dict(attributes)))
+        self._back.append(partial(values.refill, attributes, dict(attributes)))
         self._known.update(layer._parameters, layer._buffers, layer._modules)
         self.values[name, "layers"] = tuple(map(id, layer._modules.values()))
         for key, value in [*attributes.items()]:
             if key in OF_TORCH:
                 continue
-            (self._known if isinstance(value, (*PLAIN, FunctionType, Tensor)) else self._odd).add(key)
-            if type(value) in PLAIN:
+            (self._known if isinstance(value, (*values.PLAIN, FunctionType, Tensor)) else self._odd).add(key)
+            if type(value) in values.PLAIN:
                 self.values[name, key] = value
             else:
                 self._value((name, key), value, _DEPTH, partial(attributes.__setitem__, key))
@@ -132,13 +112,13 @@ class Reach:
         self._value((layer, key), hook, 2)
 
     def _value(self, place: Place, value: Any, depth: int, put: Callable[[Any], None] | None = None) -> None:
-        if isinstance(value, PLAIN):
+        if isinstance(value, values.PLAIN):
             self.values[place] = value
-        elif (held := comparable(value)) is not None:
+        elif (held := values.comparable(value)) is not None:
             self.values[place] = held
             if isinstance(value, set):
-                self._back.append(partial(refill, value, value.copy()))
-            if put is not None and isinstance(held, Numbers):
+                self._back.append(partial(values.refill, value, value.copy()))
+            if put is not None and isinstance(held, values.Numbers):
                 self._puts[place] = put
         elif isinstance(value, ContextVar):
             self._value((*place, "value"), value.get(None), depth - 1)
@@ -164,8 +144,8 @@ class Reach:
         if isinstance(value, (Mapping, list, tuple, deque)):
             self._containers[place] = value
             if isinstance(value, Mapping):
-                self.values[*place, "order"] = Order(tuple(parts))
-        elif isinstance(value, nn.Module) or not is_installed(type(value).__module__):
+                self.values[*place, "order"] = values.Order(tuple(parts))
+        elif isinstance(value, nn.Module) or not code.is_installed(type(value).__module__):
             self._class(place[0], type(value))
         if len(parts) > _MANY:
             self.values[place] = hash(tuple(id(part) for part, _ in parts.values()))
@@ -177,14 +157,14 @@ class Reach:
         if isinstance(value, (Mapping, list, tuple, deque)):
             plain = next((kind for kind in (dict, list, deque) if isinstance(value, kind)), None)
             if plain is not None:  # a subclass may copy itself in another way, or not at all
-                self._back.append(partial(refill, value, plain(value)))
+                self._back.append(partial(values.refill, value, plain(value)))
             pairs: Iterable[tuple[Any, Any]] = enumerate(value)
             if isinstance(value, Mapping):
                 pairs = [*value.items()]
             put = getattr(value, "__setitem__", None)
             return {str(key): (part, partial(put, key) if put else None) for key, part in pairs}
         if held := dict(getattr(value, "__dict__", {})):
-            self._back.append(partial(refill, vars(value), dict(held)))
+            self._back.append(partial(values.refill, vars(value), dict(held)))
         if isinstance(value, nn.Module):  # which its owner has not registered
             held = {key: part for key, part in held.items() if key not in OF_TORCH}
             held |= {name: layer for name, layer in value._modules.items() if layer is not None}
@@ -201,18 +181,18 @@ class Reach:
             if id(base) in self._seen or base in (nn.Module, object):
                 continue
             self._seen.add(id(base))
-            users = is_of_user(base.__module__)
-            methods = methods_of(base) if users else methods_of_library(base)
+            users = code.is_of_user(base.__module__)
+            methods = code.methods_of(base) if users else code.methods_of_library(base)
             self._known.update(key for key, _ in methods)
             self._functions += [((name, key), method) for key, method in methods]
             if not users:
                 continue
             self.acts_backward |= issubclass(base, torch.autograd.Function)
-            held = {key: value for key, value in vars(base).items() if is_datum(key, value)}
-            self._back.append(partial(reset, base, held))
+            held = {key: value for key, value in vars(base).items() if values.is_datum(key, value)}
+            self._back.append(partial(values.reset, base, held))
             for key, value in held.items():
                 if (name, key) not in self.values:  # that of a class before it in the order of inheritance
-                    depth = 1 if is_installed(base.__module__) else _DEPTH
+                    depth = 1 if code.is_installed(base.__module__) else _DEPTH
                     self._value((name, key), value, depth, partial(setattr, base, key))
 
     def _function(self, place: Place, function: Any) -> None:
@@ -224,35 +204,34 @@ class Reach:
         self.keeps |= isinstance(function, (_lru_cache_wrapper, cached_property))
         if isinstance(function, _lru_cache_wrapper):
             self.caches.append(function)
-        function = plain_function(function)
+        function = code.plain_function(function)
         if function is None or id(function) in self._seen or self._read > _FUNCTIONS:
             self.keeps |= function is None
             return
         self._seen.add(id(function))
         self._read += 1
-        code = function.__code__
-        said = read(code)
-        self.names.update(said.names - {"__init__"}, place[1:], code.co_freevars)
-        if not is_of_user(function.__module__):
-            self.keeps |= package_of(function) not in _COMPUTING
+        said, outer = code.read(function.__code__), function.__code__.co_freevars
+        self.names.update(said.names - {"__init__"}, place[1:], outer)
+        if not code.is_of_user(function.__module__):
+            self.keeps |= code.package_of(function) not in _COMPUTING
             return
-        installed = is_installed(function.__module__)
+        installed = code.is_installed(function.__module__)
         hooks = [name for name in said.names if "hook" in name and "forward" not in name and not installed]
         self.acts_backward |= any("register" in name or "saved" in name for name in hooks)
         self.keeps |= said.keeps
         self.writes |= said.writes
         self.past_versions |= said.past_versions
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        for name, cell in zip(outer, function.__closure__ or (), strict=False):
             with suppress(ValueError):  # an empty one
                 put = partial(setattr, cell, "cell_contents")
                 self._back.append(partial(put, cell.cell_contents))
                 self._held((*place, name), cell.cell_contents, put)
         for kept in ("__defaults__", "__kwdefaults__", "__dict__"):
-            if values := getattr(function, kept, None):
-                self._held((*place, "defaults"), values, None)
+            if defaults := getattr(function, kept, None):
+                self._held((*place, "defaults"), defaults, None)
         names, module = said.names, function.__globals__
         self.keeps |= any(name in self._odd for name in names)
-        self.keeps |= not computes(names - self._known - module.keys())
+        self.keeps |= not code.computes(names - self._known - module.keys())
         before = {*self.values}
         for name in names & module.keys():
             put, value = partial(module.__setitem__, name), module[name]
@@ -263,37 +242,38 @@ class Reach:
             elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
                 self._functions.append((key, value))
             elif isinstance(value, (FunctionType, type, ModuleType)):
-                self.keeps |= package_of(value) not in _COMPUTING
+                self.keeps |= code.package_of(value) not in _COMPUTING
             else:
                 self._held(key, value, put, 1)
         if installed:
             self._far |= self.values.keys() - before
-        self._back.append(partial(rename, module, names, {n: module[n] for n in names if n in module}))
+        self._back.append(partial(values.rename, module, names, {n: module[n] for n in names if n in module}))
 
     def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None, depth: int = _DEPTH) -> None:
         """What a function holds; all but plain values and functions may keep what is not compared."""
-        library = isinstance(value, BuiltinFunctionType) and package_of(value) in _COMPUTING
-        library |= package_of(type(value)) in _COMPUTING
-        self.keeps |= not (library or isinstance(value, (*PLAIN, FunctionType, Tensor, nn.Module)))
+        library = isinstance(value, BuiltinFunctionType) and code.package_of(value) in _COMPUTING
+        library |= code.package_of(type(value)) in _COMPUTING
+        self.keeps |= not (library or isinstance(value, (*values.PLAIN, FunctionType, Tensor, nn.Module)))
         self.acts_backward |= type(value).__name__ == "CustomOpDef"  # of torch.library
         self._value(place, value, depth, put)
 
     def _global(self, place: Place, value: Any, names: Iterable[str], put: Callable[[Any], None]) -> None:
         """What the user's code calls by a global name; of a module, what the code names in it."""
         if isinstance(value, ModuleType):
-            inside, users = vars(value), is_of_user(value.__name__) and not is_installed(value.__name__)
+            inside = vars(value)
+            users = code.is_of_user(value.__name__) and not code.is_installed(value.__name__)
             self.keeps |= not users and value.__name__.partition(".")[0] not in _COMPUTING
             for key in [key for key in names if key in inside and inside[key] is not value]:
                 if users:
                     self._global((place[0], key), inside[key], (), partial(inside.__setitem__, key))
                 elif isinstance(inside[key], MutableMapping):  # os.environ
                     self._value((place[0], key), inside[key], _DEPTH)
-        elif isinstance(value, (FunctionType, type)) and is_installed(value.__module__):
+        elif isinstance(value, (FunctionType, type)) and code.is_installed(value.__module__):
             self.keeps = True
             if isinstance(value, type) and issubclass(value, torch.autograd.Function):
                 self._class(place[0], value)
         elif isinstance(value, (FunctionType, type)):
-            self.keeps |= isinstance(value, type) and is_of_user(value.__module__)
+            self.keeps |= isinstance(value, type) and code.is_of_user(value.__module__)
             self._value(place, value, _DEPTH)
         else:
-            self._held(place, value, put, 2 if is_installed(type(value).__module__) else _DEPTH)
+            self._held(place, value, put, 2 if code.is_installed(type(value).__module__) else _DEPTH)

@@ -6,22 +6,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedpart.updates.defences.base import (
-    DEFENCES,
-    Defence,
-    check_share,
-    distances,
-    inner_products,
-    median,
-    weighted_sum,
-)
+from fedpart.updates.defences import base
 
 _STEPS, _STILL = 500, 1e-9  # iterations at most, and the change of all weights that is none
 _TINY = 1e-300  # a distance of none, where it is divided by
 
 
-@DEFENCES.register("geometric")
-class Geometric(Defence):
+@base.DEFENCES.register("geometric")
+class Geometric(base.Defence):
     """The point with the least sum of distances to the clients' (Pillutla et al. 2022, algorithm 2).
 
     It is a mean of the clients' vectors, so its weights are all that is iterated, from the vectors' inner
@@ -44,12 +36,12 @@ class Geometric(Defence):
         return (clients - 1) // 2
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
-        return weighted_sum(values, self._weights(inner_products(values)).tolist())
+        return base.weighted_sum(values, self._weights(base.inner_products(values)).tolist())
 
     def _weights(self, products: Tensor) -> Tensor:
         """``[n]``, sum 1, of the vectors with these inner products."""
         majority = len(products) // 2 + 1
-        near, who = distances(products).sort(dim=1, stable=True)
+        near, who = base.distances(products).sort(dim=1, stable=True)
         centre = int(near[:, majority - 1].argmin())
         floor = max(self.smoothing * near[centre, majority - 1].item(), _TINY)
         weights = torch.zeros(len(products), dtype=torch.float64)
@@ -64,8 +56,8 @@ class Geometric(Defence):
         return weights
 
 
-@DEFENCES.register("krum")
-class Krum(Defence):
+@base.DEFENCES.register("krum")
+class Krum(base.Defence):
     """The mean of the n - f - 2 with the least sum of squared distances to their n - f - 2 nearest.
 
     So many may be chosen (El Mhamdi et al. 2018). It takes 2 f + 3 clients to bear f; of fewer the
@@ -79,7 +71,7 @@ class Krum(Defence):
     """
 
     def __init__(self, share: float = 0.2) -> None:
-        self.share = check_share(share)
+        self.share = base.check_share(share)
 
     def _enough(self, clients: int) -> bool:
         return clients >= 2 * math.ceil(self.share * clients) + 3
@@ -90,16 +82,16 @@ class Krum(Defence):
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
         if not self._enough(n := len(values)):
-            return median(values)
+            return base.median(values)
         count = n - math.ceil(self.share * n) - 2
-        near = distances(inner_products(values)).square_().sort(dim=1).values
+        near = base.distances(base.inner_products(values)).square_().sort(dim=1).values
         scores = near[:, 1 : count + 1].sum(dim=1)  # the nearest of all is itself
         chosen = set(scores.argsort(stable=True)[:count].tolist())
-        return weighted_sum(values, [float(i in chosen) for i in range(n)]).div_(count)
+        return base.weighted_sum(values, [float(i in chosen) for i in range(n)]).div_(count)
 
 
-@DEFENCES.register("centred")
-class Centred(Defence):
+@base.DEFENCES.register("centred")
+class Centred(base.Defence):
     """The mean of what clients send, each drawn towards a centre until it is within a radius of it.
 
     The centre is an average over the results of earlier rounds, at first 0: ``c + mean(clip(x - c))``. In the
@@ -142,7 +134,7 @@ class Centred(Defence):
         if not values:
             return centre.clone()
         shares = [1.0 if away <= radius else radius / away for away in far]
-        return weighted_sum([*values, centre], [*shares, len(far) - sum(shares)]).div_(len(far))
+        return base.weighted_sum([*values, centre], [*shares, len(far) - sum(shares)]).div_(len(far))
 
     def remembered(self, combined: Tensor, memory: Tensor | None) -> Tensor:
         """See :meth:`.Defence.remembered`: the centre."""

@@ -14,17 +14,10 @@ from simulations.config.load import AnyConfig, Config, ExperimentConfig, with_va
 from simulations.config.search import SearchSection
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError, one_sentence
+from simulations.folders import run_directory
 from simulations.folders.contents import new_name, run_name
 from simulations.folders.data_files import KnownData
 from simulations.folders.resolved import held, is_own, write_config
-from simulations.folders.run_directory import (
-    CONFIG,
-    METRICS,
-    holds_run,
-    make_folder,
-    read_summary,
-    saved_config,
-)
 from simulations.results.pictures.sweep_figures import plot_search
 from simulations.results.scores import counted
 from simulations.results.search import Cost, Found, TrialRow
@@ -40,13 +33,16 @@ def run_search(config: Config, out: str | Path, runner: CellRunner | None = None
     """Run the trials of ``config.search`` that are missing; what all of them amount to."""
     out, runner = Path(out), runner or CellRunner()
     section = _section(config)
-    values = _own_values(config, section)
-    if not (out / CONFIG).exists():  # what no trial could have leaves no folder
+    values, resolved = dict[str, Any](), config.resolved()
+    for key in section.space:
+        values[key] = reduce(lambda inside, part: (inside or {}).get(part), key.split("."), resolved)
+    offered = all(values[key] in domain for key, domain in section.domains().items())
+    if not (out / run_directory.CONFIG).exists():  # what no trial could have leaves no folder
         with one_sentence():
-            load_data(config) if values is None else ready(config)
+            ready(config) if offered else load_data(config)
     _claim(out, config)
     with held(out):
-        return _search(config, Study(out, config, values), out, runner)
+        return _search(config, Study(out, config, values if offered else None), out, runner)
 
 
 def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Found:
@@ -61,7 +57,7 @@ def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Foun
 
     known = KnownData()
     for trial in study.trials:  # before others are made that follow from them
-        if holds_run(folder := _folder(out, trial.number)):
+        if run_directory.holds_run(folder := _folder(out, trial.number)):
             own = _with(config, study.values(trial.params))
             Attempt(f"trial {trial.number}", own, folder, study, trial).check(known)
     todo = study.unfinished()
@@ -134,31 +130,25 @@ def _decided(config: Config) -> str:
     return repr((rest, config.options_of(config.method), *steps))
 
 
-def _own_values(config: Config, section: SearchSection) -> dict[str, Any] | None:
-    """The configuration's own values of the keys that are searched; None: some are not offered."""
-    values, resolved = {}, config.resolved()
-    for key in section.space:
-        values[key] = reduce(lambda inside, part: (inside or {}).get(part), key.split("."), resolved)
-    return values if all(values[key] in domain for key, domain in section.domains().items()) else None
-
-
 def _with(config: AnyConfig, values: dict[str, Any]) -> AnyConfig:
     return with_values(config, {"search": None, **values}, f"search.space with {in_line(values)}")
 
 
 def _claim(out: Path, config: Config) -> None:
     """Write the search's configuration, after a look that the folder's is this one but for its trials."""
-    file, now = out / CONFIG, config.resolved()
-    if holds_run(out) and (not file.exists() or ((out / METRICS).exists() and not (out / JOURNAL).exists())):
+    file, now = out / run_directory.CONFIG, config.resolved()
+    if run_directory.holds_run(out) and (
+        not file.exists() or ((out / run_directory.METRICS).exists() and not (out / JOURNAL).exists())
+    ):
         raise ConfigError(f"{out} holds a run; choose another folder with --out.")
     if file.exists():
-        before = saved_config(out).resolved()
+        before = run_directory.saved_config(out).resolved()
         if before["search"] is not None:
             before["search"]["trials"] = now["search"]["trials"]  # they may change
         if before != now:
             remedy = f"choose another folder with --out, or go on with fedpart search --resume {out}"
             raise ConfigError(f"{out} holds a search with another configuration; {remedy}.")
-    make_folder(out, config)
+    run_directory.make_folder(out, config)
     write_config(out, config, run_name(out) or new_name(), not reading() or is_own(out))
 
 
@@ -175,7 +165,7 @@ def _row(study: Study, trial: FrozenTrial, out: Path) -> TrialRow:
         state,
         trial.value if trial.state == TrialState.COMPLETE else None,
         Cost.of(folder),
-        (read_summary(folder) if holds_run(folder) else None) or {},
+        (run_directory.read_summary(folder) if run_directory.holds_run(folder) else None) or {},
     )
 
 

@@ -82,6 +82,7 @@ TRAINING_FILES = [
     ("schedule: linear", ["'constant' or 'cosine'"]),
     ("schedule: {shape: cosine}", ["'constant' or 'cosine'"]),
     ("optimiser: {eps: 1e-5}", ["unknown key 'optimiser.eps': it is an argument of fedpart.AdamSettings"]),
+    ("select: {values: [1], laplace: true}", ["'select.laplace': call fedpart select with --laplace"]),
     ("learning_rate: 1", ["optimiser.learning_rate", "optimiser_psi.learning_rate"]),
     ("iterations: 0", ["iterations cannot be 0"]),
     ("chunks: [0.5, 0.6]", ["chunk proportions must sum to 1"]),

@@ -4,6 +4,7 @@ import errno
 import io
 import math
 import os
+import shutil
 import subprocess
 from functools import reduce
 from pathlib import Path
@@ -16,6 +17,7 @@ from problems import upload_numbers
 from safetensors import safe_open
 from tiny import same_run, tiny, tiny_file
 
+from fedpart import SGDSettings
 from fedpart.training.agreement import difference
 from simulations.building.experiment import build
 from simulations.config.gone import translated
@@ -242,6 +244,14 @@ def test_keys_of_before_are_translated_where_there_are_others_for_them(tmp_path)
     translated(data)
     rest = {"cohort": 4, "devices": "/trace.csv", "schedule": "cosine", "schedule_iterations": 7}
     assert data == {**now, **rest, "execution": "grouped"}
+
+
+def test_a_server_with_momentum_of_before_is_fedavgm(undisturbed, tmp_path):
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    with_keys(tmp_path, **{"server.name": "sgd", "server.learning_rate": 0.5, "server.momentum": 0.9})
+    saved = saved_config(tmp_path)
+    assert saved.method == "partitioned+fedavgm"
+    assert saved.settings().stepped_by == SGDSettings(0.5, 0.9)
 
 
 def test_a_finished_run_is_left_alone_and_never_written_over(undisturbed):

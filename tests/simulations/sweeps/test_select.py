@@ -249,9 +249,9 @@ def test_select_on_the_command_line(tmp_path, jobs):
 @pytest.mark.slow
 def test_laplace_scores_plain_networks_beside(tmp_path, monkeypatch):
     monkeypatch.setattr("simulations.sweeps.select.LAPLACE_EVERY", 20)
-    section = {"seeds": 1, "values": [5, 30], "laplace": True}
+    section = {"seeds": 1, "values": [5, 30]}
     file = tiny_training_file(tmp_path, select=section, keep_best=True)
-    result = fedpart("select", file, "--out", "s")
+    result = fedpart("select", file, "--laplace", "--out", "s")
     assert result.exit_code == 0, result.output
     summary = json.loads(Path("s/summary.json").read_text())
     lines, twin = read_metrics("s/laplace/5/seed0"), read_summary("s/laplace/5/seed0")
@@ -287,12 +287,12 @@ def test_what_cannot_be_selected_is_refused_before_anything_is_run(tmp_path, mon
         chosen = ("--set", f"select.key={key}") if key else ()
         refused(fedpart("select", file, *chosen, "--values", values), *says)
     refused(fedpart("select", file, "--set", "method=none"), "compares L_ML")
-    learned = {"key": "iterations", "values": [10, 20], "laplace": True}  # with the tiny experiment's mask
-    same = "select.laplace: A Laplace approximation needs inputs that are the same each time"
-    refused(fedpart("select", tiny_training_file(tmp_path, select=learned)), same)
+    learned = {"key": "iterations", "values": [10, 20]}  # with the tiny experiment's mask
+    same = "--laplace: A Laplace approximation needs inputs that are the same each time"
+    refused(fedpart("select", tiny_training_file(tmp_path, select=learned), "--laplace"), same)
     monkeypatch.setitem(sys.modules, "laplace", None)
-    file = tiny_training_file(tmp_path, select={**SELECT, "laplace": True})
-    refused(fedpart("select", file), 'pip install "fedpart[laplace]"')
+    file = tiny_training_file(tmp_path, select=SELECT)
+    refused(fedpart("select", file, "--laplace"), 'pip install "fedpart[laplace]"')
     assert not (tmp_path / "runs").exists()
 
 
