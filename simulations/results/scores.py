@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
 from fedpart.data.trained_on import counted as counted
+from fedpart.data.trained_on import shown as shown
 from simulations.config.load import EVIDENCE_NAMES
 
 DASH = "\N{EM DASH}"  # for what is not known
@@ -189,7 +191,12 @@ def size_name(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in row["model_options"].items()) or "as it is"
 
 
+def natural(text: str) -> list[str | int]:
+    """By which names are sorted: numbers in them by value."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]+)", text))]
+
+
 def client_text(client: int, names: Sequence[str] = ()) -> str:
     """A client's name in at most 32 printable characters; its number where clients have no names."""
-    text = "".join(sign if sign.isprintable() else "?" for sign in names[client]) if names else str(client)
+    text = shown(names[client]).replace("\n", "?") if names else str(client)
     return text if len(text) <= 32 else f"{text[:29]}..."

@@ -9,6 +9,7 @@ from torch import nn
 from fedpart import AffineAugmentation, Task
 from fedpart.methods.base import Method
 from fedpart.methods.plain import Plain
+from simulations.config.federated import without_lml
 from simulations.config.load import (
     AnyConfig,
     Config,
@@ -113,7 +114,7 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
     """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself."""
     if config.beside in (None, config.method):
         return None
-    here = {"engine": "local", "workers": None, "loggers": [], "beside": None}
+    here = {"engine": "local", "workers": None, "loggers": [], "beside": None, **without_lml(config.beside)}
     try:
         return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
     except ConfigError as error:
