@@ -1,5 +1,6 @@
 """From a run's folder to the network that it has trained: what ``fedpart.load`` finds by an entry point."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def read_run(folder: Path) -> Loaded:
         stages = summary.get("stages")  # of centralised training
         # The noise of predictions is a function of it.
         state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
-    return Loaded(state, config.resolved(), summary.get("classes", ()), made)
+    scores = {name: summary.get(f"test_{name}") for name in ("accuracy", "nll")}
+    return Loaded(state, config.resolved(), summary.get("classes", ()), made, scores)
 
 
 def example_inputs(folder: Path, rows: int) -> Tree:
@@ -83,7 +85,7 @@ def _seen(config: Config, summary: dict[str, Any], rows: int = 1) -> tuple[int, 
 def _whole(task: Task, config: Config) -> ModelState:
     """The full network in one partition: chunks would need the data, and no other network is saved."""
     if isinstance(config, ExperimentConfig):
-        task = Protocol(task, config.settings()).task
+        task = Protocol(task, replace(config.settings(), keep_best=None)).task  # earlier runs ignored it
     else:
         task = config.build_method().prepare(task)
     partition = SeparateNetworks(task.parameter_space(1))

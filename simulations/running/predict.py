@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from fedpart.data.preprocessing import Pictures, Rows
+from fedpart.data.preprocessing import Pictures, Rows, Words
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
 from simulations.building.reading import read_run
@@ -29,21 +29,21 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
             f"fedpart personalise {run} --save FOLDER makes a network for each client."
         )
     made = loaded.preprocessing
-    if not isinstance(made, (Rows, Pictures)):
+    if not isinstance(made, (Rows, Pictures, Words)):
         raise ConfigError(
-            f"The run in {run} does not know how its inputs are made of files; runs on a table or on images "
-            f"in files do (data: table, image_folder or hf:...)."
+            f"The run in {run} does not know how its inputs are made of files; runs on a table, on images in "
+            f"files (data: table, image_folder or hf:...) and of texts with fedpart.data.Words do."
         )
     if out.resolve() == source.resolve():
         raise ConfigError(f"--out {out} would overwrite what is predicted from; name another file.")
     with one_sentence():
-        if isinstance(made, Rows):
-            columns, name = columns_of(source, made.state["read"])
-            inputs = made(made.encode(columns, name))
-            written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
-        else:
+        if isinstance(made, Pictures):
             inputs = made.inputs(source)
             written = {"file": [str(file) for file in files_of(source)]}
+        else:
+            columns, name = columns_of(source, made.state.get("read", {}))
+            inputs = made(made.encode(columns, name))
+            written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
     state = loaded.state
     outputs = torch.cat(list(state.predict(inputs)))
     with torch.no_grad(), state.task.likelihood_at(state.psi) as likelihood:
@@ -60,7 +60,7 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     if twice is not None:
         raise ConfigError(f"{source} has a column {twice!r}, which would be written; rename it there.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    signs = made.state["read"] if isinstance(made, Rows) else {}
+    signs = made.state.get("read", {})
     rows = zip(*written.values(), *added.values(), strict=True)
     if signs.get("decimal") == ",":  # as they were
         rows = ([POINT.sub(r"\1,\2", str(cell)) for cell in row] for row in rows)

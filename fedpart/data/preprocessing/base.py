@@ -60,4 +60,7 @@ class Behind(nn.Module):
 
     def forward(self, raw: Tensor) -> Any:
         """What the network says of ``raw [n, ...]``."""
-        return self.preprocessing.outputs(self.network(self.preprocessing(raw).to(self._dtype)))
+        made = self.preprocessing(raw)
+        return self.preprocessing.outputs(
+            self.network(made.to(self._dtype) if made.is_floating_point() else made)
+        )

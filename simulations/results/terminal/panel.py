@@ -138,7 +138,7 @@ def _tips(
     yield "a page with its curves and pictures", ["report", str(out), *trust]
     yield "the network in a file", ["export", str(out), *trust]
     if summary.get("preprocessing"):
-        yield "what it says of rows or images in NEW", ["predict", str(out), "NEW", *trust]
+        yield "what it says of rows, images or texts in NEW", ["predict", str(out), "NEW", *trust]
 
 
 def rows(summary: Mapping[str, Any], out: Path) -> Rows:
