@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -14,7 +13,6 @@ from fedpart.checks import NetworkError, require
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.data.given import Examples, as_dataset, as_inputs
 from fedpart.data.preprocessing import Behind, Preprocessing
-from fedpart.data.trained_on import counted
 from fedpart.registry import trusting
 from fedpart.task.task import Task
 from fedpart.training.state import ModelState
@@ -206,7 +204,7 @@ class Loaded(Trained):
         config: the run's configuration, as plain data by key.
         classes: names of the classes, in the order of the outputs; empty where they have none.
         preprocessing: what makes inputs of raw examples; None where the run does not know it.
-        scores: ``accuracy`` (a fraction) and ``nll`` (nats per example) on test data, where they are known.
+        about: the run in a line, which ``print`` shows.
     """
 
     def __init__(
@@ -215,18 +213,14 @@ class Loaded(Trained):
         config: Mapping[str, Any],
         classes: Sequence[str] = (),
         preprocessing: Preprocessing | None = None,
-        scores: Mapping[str, float | None] = MappingProxyType({}),
+        about: str = "",
     ) -> None:
         super().__init__(state)
         self.config, self.classes, self.preprocessing = dict(config), tuple(classes), preprocessing
-        self.scores = {name: score for name, score in scores.items() if score is not None}
+        self.about = about
 
     def __str__(self) -> str:
-        clock = "iteration" if "iterations" in self.config else "round"
-        ways = {"accuracy": "accuracy {:.1%}", "nll": "loss {:.3f}"}
-        told = next((way.format(self.scores[name]) for name, way in ways.items() if name in self.scores), "")
-        what = f"{self.config['method']}, {counted(self.state.completed, clock)}, {self.config['data']}"
-        return f"{what}{f': {told} on test data' if told else ''}"
+        return self.about or repr(self)
 
     def predict(self, x: Any) -> Tensor:
         """Outputs as :meth:`.Trained.predict`. A run that knows its preprocessing takes raw examples: files,

@@ -8,6 +8,7 @@ import torch
 
 from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
 from fedpart.data import preprocessing_of
+from fedpart.data.trained_on import counted
 from fedpart.training.result import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
@@ -32,8 +33,13 @@ def read_run(folder: Path) -> Loaded:
         stages = summary.get("stages")  # of centralised training
         # The noise of predictions is a function of it.
         state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
-    scores = {name: summary.get(f"test_{name}") for name in ("accuracy", "nll")}
-    return Loaded(state, config.resolved(), summary.get("classes", ()), made, scores)
+    about = f"{config.method}, {counted(state.completed, config.clock.name)}, {config.data}"
+    ways = {"accuracy": "accuracy {:.1%}", "nll": "loss {:.3f}"}.items()
+    scores = [
+        told.format(score) for name, told in words if (score := summary.get(f"test_{name}")) is not None
+    ]
+    about += f": {scores[0]} on test data" if scores else ""
+    return Loaded(state, config.resolved(), summary.get("classes", ()), made, about)
 
 
 def example_inputs(folder: Path, rows: int) -> Tree:

@@ -13,8 +13,6 @@ from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients import check_clients
 from fedpart.federated.pace.settings import PaceSettings
-from fedpart.methods.base import method_class
-from fedpart.methods.partitioned import Partitioned
 from simulations.config.keys import entry, section_of
 from simulations.config.messages import named
 from simulations.config.sections import AttackSection, PsiServerSection, ServerSection, SplitSection
@@ -47,11 +45,6 @@ _Keys = section_of(
     null={"on_client_error": "skip with engine flower, where clients come and go, fail with the others"},
 )
 _Pace = section_of(PaceSettings, leave_out=("overselect", "concurrency", "staleness"))
-
-
-def without_lml(method: str) -> dict[str, Any]:
-    """What a method gives up where it runs beside another's configuration, as it has no L_ML."""
-    return {} if issubclass(method_class(method), Partitioned) else {"keep_best": None}
 
 
 class ExperimentConfig(_Keys, _Pace, Config):

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedpart.loggers.lines import finite
-from simulations.results.scores import FIRST, SCORES, client_text, counted, natural
+from simulations.results.scores import FIRST, SCORES, client_text, counted
 from simulations.results.tables import terminal_table, write_json
 
 _WHEN = ("before", "after", "gain")
@@ -79,7 +79,7 @@ class Gains:
         head, rows = ["client", "chunk", "trained\non", "scored\non"], []
         for score in scores.values():
             head += [f"{score.word}\nbefore", f"[{score.unit}]\nafter", "\ngain"]
-        for client in sorted(self.clients, key=lambda each: natural(each.name or ""))[:MOST]:
+        for client in self.clients[:MOST]:
             who = client_text(0, [client.name]) if client.name else str(client.client)
             rows.append([who, str(client.chunk), f"{client.examples:,}", f"{client.held_out:,}"])
             for key, score in scores.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -189,11 +188,6 @@ def told(row: Mapping[str, Any], part: str = "") -> str:
 def size_name(row: Mapping[str, Any]) -> str:
     """What a network's size is called in a row of ``by_architecture``: the options that make it."""
     return ", ".join(f"{key} {value}" for key, value in row["model_options"].items()) or "as it is"
-
-
-def natural(text: str) -> list[str | int]:
-    """By which names are sorted: numbers in them by value."""
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]+)", text))]
 
 
 def client_text(client: int, names: Sequence[str] = ()) -> str:

@@ -1,7 +1,7 @@
 """Verdicts: a run beside another one, and beside a guess that looks at no inputs, with their noise."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -11,16 +11,11 @@ from fedpart.data import has_labels
 from fedpart.data.trained_on import class_counts
 from simulations.results.scores import BYTES, SCORES, counted, first_of, told
 
-FEW = 10  # examples, whose errors say too little of their noise
 
-
-def guesses(
-    shards: Sequence[Dataset], test: Dataset, answers: Callable[[], Tensor] | None = None
-) -> dict[str, float]:
-    """Scores on test data of a guess: the commonest class of the training data, or their mean target.
-
-    With a run's ``answers`` there, ``noise`` is two standard errors of the difference of the two ``rmse``, by
-    the differences of the squared errors on each example."""
+def guesses(shards: Sequence[Dataset], test: Dataset, answers: Tensor | None = None) -> dict[str, float]:
+    """Scores on test data of a guess: the commonest class of the training data, or their mean target; with
+    ``answers`` of a run the ``noise`` of the difference of both ``rmse``: two standard errors, by the
+    differences of squared errors on ten examples or more."""
     whole = [test, *shards] if len(test) else []
     if whole and all(map(has_labels, whole)):
         counts = class_counts([shard.targets for shard in shards])
@@ -29,9 +24,8 @@ def guesses(
     if not targets or not all(isinstance(each, Tensor) and each.is_floating_point() for each in targets):
         return {}
     mean = sum(shard.targets.double().sum(0) for shard in shards) / sum(map(len, shards))
-    errors = [(test.targets.double() - mean).square()]
-    if answers is not None and len(test) >= FEW:
-        errors.append((test.targets.double() - answers().cpu().reshape(test.targets.shape)).square())
+    others = [mean] if answers is None or len(test) < 10 else [mean, answers.reshape(test.targets.shape)]
+    errors = [(test.targets.double() - other).square() for other in others]
     roots = [each.mean().sqrt().item() for each in errors]
     if len(roots) == 1 or not sum(roots):
         return {"rmse": roots[0]}

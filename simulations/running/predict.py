@@ -3,10 +3,9 @@
 import csv
 import re
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from fedpart.data.preprocessing import Pictures, Rows, Words
+from fedpart.data.preprocessing import Pictures
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
 from simulations.building.reading import read_run
@@ -23,16 +22,16 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     how many there were. The file has the table's columns, or ``file``; then ``predicted``, and of classes
     ``p(CLASS)``."""
     loaded, config = read_run(run), saved_config(run)
+    made: Any = loaded.preprocessing
     if isinstance(config, ExperimentConfig) and not config.settings().combination.whole:
         raise ConfigError(
             f"With {config.method} the server has a part of the network, and clients keep the rest; "
             f"fedpart personalise {run} --save FOLDER makes a network for each client."
         )
-    made = loaded.preprocessing
-    if not isinstance(made, (Rows, Pictures, Words)):
+    if made is None:
         raise ConfigError(
             f"The run in {run} does not know how its inputs are made of files; runs on a table, on images in "
-            f"files (data: table, image_folder or hf:...) and of texts with fedpart.data.Words do."
+            f"files (data: table, image_folder or hf:...) and with a preprocessing of their own do."
         )
     if out.resolve() == source.resolve():
         raise ConfigError(f"--out {out} would overwrite what is predicted from; name another file.")
@@ -44,10 +43,7 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
             columns, name = columns_of(source, made.state.get("read", {}))
             inputs = made(made.encode(columns, name))
             written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
-    state = loaded.state
-    outputs = torch.cat(list(state.predict(inputs)))
-    with torch.no_grad(), state.task.likelihood_at(state.psi) as likelihood:
-        answers, p = likelihood.answers(outputs)
+    answers, p = loaded.state.answers(inputs)
     if p is None:
         flat = answers.reshape(len(answers), -1)
         many = [f"{PREDICTED}[{place}]" for place in range(flat.shape[1])]
@@ -68,4 +64,4 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
         writer = csv.writer(opened, delimiter=signs.get("delimiter") or ",")
         writer.writerow([*written, *added])
         writer.writerows(rows)
-    return len(outputs)
+    return len(answers)

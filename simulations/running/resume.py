@@ -9,7 +9,6 @@ from torch import nn
 from fedpart import AffineAugmentation, Task
 from fedpart.methods.base import Method
 from fedpart.methods.plain import Plain
-from simulations.config.federated import without_lml
 from simulations.config.load import (
     AnyConfig,
     Config,
@@ -114,7 +113,8 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
     """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself."""
     if config.beside in (None, config.method):
         return None
-    here = {"engine": "local", "workers": None, "loggers": [], "beside": None, **without_lml(config.beside)}
+    here: dict[str, Any] = {"engine": "local", "workers": None, "loggers": [], "beside": None}
+    here["keep_best"] = config.keep_best if config.beside.startswith("partitioned") else None  # no L_ML
     try:
         return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
     except ConfigError as error:

@@ -3,11 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from fedpart import Dataset, Federation, Protocol, Training
 from fedpart.centralised.ensembles import of_corrupted, of_ensemble
@@ -50,7 +46,7 @@ def summarise(
     else:
         more, data = _centralised(experiment, state, lines), experiment.train
         validation = experiment.validation
-    answers = partial(_answered, state, experiment.test) if "test_rmse" in more else None
+    answers = state.answers(experiment.test.inputs)[0] if "test_rmse" in more else None
     guess = guesses(experiment.shards, experiment.test, answers)
     psi, before = (state.task.physical(values) for values in (state.psi, state.task.psi_space.initial()))
     return {
@@ -244,12 +240,6 @@ def _subnetwork(training: Training, k: int, seen: int, test: Dataset) -> dict[st
         "next": None if unseen is None else training.evaluate(unseen, k),
         "test": scores_of(training, test, k),
     }
-
-
-def _answered(state: Federation | Training, test: Dataset) -> Tensor:
-    outputs = torch.cat(list(state.predict(test.inputs))).cpu()
-    with torch.no_grad(), state.task.likelihood_at(state.psi.cpu()) as likelihood:
-        return likelihood.answers(outputs)[0]
 
 
 def scores_of(training: Training, dataset: Dataset, k: int | None = None) -> dict[str, float]:

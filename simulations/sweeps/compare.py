@@ -10,7 +10,6 @@ from fedpart.updates.combining.base import is_personal
 from simulations.building.data import load_data
 from simulations.building.reading import seen_shape
 from simulations.building.task import build_task
-from simulations.config.federated import without_lml
 from simulations.config.load import ExperimentConfig, with_values
 from simulations.errors import ConfigError, one_sentence
 from simulations.folders.cell import Cell
@@ -35,7 +34,8 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
         for method in methods:
             names = [method, *method.split("+")]
             options = {name: own for name, own in config.method_options.items() if name in names}
-            values = {"method": method, "method_options": options, "seed": seed, **without_lml(method)}
+            values = {"method": method, "method_options": options, "seed": seed}
+            values |= {} if method.startswith("partitioned") else {"keep_best": None}  # there is no L_ML
             folder = out / method.replace(":", ".") / f"seed{seed}"
             own_config = with_values(config, values, f"--methods {method}")
             cells.append(Cell(f"{method}, seed {seed}", own_config, folder))

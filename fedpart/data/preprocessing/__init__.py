@@ -5,4 +5,3 @@ from fedpart.data.preprocessing.base import Preprocessing as Preprocessing
 from fedpart.data.preprocessing.base import preprocessing_of as preprocessing_of
 from fedpart.data.preprocessing.pictures import Pictures as Pictures
 from fedpart.data.preprocessing.rows import Rows as Rows
-from fedpart.data.preprocessing.words import Words as Words

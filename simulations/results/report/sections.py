@@ -18,7 +18,6 @@ from simulations.results.scores import (
     FIRST,
     TIME,
     Estimate,
-    natural,
     score_of,
     size_name,
     words_of,
@@ -170,7 +169,6 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     texts = ([score.cell(Estimate.of(x)) for x in zip(*seeds, strict=True)] for seeds in known.values())
     names = run.summary.get("client_names") or clients
     rows = [[str(name), *row] for name, row in zip(names, zip(*texts, strict=True), strict=False)]
-    rows.sort(key=lambda row: natural(row[0]))
     head = ["client", *(f"{method} [{score.unit}]" for method in known)]
     table = PageTable.of(f"{score.word.capitalize()} of each client after the last round", head, rows)
     return PageSection("Evaluation on the clients", [drawn], tables=[table] if rows else [], lines=lines)

@@ -37,12 +37,12 @@ def test_a_guess_of_numbers_is_beaten_by_more_than_the_noise_of_each_examples_er
     """Two standard errors of the mean difference of squared errors, over the sum of both roots."""
     targets = torch.tensor([-3.0, 3.0]).repeat(8) + torch.arange(16) / 16
     answers = targets + torch.tensor([0.5, -0.5, 0.25, 1.0]).repeat(4)
-    guess = guesses([data([0.0])], Dataset(torch.zeros(16, 2), targets), lambda: answers[:, None])
+    guess = guesses([data([0.0])], Dataset(torch.zeros(16, 2), targets), answers[:, None])
     own = (targets - answers).double().square()
     apart = targets.double().square() - own
     sum_of_roots = guess["rmse"] + own.mean().sqrt().item()
     assert guess["noise"] == pytest.approx(2 * apart.std().item() / 4 / sum_of_roots, rel=1e-5)
-    few = guesses([data([0.0])], Dataset(torch.zeros(9, 2), targets[:9]), lambda: answers[:9])
+    few = guesses([data([0.0])], Dataset(torch.zeros(9, 2), targets[:9]), answers[:9])
     assert few.keys() == {"rmse"}
     run = {"guess": {"rmse": 2.0, "noise": 0.1}, "test_examples": 16}
     assert guessed({**run, "test_rmse": 1.5}) == (

@@ -324,7 +324,7 @@ import numpy, onnxruntime
 session = onnxruntime.InferenceSession("run/model.onnx")
 words = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
 numbers = {word: number for number, word in enumerate(words["words"], start=2)}
-texts = [row[words["column"]] for row in csv.DictReader(open("new.csv", encoding="utf-8"))]
+texts = [row["text"] for row in csv.DictReader(open("new.csv", encoding="utf-8"))]
 rows = [[numbers.get(word, 1) for word in re.findall(words["pattern"], text.lower())] for text in texts]
 rows = numpy.array([(row + [0] * words["length"])[: words["length"]] for row in rows])
 outputs = session.run(None, {session.get_inputs()[0].name: rows})[0]
@@ -336,7 +336,7 @@ assert not {"fedpart", "torch"} & sys.modules.keys()
 
 @pytest.mark.slow
 def test_new_texts_are_predicted_with_the_words_of_the_run_also_in_plain_python(tmp_path, monkeypatch):
-    """The vocabulary is in the run and in the exported file: texts.csv is not needed, nor is fedpart there."""
+    """The vocabulary is in the run and in the exported file: neither needs the texts it is made of."""
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
     assert command("new", "text", "app").exit_code == 0
