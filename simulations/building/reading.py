@@ -34,10 +34,8 @@ def read_run(folder: Path) -> Loaded:
         # The noise of predictions is a function of it.
         state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
     about = f"{config.method}, {counted(state.completed, config.clock.name)}, {config.data}"
-    ways = {"accuracy": "accuracy {:.1%}", "nll": "loss {:.3f}"}.items()
-    scores = [
-        told.format(score) for name, told in words if (score := summary.get(f"test_{name}")) is not None
-    ]
+    ways = {"test_accuracy": "accuracy {:.1%}", "test_nll": "loss {:.3f}"}
+    scores = [way.format(summary[key]) for key, way in ways.items() if summary.get(key) is not None]
     about += f": {scores[0]} on test data" if scores else ""
     return Loaded(state, config.resolved(), summary.get("classes", ()), made, about)
 
