@@ -13,6 +13,7 @@ from fedpart.checks import check_options, check_whole, require
 from fedpart.data.dataset import Dataset
 from fedpart.data.given import Examples, Shards, as_dataset, is_examples
 from fedpart.data.trained_on import trained_on
+from fedpart.engines.batches import told_apart
 from fedpart.engines.paced import local_engine
 from fedpart.federated.best import fallen
 from fedpart.federated.federation import Federation
@@ -103,7 +104,8 @@ def federate(
         federation.keep_in(*(Path(checkpoint).with_suffix(kind) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)
     if progress and isinstance(data, list):
-        print(trained_on(data, {"validation": scored, "test": tested}))
+        learned, apart = told_apart(federation.protocol, data)
+        print(trained_on(data, {**apart, "validation": scored, "test": tested}, learned=learned))
 
     def finish(report: RoundReport) -> None:
         last = report.round == rounds

@@ -10,6 +10,7 @@ from fedpart.data.loading import DATASETS as DATASETS
 from fedpart.data.loading import OWN_FILES as OWN_FILES
 from fedpart.data.loading import knows_clients as knows_clients
 from fedpart.data.loading import load_splits as load_splits
+from fedpart.data.preprocessing import Preprocessing as Preprocessing
 from fedpart.data.preprocessing import preprocessing_of as preprocessing_of
 from fedpart.data.reading import Limits as Limits
 from fedpart.data.sets.digits import load_digits as load_digits

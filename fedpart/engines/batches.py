@@ -82,6 +82,15 @@ def count_learned(protocol: Protocol, examples: int) -> int:
     return examples - sum(_held_out(protocol, examples)) if protocol.holds_out else examples
 
 
+def told_apart(protocol: Protocol, shards: Sequence[Dataset]) -> tuple[list[Tensor] | None, dict[str, int]]:
+    """For :func:`.trained_on`: places that weights learn from, and how many examples clients hold out."""
+    if not protocol.holds_out:
+        return None, {}
+    places = [divided(protocol, client, len(shard)) for client, shard in enumerate(shards)]
+    psi, scores = (sum(len(part[kind]) for part in places) for kind in (1, 2))
+    return [part.learned for part in places], {"hyperparameters": psi, "clients' scores": scores}
+
+
 def evaluated(protocol: Protocol, client: int, shard: Dataset) -> Dataset:
     """What the client scores the network on: what it holds out, or its ``evaluation`` examples."""
     if protocol.settings.evaluation_share is not None:

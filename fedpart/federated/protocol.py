@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.federated.clients import (
     assigned_architectures,
     assigned_caps,
@@ -153,6 +154,12 @@ class Protocol:
         if settings.caps is not None:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
             check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
+        asked = (self.unseen(client, self.plan(client, 1)) for client, _ in self.kinds.values())
+        require(
+            settings.keep_best is None or any(asked),
+            f"keep_best goes by L_ML, which the method {settings.method!r} has not with these chunks and "
+            f"hyperparameters; set keep_best to null.",
+        )
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:
             firsts = (client for client, _ in self.kinds.values())

@@ -135,7 +135,7 @@ class FederationSettings(PaceSettings):
     keep_best: Literal["lml"] | None = setting(
         None,
         "lml: end with the weights and psi of the round whose L_ML was best, a mean of ten rounds; where "
-        "there are fewer, or the method has no L_ML, and with null: with those of the last round",
+        "there are fewer, and with null: with those of the last round; refused where there is no L_ML",
     )
     _others = (SGDSettings(1.0),)  # of a server: the plain mean
 

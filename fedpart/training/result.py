@@ -209,6 +209,7 @@ class Loaded(Trained):
         config: the run's configuration, as plain data by key.
         classes: names of the classes, in the order of the outputs; empty where they have none.
         preprocessing: what makes inputs of raw examples; None where the run does not know it.
+        about: the run in a line, which ``print`` shows.
     """
 
     def __init__(
@@ -217,9 +218,14 @@ class Loaded(Trained):
         config: Mapping[str, Any],
         classes: Sequence[str] = (),
         preprocessing: Preprocessing | None = None,
+        about: str = "",
     ) -> None:
         super().__init__(state)
         self.config, self.classes, self.preprocessing = dict(config), tuple(classes), preprocessing
+        self.about = about
+
+    def __str__(self) -> str:
+        return self.about or repr(self)
 
     def predict(self, x: Any) -> Tensor:
         """Outputs as :meth:`.Trained.predict`. A run that knows its preprocessing takes raw examples: files,

@@ -109,6 +109,12 @@ class ModelState:
                 x = map_leaves(lambda leaf, here=places: leaf[here].to(self.w.device), inputs)
                 yield task.outputs(named, self.psi, x, noise, dropout=dropout)
 
+    def answers(self, inputs: Tree) -> tuple[Tensor, Tensor | None]:
+        """What the network says of ``inputs [n, ...]``, on the CPU; see :meth:`.Likelihood.answers`."""
+        outputs = torch.cat(list(self.predict(inputs))).cpu()
+        with torch.no_grad(), self.task.likelihood_at(self.psi.cpu()) as likelihood:
+            return likelihood.answers(outputs)
+
     def _visits(self, task: Task, examples: int, purpose: str) -> Iterator[tuple[slice, Noise]]:
         """Examples of an evaluation, batch by batch, each with its noise."""
         size = rows_at_once(self.w.device, task.samples)

@@ -1,5 +1,6 @@
 """From a run's folder to the network that it has trained: what ``fedpart.load`` finds by an entry point."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 
 from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
 from fedpart.data import preprocessing_of
+from fedpart.data.trained_on import counted
 from fedpart.federated.report import parted
 from fedpart.training.result import Loaded
 from fedpart.training.state import ModelState
@@ -32,7 +34,11 @@ def read_run(folder: Path) -> Loaded:
         stages = summary.get("stages")  # of centralised training
         # The noise of predictions is a function of it.
         state.completed = stages[-1]["iteration"] if stages else summary["rounds"]
-    return Loaded(state, config.resolved(), summary.get("classes", ()), made)
+    about = f"{config.method}, {counted(state.completed, config.clock.name)}, {config.data}"
+    ways = {"test_accuracy": "accuracy {:.1%}", "test_nll": "loss {:.3f}"}
+    scores = [way.format(summary[key]) for key, way in ways.items() if summary.get(key) is not None]
+    about += f": {scores[0]} on test data" if scores else ""
+    return Loaded(state, config.resolved(), summary.get("classes", ()), made, about)
 
 
 def example_inputs(folder: Path, rows: int) -> Tree:
@@ -83,7 +89,9 @@ def _seen(config: Config, summary: dict[str, Any], rows: int = 1) -> tuple[int, 
 
 def _whole(task: Task, config: Config) -> ModelState:
     """The full network in one partition: chunks would need the data, and no other network is saved."""
-    protocol = Protocol(task, config.settings()) if isinstance(config, ExperimentConfig) else None
+    protocol = None
+    if isinstance(config, ExperimentConfig):
+        protocol = Protocol(task, replace(config.settings(), keep_best=None))  # earlier runs ignored it
     task = protocol.task if protocol is not None else config.build_method().prepare(task)
     partition = SeparateNetworks(task.parameter_space(1))
     state = ModelState(task, partition, AdamSettings(), AdamSettings(), seed=config.seed)

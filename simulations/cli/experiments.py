@@ -59,7 +59,7 @@ def predict(
     out: Annotated[Path, typer.Option("--out", help="The CSV file.")] = Path("predictions.csv"),
     trust_code: Trust = False,
 ) -> None:
-    """Write what a finished run predicts for new rows or images, as they are: labels and probabilities."""
+    """Write what a finished run predicts for new rows, images or texts: labels and probabilities."""
 
 
 @command

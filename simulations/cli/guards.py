@@ -125,7 +125,9 @@ def say(text: str, style: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True).print(Text(text, style=style), soft_wrap=True)
+    from fedpart.data.trained_on import shown
+
+    Console(stderr=True).print(Text(shown(text), style=style), soft_wrap=True)
 
 
 def fail(text: str, status: int) -> NoReturn:

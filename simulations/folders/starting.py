@@ -24,5 +24,6 @@ def start_folder(kind: str, folder: Path) -> str:
     if kind != "flower":
         shutil.copyfile(CONFIGS / "run.schema.json", folder / "schema.json")  # the configuration names it
     many = "num-supernodes=10 client-resources-num-cpus=1"
-    flower = f"flwr run . --stream --federation-config '{many}'"
+    here = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"  # fedpart is installed, and on no index
+    flower = f"{here} flwr run . --stream --federation-config '{many}'"
     return flower if kind == "flower" else f"fedpart run {kind}.yaml"

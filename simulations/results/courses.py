@@ -3,7 +3,8 @@
 The last fifth of the values is cut into five blocks. A line is fitted to the blocks' means by least squares.
 There is a drift where its slope is more than 3.18 of its standard errors away from 0, a t-test with three
 degrees of freedom at the level of 5%, and where it amounts to a twentieth or more of the way from the start,
-and of the last values' reach."""
+and of the last values' reach. A drift is ruled out where all slopes within 3.18 standard errors amount to
+at most half of the way from the start."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,8 @@ from simulations.results.psi_parts import PsiParts
 BLOCKS, CRITICAL = 5, 3.18  # of Student's t: two-sided, 5%, BLOCKS - 2 degrees of freedom
 SMALL = 0.05  # a change that is none, of where it began; a drift that is none, of way and reach
 LAST = 5  # the last one of so many equal parts is looked at, where it has BLOCKS values
-STATES = ("moving", "swinging", "moved", "settled", "not moved", "fixed")  # of a range: its ends' first
+MOST = 0.5  # of the way from the start: what a drift must be ruled out to amount to
+STATES = ("moving", "swinging", "unclear", "moved", "settled", "not moved", "fixed")  # a range has the first
 
 
 def courses(
@@ -28,7 +30,8 @@ def courses(
 
     ``state`` is ``fixed``: all values are the start; ``not moved``: within 5% of it (of a range, of its
     half-width); ``moving``: there is a drift; ``swinging``: there is none, and the last values are further
-    apart than their mean is from the ``start``; ``settled``; or ``moved``, where a run is too short to say.
+    apart than their mean is from the ``start``; ``settled``: a drift is ruled out; ``unclear``: it is not; or
+    ``moved``, where a run is too short to say.
     """
     physical: list[Mapping[str, float | None]] = [line["psi"]["physical"] for line in lines]
     if not physical or any(value is None for row in (start, *physical) for value in row.values()):
@@ -55,19 +58,23 @@ def _course(values: NDArray[np.float64], unit: float) -> dict[str, Any]:
         state = "not moved" if most else "fixed"
     elif len(last) < BLOCKS:
         state = "moved"
-    elif drifts(last, SMALL * max(way, spread)):
-        state = "moving"
     else:
-        state = "swinging" if spread > way else "settled"
+        drift, error = trend(last)
+        if abs(drift) > error and abs(drift) >= SMALL * max(way, spread):
+            state = "moving"
+        elif spread > way:
+            state = "swinging"
+        else:
+            state = "settled" if abs(drift) + error <= MOST * way else "unclear"
     numbers = {"mean": last.mean(), "low": last.min(), "high": last.max(), "last": last[-1]}
     return {"state": state, **{name: float(number) for name, number in numbers.items()}}
 
 
-def drifts(values: NDArray[np.float64], least: float) -> bool:
-    """Whether values ``[n >= 5]`` drift, by the test above, and by ``least`` or more in all."""
+def trend(values: NDArray[np.float64]) -> tuple[float, float]:
+    """By how much values ``[n >= 5]`` drift in all, and how far off that may be: see above."""
     means = np.array([block.mean() for block in np.array_split(values, BLOCKS)])
     places = np.arange(BLOCKS) - (BLOCKS - 1) / 2
     slope = places @ means / (places @ places)
     rest = means - means.mean() - slope * places
     error = math.sqrt(rest @ rest / (BLOCKS - 2) / (places @ places))
-    return bool(abs(slope) > CRITICAL * error and abs(slope) * BLOCKS >= least)
+    return BLOCKS * float(slope), BLOCKS * CRITICAL * error

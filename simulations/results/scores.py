@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedpart.data.trained_on import counted as counted
+from fedpart.data.trained_on import shown as shown
 from simulations.config.load import EVIDENCE_NAMES
 
 DASH = "\N{EM DASH}"  # for what is not known
@@ -191,5 +192,5 @@ def size_name(row: Mapping[str, Any]) -> str:
 
 def client_text(client: int, names: Sequence[str] = ()) -> str:
     """A client's name in at most 32 printable characters; its number where clients have no names."""
-    text = "".join(sign if sign.isprintable() else "?" for sign in names[client]) if names else str(client)
+    text = shown(names[client]).replace("\n", "?") if names else str(client)
     return text if len(text) <= 32 else f"{text[:29]}..."

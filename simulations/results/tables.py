@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from simulations.results.scores import DASH, Estimate
+from simulations.results.scores import DASH, Estimate, shown
 
 LF = "\n"
 CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
@@ -36,7 +36,7 @@ def terminal_table(
     for name in head:
         table.add_column(Text(name), justify="left" if name == "method" else "right", overflow="fold")
     for i, row in enumerate(rows):
-        table.add_row(*map(Text, row), style="bold" if i == bold else "")
+        table.add_row(*(Text(shown(cell)) for cell in row), style="bold" if i == bold else "")
     return table
 
 

@@ -12,17 +12,25 @@ from fedpart.data.trained_on import class_counts
 from simulations.results.scores import BYTES, SCORES, counted, first_of, told
 
 
-def guesses(shards: Sequence[Dataset], test: Dataset) -> dict[str, float]:
-    """Scores on test data of a guess: the commonest class of the training data, or their mean target."""
+def guesses(shards: Sequence[Dataset], test: Dataset, answers: Tensor | None = None) -> dict[str, float]:
+    """Scores on test data of a guess: the commonest class of the training data, or their mean target; with
+    ``answers`` of a run the ``noise`` of the difference of both ``rmse``: two standard errors, by the
+    differences of squared errors on ten examples or more."""
     whole = [test, *shards] if len(test) else []
     if whole and all(map(has_labels, whole)):
-        counts = class_counts(shards)
+        counts = class_counts([shard.targets for shard in shards])
         return {"accuracy": (test.targets == counts.index(max(counts))).double().mean().item()}
     targets = [data.targets for data in whole]
     if not targets or not all(isinstance(each, Tensor) and each.is_floating_point() for each in targets):
         return {}
     mean = sum(shard.targets.double().sum(0) for shard in shards) / sum(map(len, shards))
-    return {"rmse": (test.targets.double() - mean).square().mean().sqrt().item()}
+    others = [mean] if answers is None or len(test) < 10 else [mean, answers.reshape(test.targets.shape)]
+    errors = [(test.targets.double() - other).square() for other in others]
+    roots = [each.mean().sqrt().item() for each in errors]
+    if len(roots) == 1 or not sum(roots):
+        return {"rmse": roots[0]}
+    error = (errors[0] - errors[1]).reshape(len(test), -1).mean(1).std().item() / math.sqrt(len(test))
+    return {"rmse": roots[0], "noise": 2 * error / sum(roots)}
 
 
 def verdict(mine: float, other: float, examples: int) -> str:
@@ -32,9 +40,13 @@ def verdict(mine: float, other: float, examples: int) -> str:
     """
     left, right = ((share * examples + 1) / (examples + 2) for share in (mine, other))
     off = 2 * math.sqrt((left * (1 - left) + right * (1 - right)) / (examples + 2))
-    word = "level with" if abs(left - right) <= off else "ahead of" if left > right else "behind"
+    word = _word(left, right, off)
     noise = f"noise of {counted(examples, 'example')}: +-{SCORES['accuracy'].text(off)}"
     return f"this run is {word} it ({noise})"
+
+
+def _word(better: float, worse: float, noise: float) -> str:
+    return "level with" if abs(better - worse) <= noise else "ahead of" if better > worse else "behind"
 
 
 def beside(summary: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -58,5 +70,8 @@ def guessed(summary: Mapping[str, Any]) -> str:
     known = guess and "rmse" in guess and rmse is not None
     if not (guess and known):
         return ""
-    word = "ahead of" if rmse < guess["rmse"] else "not ahead of"
-    return f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g} and is {word} it"
+    said, noise = f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g}", guess.get("noise")
+    if noise is None:
+        return f"{said}, too few examples to say whether that is noise"
+    how = f"noise of {counted(summary['test_examples'], 'example')}: +-{noise:.2g}"
+    return f"{said} and is {_word(guess['rmse'], rmse, noise)} it ({how})"

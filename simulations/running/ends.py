@@ -16,7 +16,9 @@ def ends(experiment: Experiment, federation: Federation, lines: Lines) -> dict[s
     config, best = experiment.config, federation.best
     told: dict[str, Any] = {"untaught": untaught(federation.protocol), "parted": parted(federation.protocol)}
     told["lml_fallen"] = fallen([line.get("lml") for line in lines], best is not None)
-    if best is not None and best.round is not None:
+    if best is not None and best.round is None:
+        told["kept_none"] = "those of the last round, for fewer than ten have an L_ML"
+    elif best is not None:
         told |= {"kept_round": best.round, "kept_lml": best.lml}
         validation = experiment.validation_of(config.rounds)
         # the lines have scores of later rounds

@@ -3,10 +3,9 @@
 import csv
 import re
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from fedpart.data.preprocessing import Pictures, Rows
+from fedpart.data.preprocessing import Pictures
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
 from simulations.building.reading import read_run
@@ -24,25 +23,23 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     loaded = read_run(run)
     with one_sentence():
         state = loaded.usable()
-    made = loaded.preprocessing
-    if not isinstance(made, (Rows, Pictures)):
+    made: Any = loaded.preprocessing
+    if made is None:
         raise ConfigError(
-            f"The run in {run} does not know how its inputs are made of files; runs on a table or on images "
-            f"in files do (data: table, image_folder or hf:...)."
+            f"The run in {run} does not know how its inputs are made of files; runs on a table, on images in "
+            f"files (data: table, image_folder or hf:...) and with a preprocessing of their own do."
         )
     if out.resolve() == source.resolve():
         raise ConfigError(f"--out {out} would overwrite what is predicted from; name another file.")
     with one_sentence():
-        if isinstance(made, Rows):
-            columns, name = columns_of(source, made.state["read"])
-            inputs = made(made.encode(columns, name))
-            written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
-        else:
+        if isinstance(made, Pictures):
             inputs = made.inputs(source)
             written = {"file": [str(file) for file in files_of(source)]}
-    outputs = torch.cat(list(state.predict(inputs)))
-    with torch.no_grad(), state.task.likelihood_at(state.psi) as likelihood:
-        answers, p = likelihood.answers(outputs)
+        else:
+            columns, name = columns_of(source, made.state.get("read", {}))
+            inputs = made(made.encode(columns, name))
+            written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
+    answers, p = state.answers(inputs)
     if p is None:
         flat = answers.reshape(len(answers), -1)
         many = [f"{PREDICTED}[{place}]" for place in range(flat.shape[1])]
@@ -55,7 +52,7 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
     if twice is not None:
         raise ConfigError(f"{source} has a column {twice!r}, which would be written; rename it there.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    signs = made.state["read"] if isinstance(made, Rows) else {}
+    signs = made.state.get("read", {})
     rows = zip(*written.values(), *added.values(), strict=True)
     if signs.get("decimal") == ",":  # as they were
         rows = ([POINT.sub(r"\1,\2", str(cell)) for cell in row] for row in rows)
@@ -63,4 +60,4 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
         writer = csv.writer(opened, delimiter=signs.get("delimiter") or ",")
         writer.writerow([*written, *added])
         writer.writerows(rows)
-    return len(outputs)
+    return len(answers)

@@ -109,7 +109,8 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
     """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself."""
     if config.beside in (None, config.method):
         return None
-    here = {"engine": "local", "workers": None, "loggers": [], "beside": None}
+    here: dict[str, Any] = {"engine": "local", "workers": None, "loggers": [], "beside": None}
+    here["keep_best"] = config.keep_best if config.beside.startswith("partitioned") else None  # no L_ML
     try:
         return type(config).from_dict({**config.resolved(), **here, "method": config.beside})
     except ConfigError as error:

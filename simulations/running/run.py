@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
 from fedpart.data.trained_on import trained_on
 from fedpart.engines import local_engine
+from fedpart.engines.batches import told_apart
 from fedpart.loggers import Loggers, RunInfo
 from fedpart.loggers.lines import finite, flat
 from simulations.building.experiment import Experiment, TrainingExperiment, ready
@@ -107,8 +108,9 @@ def run_experiment(
             held_out = {"validation": experiment.validation, "test": experiment.test}
             of_clients = isinstance(experiment, Experiment)
             names = () if experiment.preprocessing is None else experiment.preprocessing.names
-            told = {"inputs": names, "classes": experiment.classes, "clients": of_clients}
-            said = trained_on(experiment.shards, held_out, **told)
+            learned, apart = told_apart(state.protocol, experiment.shards) if of_clients else (None, {})
+            told = {"inputs": names, "classes": experiment.classes, "clients": of_clients, "learned": learned}
+            said = trained_on(experiment.shards, apart | held_out, **told)
             progress.say(f"Trained on: {said}")
             with progress.run(config, run.path, state.completed, total):
                 if isinstance(experiment, TrainingExperiment):

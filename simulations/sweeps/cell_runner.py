@@ -13,7 +13,7 @@ from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.cell import Cell
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, read_summary
-from simulations.results.scores import EVIDENCES, first_of, score_of, words_of
+from simulations.results.scores import EVIDENCES, first_of, score_of, shown, words_of
 from simulations.results.terminal.progress import Progress
 from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
@@ -44,7 +44,7 @@ class CellRunner:
 
     def say(self, text: str) -> None:
         """A line as it is, without markup."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(shown(text), markup=False, highlight=False, soft_wrap=True)
 
     def each(self, take: Take, jobs: int, ended: Ended, watch: Watch | None = None) -> int | None:
         """Make the runs that are asked for; see :func:`.run_in_processes`. With one job this process does."""

@@ -35,6 +35,7 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
             names = [method, *method.split("+")]
             options = {name: own for name, own in config.method_options.items() if name in names}
             values = {"method": method, "method_options": options, "seed": seed}
+            values |= {} if method.startswith("partitioned") else {"keep_best": None}  # there is no L_ML
             folder = out / method.replace(":", ".") / f"seed{seed}"
             own_config = with_values(config, values, f"--methods {method}")
             cells.append(Cell(f"{method}, seed {seed}", own_config, folder))

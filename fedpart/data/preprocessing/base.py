@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from fedpart.registry import Registry
+
 
 class Preprocessing(nn.Module):
     """Raw examples become inputs of a network: ``forward`` takes them as a tensor, and :meth:`inputs` as
@@ -46,9 +48,13 @@ class Preprocessing(nn.Module):
         raise NotImplementedError
 
 
+OWN: Registry[type[Preprocessing]] = Registry("preprocessing", makes=(Preprocessing,))
+
+
 def preprocessing_of(state: Mapping[str, Any]) -> Preprocessing:
-    """What a ``state`` describes, which a run's ``summary.json`` and exported files have."""
-    return Preprocessing.kinds[state["kind"]](state)
+    """What a ``state`` describes, which a run's ``summary.json`` and exported files have; its ``kind`` is a
+    name, or that of a class of one's own, ``package.module:Class``."""
+    return (Preprocessing.kinds.get(state["kind"]) or OWN.resolve(state["kind"]))(state)
 
 
 class Behind(nn.Module):
@@ -60,4 +66,6 @@ class Behind(nn.Module):
 
     def forward(self, raw: Tensor) -> Any:
         """What the network says of ``raw [n, ...]``."""
-        return self.preprocessing.outputs(self.network(self.preprocessing(raw).to(self._dtype)))
+        made = self.preprocessing(raw)
+        made = made.to(self._dtype) if made.is_floating_point() else made
+        return self.preprocessing.outputs(self.network(made))

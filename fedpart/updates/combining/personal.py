@@ -18,7 +18,8 @@ class FedBN(Combination):
     keeps = personal = True
 
     def stays(self, task: Task) -> Collection[str]:
-        names = stacked_parameters(task.module).keys() & {e.name for e in task.parameter_space(1).entries}
+        stacked = stacked_parameters(task.module)
+        names = [entry.name for entry in task.parameter_space(1).entries if entry.name in stacked]
         none = "fedbn keeps normalisation with the clients, and this network has none that is trained"
         require(names, f"{none}; use another network, or fedrep.")
         return names

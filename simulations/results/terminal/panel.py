@@ -29,6 +29,7 @@ from simulations.results.scores import (
     first_of,
     privacy_text,
     score_of,
+    shown,
     size_name,
     told,
 )
@@ -45,11 +46,12 @@ _CENTRALISED = {
 }
 _FEDERATED = {
     "partitioned": "One federated run learned the network {psi}; this took no validation data.",
-    "fedavg": "Federated averaging: augmentation is off, and hyperparameters stay fixed.",
+    "fedavg": "Federated averaging: only the network is learned.",
     "fjord": "FjORD: clients trained parts of their networks, of sizes drawn anew for every local step.",
     "heterofl": "HeteroFL: small networks were the first units of the large one's, averaged unit by unit.",
     "fedrolex": "FedRolex: small networks were a window of the large one's units, which moved every round.",
     "augerino": "Federated averaging with Augerino: a regulariser pushes augmentation widths up.",
+    "validated": "With examples that clients hold out, one federated run learned the network {psi}.",
     "fedex": "FedEx: clients tried settings, and scored them on examples that they held out of training.",
 }
 
@@ -79,7 +81,7 @@ def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in rows(summary, out):
-        table.add_row(name, Text(text))
+        table.add_row(name, Text(shown(text)))
     table.add_row(
         "files", Text(f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
     )
@@ -113,6 +115,7 @@ def _tips(
     """What a command does, and its words."""
     base, ways = spelled(summary["method"])
     learns, plain = base == "partitioned", "the same without learned hyperparameters"
+    saved = read_yaml(out / CONFIG)
     if "iterations" in summary:
         if config is not None and learns and summary["psi"]:
             yield plain, ["train", config, *_with(overrides, "method=none", "keep_best=false")]
@@ -123,18 +126,19 @@ def _tips(
             without = "+".join(["fedavg", *ways])
             other = read_summary(out / BESIDE) or {}
             if learns and not summary.get("untaught") and other.get("method") != without:
-                yield plain, ["run", config, *_with(overrides, f"method={without}")]
+                best = ["keep_best=null"] if saved.get("keep_best") else []  # a plain run has no L_ML
+                yield plain, ["run", config, *_with(overrides, f"method={without}", *best)]
             several = ["compare", config, *_with(overrides, "method=")]
             yield "all methods side by side, with plots", several
         # A run on Flower goes on by the command that knows its federation, or here.
         engine = ["--engine", "local"] if summary["engine"] == "flower" and command == "run" else []
         longer = ["--set", f"rounds={2 * summary['rounds']}"]
         yield "go on for more rounds", [command, "--resume", str(out), *engine, *longer]
-    trust = ["--trust-code"] if any(foreign(read_yaml(out / CONFIG))) else []  # it names code of its user
+    trust = ["--trust-code"] if any(foreign(saved)) else []  # it names code of its user
     yield "a page with its curves and pictures", ["report", str(out), *trust]
     yield "the network in a file", ["export", str(out), *trust]
     if summary.get("preprocessing"):
-        yield "what it says of rows or images in NEW", ["predict", str(out), "NEW", *trust]
+        yield "what it says of rows, images or texts in NEW", ["predict", str(out), "NEW", *trust]
 
 
 def rows(summary: Mapping[str, Any], out: Path) -> Rows:
@@ -172,7 +176,7 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
 def limit_rows(summary: Mapping[str, Any]) -> Rows:
     """What kept single clients from much, and what to look at."""
     if (clip := summary.get("clip") or {}).get("multiple") is not None:
-        counts = sorted(clip["clipped"].items(), key=lambda one: -one[1])[:3]
+        counts = sorted(clip["clipped"].items(), key=lambda one: (-one[1], int(one[0])))[:3]
         names = summary.get("client_names", ())
         most = [f"client {client_text(int(who), names)} {counted(times, 'time')}" for who, times in counts]
         longer = f": longer were {', '.join(most)}" if most else ""
@@ -205,11 +209,11 @@ def _federated_rows(summary: Mapping[str, Any]) -> Rows:
     yield from several("by guess", guessed(summary))
     yield from several("sizes", *_by_architecture(summary))
     if (lml := summary.get("lml_last10")) is not None:
-        told_lml = f"{SCORES['lml'].text(lml)} per example of clients"
+        told_lml = f"{SCORES['lml'].text(lml)} per example of clients, the mean of the last rounds"
         unseen = f"{told_lml}, by subnetworks that have never seen them"
         yield from several("L_ML", unseen, summary.get("lml_fallen"))
     if share := summary.get("held_out_share"):
-        yield "held out", f"{SHARE.text(share)} of the clients' examples, never trained on"
+        yield "held out", f"{SHARE.text(share)} of the clients' examples, from which no weights learn"
     ratio, expected = (SHARE.text(summary[key]) for key in ("upload_ratio", "upload_ratio_expected"))
     sent = f"{ratio} of what FedAvg's clients send (expected {expected})"
     yield "upload", f"{sent}; {BYTES.text(summary['upload_bytes'])} in all"

@@ -14,7 +14,7 @@ from fedpart.loggers.logged import worth_a_line
 from simulations.config.load import Config, ExperimentConfig
 from simulations.folders.run_directory import Report
 from simulations.results.psi_parts import compact
-from simulations.results.scores import EVIDENCES, PARTS, SCORES, first_of, score_of
+from simulations.results.scores import EVIDENCES, PARTS, SCORES, first_of, score_of, shown
 
 
 class Progress:
@@ -96,7 +96,7 @@ class Progress:
             f"{simulated:,.1f} simulated s" if simulated else "",
             compact(report.physical),
         ]
-        parts = [part for part in parts if part]
+        parts = [shown(part) for part in parts if part]
         if self._live is not None and self._bar is not None:
             line = Text("  " + " | ".join(parts), overflow="ellipsis", no_wrap=True)
             self._live.update(Group(self._bar, line))
@@ -108,4 +108,4 @@ class Progress:
 
     def say(self, text: str, style: str | None = None) -> None:
         if not self.quiet:
-            self.console.print(Text(text, style=style or ""), soft_wrap=True)
+            self.console.print(Text(shown(text), style=style or ""), soft_wrap=True)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedpart.updates.combining.base import spelled
 from simulations.results.psi_parts import in_words, whole
-from simulations.results.scores import SCORES
+from simulations.results.scores import EVIDENCES, SCORES
 from simulations.results.verdicts import guessed
 
 Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
@@ -12,6 +13,7 @@ _OF_STATES = {  # see :func:`.courses`: what follows the numbers; {larger}, {sma
     "settled": "",
     "moving": "still drifting over the last fifth of the {clock}: more of them may change it",
     "swinging": "to and fro, the mean of the last fifth of the {clock}: {smaller} calms it",
+    "unclear": "too uneven over the last fifth of the {clock} to rule a drift out: more of them may tell",
     "moved": "too few {clock} with a line to say whether it has settled, which takes 25",
     "not moved": "by more than 5%: {larger}, or more {clock}, may move it",
 }
@@ -27,7 +29,7 @@ def learned(summary: Mapping[str, Any]) -> str:
     """What a method that learns psi has learned of it, for the first sentence."""
     states = {course["state"] for course in summary.get("psi_course", {}).values()}
     said = guessed(summary)
-    no_better = ", and is not ahead of a guess" if said and " is ahead of it" not in said else ""
+    no_better = ", and is not ahead of a guess" if " level with " in said or " behind " in said else ""
     if not summary["psi"] or "untaught" in summary:
         return f"alone{no_better}"
     if states and states <= {"fixed", "not moved"}:
@@ -36,23 +38,24 @@ def learned(summary: Mapping[str, Any]) -> str:
     return f"and its hyperparameters{settled}{no_better}"
 
 
-def _keys(method: str | None, rate: str) -> dict[str, str]:
-    if method == "fedex":  # whose steps have no rate
+def _keys(fedex: bool, rate: str) -> dict[str, str]:
+    if fedex:  # its steps have no rate
         return dict.fromkeys(("larger", "smaller"), "another schedule in method_options.fedex")
     return {"larger": f"a larger {rate}", "smaller": f"a smaller {rate}"}
 
 
 def psi_rows(summary: Mapping[str, Any]) -> Rows:
     """Hyperparameters by their courses: means of the last values and their reach, or the last value alone."""
-    told_of, before = summary.get("psi_course", {}), summary.get("psi_initial", {})
+    fedex = spelled(summary.get("method", ""))[0] == "fedex"  # whose arms are all alike at the start
+    told_of, before = summary.get("psi_course", {}), {} if fedex else summary.get("psi_initial", {})
     if not told_of:  # of a run from before there were courses
         psi = whole(summary.get("psi_learned", ()), summary["psi"])
         yield from several("learned", *in_words(psi, before))
     clock, steps = ("iterations", "optimiser") if "iterations" in summary else ("rounds", "server")
-    words = {"clock": clock, **_keys(summary.get("method"), f"{steps}_psi.learning_rate")}
+    words = {"clock": clock, **_keys(fedex, f"{steps}_psi.learning_rate")}
     for state, text in _OF_STATES.items():
         those = {name: course for name, course in told_of.items() if course["state"] == state}
-        steady = state in ("settled", "swinging")
+        steady = state in ("settled", "swinging", "unclear")
         reach = {name: (course["low"], course["high"]) for name, course in those.items() if steady}
         values = {name: course["mean" if steady else "last"] for name, course in those.items()}
         lines = in_words(values, before, reach=reach)
@@ -61,5 +64,8 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
     if best is None and summary.get("lml_iteration") not in (None, summary.get("iterations")):
         best, lml = summary["lml_iteration"], summary["lml"]
     if best is not None:
-        kept = f"weights and psi of {clock[:-1]} {best:,}, L_ML {SCORES['lml'].text(lml)}"
+        word = EVIDENCES[summary.get("evidence", "lml")].word
+        number = f"{SCORES['lml'].text(lml)}{'' if 'iterations' in summary else ', a mean of ten'}"
+        kept = f"weights and psi of {clock[:-1]} {best:,}, with {word} {number}: scores are of these"
         yield from several("kept", kept, *in_words(summary["psi"]))
+    yield from several("kept", summary.get("kept_none"))

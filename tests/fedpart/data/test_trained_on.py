@@ -40,6 +40,30 @@ def test_other_data_are_told_by_their_shape_and_targets(shard, text):
     assert told.startswith(text) and told.endswith("held out: nothing")
 
 
+@pytest.mark.parametrize(
+    ("method", "more", "says"),
+    [
+        ("fedex", {}, "18 examples of 3 clients (6 each)"),
+        ("fedex", {}, "held out: 6 for hyperparameters, 1 for test"),
+        ("validated", {}, "held out: 6 for hyperparameters, 1 for test"),
+        ("fedavg", {"evaluation": "clients"}, "18 examples of 3 clients (6 each)"),
+        ("fedavg", {"evaluation": "clients"}, "held out: 6 for clients' scores, 1 for test"),
+        ("fedavg", {}, "24 examples of 3 clients (8 each); classes 50% 0, 50% 1; held out: 1 for test"),
+    ],
+)
+def test_what_clients_hold_out_is_not_counted_as_trained_on(method, more, says, capsys):
+    """A fifth of eight, rounded up: two of each client."""
+    clients, network = [rows([0, 1] * 4, 3)] * 3, nn.Sequential(nn.Linear(3, 2), ConcreteDropout())
+    federate(Task(network), clients, rounds=1, method=method, progress=True, test=rows([0], 3), **more)
+    assert says in capsys.readouterr().out
+
+
+def test_names_from_files_cannot_steer_a_terminal():
+    odd = "\x1b[31mAge\r\u202e[red]"
+    told = trained_on([rows([0, 1], 1)], {}, inputs=[odd], classes=("\x1b]0;x\x07", "b"))
+    assert "?[31mAge??[red]" in told and "50% ?]0;x?" in told and told.isprintable()
+
+
 def test_federate_says_where_nothing_but_the_network_is_learned(capsys):
     clients = [rows([0, 1], 3)] * 3
     federate(nn.Sequential(nn.Linear(3, 2), nn.Dropout()), clients, rounds=1, progress=True)

@@ -1,23 +1,43 @@
 """keep_best: the weights of the round with the best smoothed L_ML, on every engine and after a stop."""
 
+import io
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from tiny import KEPT, same_run, tiny
 from torch import nn
 
-from fedpart import ConcreteDropout, Task, federate, load
+from fedpart import (
+    AffineAugmentation,
+    ConcreteDropout,
+    FederationSettings,
+    Protocol,
+    Task,
+    federate,
+    load,
+)
 from fedpart.data import random_subset
 from fedpart.federated.best import WINDOW, fallen
 from simulations.building.data import load_data
+from simulations.results.terminal.panel import panel
 from simulations.running.recorder import Interrupted
+from simulations.running.resume import beside_config
 from simulations.running.run import run_experiment
+from simulations.sweeps.compare import plan
 
 
 def shards():
     x = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
     return [(x[i::6], (x[i::6, 0] > 0).long()) for i in range(6)]
+
+
+def console_text(what):
+    console = Console(record=True, width=300, force_terminal=False, file=io.StringIO())
+    console.print(what)
+    return console.export_text()
 
 
 def task():
@@ -41,13 +61,30 @@ def test_it_ends_with_what_the_best_round_has_started_from():
     assert torch.equal(result.state.w, before.w) and torch.equal(result.state.psi, before.psi)
 
 
-def test_fewer_rounds_than_a_window_end_with_the_last():
+def test_fewer_rounds_than_a_window_end_with_the_last_and_the_card_says_so(tmp_path):
+    summary = run_experiment(tiny(keep_best="lml", rounds=2), tmp_path)
+    text = " ".join(console_text(panel(summary, tmp_path)).split())
+    assert "kept those of the last round, for fewer than ten have an L_ML" in text
     assert torch.equal(learned(5, keep_best="lml").state.w, learned(5).state.w)
 
 
-def test_a_method_without_l_ml_ends_with_the_last(tmp_path):
-    kept, plain = (learned(12, method="fedavg", **more) for more in ({"keep_best": "lml"}, {}))
-    assert torch.equal(kept.state.w, plain.state.w)
+@pytest.mark.parametrize(
+    "more", [{"method": "fedavg"}, {"method": "validated"}, {"method": "augerino+yogi"}, {"chunks": (1.0,)}]
+)
+def test_a_method_without_l_ml_is_refused(more):
+    """Before anything is learned, and not ended with the last round's weights in silence."""
+    network = Task(task().module, transforms=[AffineAugmentation()]) if "augerino" in str(more) else task()
+    settings = {"clients": 6, "cohort": 6, "keep_best": "lml", "chunks": (0.5, 0.5), **more}
+    with pytest.raises(ValueError, match=r"keep_best goes by L_ML.* set keep_best to null"):
+        Protocol(network, FederationSettings(**settings))
+
+
+@pytest.mark.parametrize("other", ["fedavg", "fedrep", "validated+scaffold"])
+def test_a_method_without_l_ml_is_compared_without_keep_best(other):
+    config = tiny(keep_best="lml", beside=other, evaluation="clients")
+    assert beside_config(config).keep_best is None
+    kept = [cell.config.keep_best for cell in plan(config, ["partitioned+scaffold", other], 1, Path("out"))]
+    assert kept == ["lml", None]
 
 
 PRIVATE = {"privacy": {"noise_multiplier": 1.0}, "clip": {"weights": 1.0, "psi": 1.0}, "weighting": "uniform"}
@@ -78,6 +115,9 @@ def test_a_run_that_was_stopped_keeps_the_same_and_its_scores_are_those_of_what_
     validation = random_subset(load_data(tiny(**KEPT)).validation, 30, 0)
     scores = load(tmp_path / "whole").state.evaluate(validation)
     assert summary["val_accuracy"] == scores["accuracy"]
+    text = " ".join(console_text(panel(summary, tmp_path / "whole")).replace("│", " ").split())
+    assert f"kept weights and psi of round {summary['kept_round']}, with L_ML" in text
+    assert "scores are of these" in text and "mean of the last 1" not in text
 
     counts = itertools.count(1)
 

@@ -40,7 +40,10 @@ def test_what_is_there_is_left_alone():
 
 def test_a_flower_app_is_short():
     done = fedpart("new", "flower", "my app")
-    assert done.exit_code == 0 and "cd 'my app'\n  flwr run . --stream" in done.output
+    assert (
+        done.exit_code == 0
+        and "cd 'my app'\n  FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run ." in done.output
+    )
     assert sorted(file.name for file in Path("my app").iterdir()) == [
         *("client.py", "data.py", "model.py", "pyproject.toml", "server.py")
     ]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulations.results.courses import courses, drifts
+from simulations.results.courses import courses, trend
 from simulations.results.terminal.psi_rows import learned, psi_rows
 
 NOISE = np.random.default_rng(0).standard_normal(300)
@@ -37,14 +37,23 @@ def test_drift_is_students_t_of_the_slope_through_five_block_means():
     rest = np.array([1.0, -2.0, 0.0, 2.0, -1.0])  # no mean and no slope
     error = np.sqrt(rest @ rest / 3 / 10)
     for t, drift in ((3.1, False), (3.3, True), (-3.3, True)):
-        means = t * error * np.arange(5) + rest
-        assert drifts(means.repeat(12), 0.0) is drift
-    assert not drifts(np.arange(60.0), 1000.0)
+        change, bound = trend((t * error * np.arange(5) + rest).repeat(12))
+        assert change == pytest.approx(5 * t * error) and (abs(change) > bound) is drift
 
 
 def test_white_noise_rarely_drifts():
     rng = np.random.default_rng(1)
-    assert 0.02 < np.mean([drifts(rng.standard_normal(60), 0.0) for _ in range(1000)]) < 0.08
+    trends = [trend(rng.standard_normal(60)) for _ in range(1000)]
+    assert 0.02 < np.mean([abs(change) > bound for change, bound in trends]) < 0.08
+
+
+@pytest.mark.parametrize(("size", "word"), [(1.0, "settled"), (3.0, "unclear")])
+def test_what_has_settled_cannot_have_drifted_by_half_of_its_way(size, word):
+    """No drift is seen in either, but with the larger noise half of the way from 10 to 0 may be one."""
+    blocks = size * np.array([0.5, -1.0, 0.0, 1.0, -0.5]).repeat(12)
+    change, bound = trend(blocks)
+    assert change == pytest.approx(0.0) and (bound < 5.0) is (word == "settled") and np.ptp(blocks) < 10
+    assert state([*(10 - np.arange(240) / 24), *blocks], 10.0) == word
 
 
 def test_both_ends_of_a_range_have_one_word_and_a_change_is_measured_by_its_half_width():

@@ -33,6 +33,27 @@ def test_few_answers_that_are_all_right_are_not_without_noise():
     assert verdict(1.0, 0.0, 9).startswith("this run is ahead of it")
 
 
+def test_a_guess_of_numbers_is_beaten_by_more_than_the_noise_of_each_examples_errors_or_not_at_all():
+    """Two standard errors of the mean difference of squared errors, over the sum of both roots."""
+    targets = torch.tensor([-3.0, 3.0]).repeat(8) + torch.arange(16) / 16
+    answers = targets + torch.tensor([0.5, -0.5, 0.25, 1.0]).repeat(4)
+    guess = guesses([data([0.0])], Dataset(torch.zeros(16, 2), targets), answers[:, None])
+    own = (targets - answers).double().square()
+    apart = targets.double().square() - own
+    sum_of_roots = guess["rmse"] + own.mean().sqrt().item()
+    assert guess["noise"] == pytest.approx(2 * apart.std().item() / 4 / sum_of_roots, rel=1e-5)
+    few = guesses([data([0.0])], Dataset(torch.zeros(9, 2), targets[:9]), answers[:9])
+    assert few.keys() == {"rmse"}
+    run = {"guess": {"rmse": 2.0, "noise": 0.1}, "test_examples": 16}
+    assert guessed({**run, "test_rmse": 1.5}) == (
+        "rmse 2 by the mean; this run has 1.5 and is ahead of it (noise of 16 examples: +-0.1)"
+    )
+    assert "is level with it" in guessed({**run, "test_rmse": 1.95})
+    assert "is behind it" in guessed({**run, "test_rmse": 2.5})
+    told = guessed({"guess": {"rmse": 2.0}, "test_rmse": 1.5})
+    assert "too few" in told and not any(word in told for word in ("ahead", "level", "behind"))
+
+
 def test_a_loss_alone_has_no_verdict_and_bytes_are_told_in_any_case():
     mine = {"test_accuracy": None, "test_nll": 0.4, "test_examples": 9, "upload_bytes": 50}
     other = {"method": "fedavg", "test_nll": 0.5, "upload_bytes": 100}
@@ -40,8 +61,4 @@ def test_a_loss_alone_has_no_verdict_and_bytes_are_told_in_any_case():
         "fedavg, the same clients and cohorts: 0.500 nats on the same test data; 100 B sent, 2.00 times as "
         "much"
     )
-    assert guessed({"guess": {"rmse": 2.0}, "test_rmse": 1.5}) == (
-        "rmse 2 by the mean; this run has 1.5 and is ahead of it"
-    )
-    assert guessed({"guess": {"rmse": 2.0}, "test_rmse": 2.5}).endswith("is not ahead of it")
     assert guessed({"test_accuracy": 0.5}) == ""

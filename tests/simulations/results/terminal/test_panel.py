@@ -13,10 +13,14 @@ from torch import nn
 
 from fedpart.data import Splits, load_splits
 from fedpart.methods import METHODS
+from simulations.cli.guards import say
 from simulations.folders.run_directory import read_summary
 from simulations.results.psi_parts import PsiParts, kept, whole
+from simulations.results.tables import terminal_table
 from simulations.results.terminal.panel import panel, show_end
+from simulations.results.terminal.progress import Progress
 from simulations.running.run import run_experiment
+from simulations.sweeps.cell_runner import CellRunner
 
 FedAvg = METHODS.resolve("fedavg")
 
@@ -87,6 +91,39 @@ def test_a_fedavg_learns_nothing_and_sends_what_fedavg_sends(found, method):
     text = shown(panel(summary, out))
     assert summary["psi_learned"] == [] and summary["psi"] and "moved  " not in text
     assert "100.0% of what FedAvg's clients send" in text
+
+
+def test_a_fedavg_with_augmentation_does_not_say_that_it_is_off(tmp_path):
+    options = {"fedavg": {"augment": True}}
+    summary = run_experiment(tiny(method="fedavg", method_options=options, rounds=1), tmp_path)
+    text = shown(panel(summary, tmp_path))
+    assert any(name.startswith("affine.") for name in summary["psi"]) and "only the network is" in text
+    assert "augmentation" not in text and "hyperparameter" not in text
+
+
+@pytest.mark.parametrize("method", ["fedex", "fedex+yogi"])
+def test_fedex_has_no_drop_rate_at_the_start_for_its_arms_are_all_alike(found, method):
+    summary, out = found["partitioned"]
+    psi = {"dropout1.rate [%]": 40.0, "arms.probability[dropout=40%] [%]": 99.0}
+    course = {"state": "moved", "mean": 40.0, "low": 2.5, "high": 40.0}
+    told = {name: {**course, "last": value} for name, value in psi.items()}
+    text = shown(panel({**summary, "method": method, "psi": psi, "psi_course": told}, out))
+    assert "dropout 40.0%" in text and "at the start" not in text
+
+
+def test_what_is_not_for_a_terminal_does_not_reach_it(found, capsys):
+    """Names of a file's clients and classes, and what remote clients have said."""
+    summary, out = found["partitioned"]
+    odd = "\x1b[2J[red]a\x07\u202e"
+    rows = panel({**summary, "parted": odd, "client_names": [odd]}, out)
+    console = Console(width=100, file=io.StringIO(), force_terminal=True)
+    console.print(rows)
+    console.print(terminal_table(["client"], "t", rows=[[odd]]))
+    Progress(console).note(odd)
+    CellRunner(console=console).say(odd)
+    say(odd, "red")
+    for written in (console.file.getvalue(), capsys.readouterr().err):
+        assert "[red]a" in written and not any(sign in written for sign in ("\x1b[2J", "\x07", "\u202e"))
 
 
 def test_commands_for_a_run_with_code_of_its_user_say_that_it_is_trusted(found):
