@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,12 @@ class Shards:
             marker = Path(str(self.config["marker"]))
             if not marker.exists() or self.config.get("always"):
                 marker.touch()
+                if self.config.get("deaf"):  # to what would wake it up
+                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+                    time.sleep(3600)
                 os.kill(os.getpid(), signal.SIGKILL)
+        if client == self.config.get("hanging"):
+            time.sleep(3600)
         generator = torch.Generator().manual_seed(client)
         n = 6 + client % 5
         inputs = torch.rand(n, 1, 8, 8, generator=generator)

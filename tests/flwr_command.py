@@ -28,6 +28,7 @@ def flwr_command(app: Path, python: Path, home: Path) -> Iterator[Callable[..., 
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_ADDRESS": "local",  # a cluster of its own, though another test's runs on this machine
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     }

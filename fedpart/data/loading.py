@@ -89,8 +89,10 @@ def load_splits(
         raise ValueError(f"The data set {name!r} cannot be loaded ({error}); {takes}.") from error
     splits = loader(data_dir, **options)
     if not isinstance(splits, Splits):
-        remedy = "its loader must return fedpart.data.Splits(train, validation, test, num_classes)"
-        raise TypeError(f"The data set {name!r} returned {type(splits).__name__}; {remedy}.")
+        raise TypeError(
+            f"The data set {name!r} returned {type(splits).__name__}; its loader must return "
+            f"fedpart.data.Splits(train, validation, test, num_classes)."
+        )
     if has_labels(splits.train) and splits.num_classes == 1:
         raise ValueError(
             f"The data set {name!r} has one class, so there is nothing to learn; add examples of another."

@@ -99,8 +99,10 @@ def personalise(
     require(isinstance(sgd, SGDSettings | None), other)
     state = result.state if isinstance(result, Result) else result
     if not isinstance(state, ModelState):
-        needs = "personalise() takes what federate() or fit() returns, or a state of it"
-        raise ValueError(f"{needs}, got a {type(state).__name__}; hand over the whole result.")
+        raise ValueError(
+            f"personalise() takes what federate() or fit() returns, or a state of it, got a "
+            f"{type(state).__name__}; hand over the whole result."
+        )
     kept, scored = _divided(as_dataset(shard), held_out, state.seed, client)
     for part in (kept, scored):
         state.check(part)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -88,7 +88,7 @@ class AdamSettings(Settings):
     )
 
     remembered = frozenset({"step", "exp_avg", "exp_avg_sq"})
-    _kind = staticmethod(adam)
+    _kind: ClassVar[Callable[..., None]] = staticmethod(adam)
 
     def __post_init__(self) -> None:
         super().__post_init__()

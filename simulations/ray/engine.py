@@ -1,7 +1,5 @@
 """RayEngine: rounds of a federation by the Flower strategy and the Flower client app, on Ray actors."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -37,7 +35,7 @@ class RayEngine:
         self.grid: RayGrid | None = None
         self._config, self._shards = experiment.config, experiment.shards
 
-    def __enter__(self) -> RayEngine:
+    def __enter__(self) -> "RayEngine":
         logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines would tear the progress bar
         try:
             self.grid = self._starting.result()

@@ -156,8 +156,12 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         if isinstance(summed, CohortSum):
             return summed
         getLogger("flwr").warning("Round %s is computed once more: %s", round.number, summed)
-        for reference in sums:
+        late = time.monotonic()
+        for actor, reference in zip(actors, sums, strict=False):
             ray.cancel(reference)
+            if not self._comes(reference, late):  # it hangs, and would let the messages wait that come next
+                actor.replace()
+                late = time.monotonic() + GRACE  # for those behind it to see that
         return None
 
     def _tasks(self, messages: Iterable[Message], pushed: bool) -> list[Task]:
@@ -198,18 +202,14 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         """Whether an actor waits for a place while there is room for fewer: a host is gone."""
         return not actor.begun() and self._room() < len(self._actors)
 
-    def _leave(self, actor: Remote) -> None:
-        """End an actor; others take its messages."""
-        self._actors.remove(actor)
-        ray.kill(actor.handle)
-        self._send([task for call in actor.calls for task in call])
-
     def _receive(self, actor: Remote, deadline: float | None) -> bool:
         """Take in an actor's next reply, to whichever message; False: none comes before ``deadline``."""
         if actor.replies is None or not self._comes(actor.replies, deadline, actor):
             return False
         if self._homeless(actor):
-            self._leave(actor)
+            self._actors.remove(actor)
+            ray.kill(actor.handle)
+            self._send([task for call in actor.calls for task in call])  # others take its messages
             return True
         task = actor.calls[0][0]
         try:

@@ -1,9 +1,10 @@
 """Relay: a cohort's sum that goes from actor to actor, so that one sum crosses from each host to the next."""
 
-from __future__ import annotations
-
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +22,30 @@ from fedpart.updates.errors import ClientError
 from fedpart.updates.update import Round, Update, known
 
 Summed = CohortSum | ClientError  # a sum, or why a client has none, where that ends the run
+
+
+class Late(BaseException):
+    """The time for a round is over; no error, for a client may catch these."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Within this context :class:`Late` is raised after so many seconds, whatever the process waits for; in
+    another thread than the main one, and where there are no such signals, it never is."""
+
+    def end(*_: object) -> None:
+        raise Late
+
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def send(
@@ -51,7 +76,11 @@ def receive(
 
     def answer(client: int) -> Update:
         nonlocal bytes
-        reply = next(replies, None) if time.monotonic() - begun < seconds else None
+        reply, left = None, begun + seconds - time.monotonic()
+        with suppress(Late):
+            if left > 0:
+                with limited(left):  # a client that hangs costs this once, and so do all after it
+                    reply = next(replies, None)
         if reply is not None:
             identify(reply, str(uuid4()))  # as the driver would
             bytes += message_bytes(reply)

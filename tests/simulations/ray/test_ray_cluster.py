@@ -9,9 +9,10 @@ import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
 from tiny import tiny
 
-from fedpart import ClientError, Federation
+from fedpart import ClientError, ClipSettings, Federation
 from fedpart.flower.strategy import FedPart
 from simulations.errors import RunError
+from simulations.ray.actor import Remote
 from simulations.ray.grid import RayGrid
 from simulations.running.run import run_experiment
 
@@ -83,6 +84,39 @@ def test_a_relay_that_breaks_is_made_good_by_the_replies(address, relayed, tmp_p
         result = run(grid)
     assert relayed[0] and relayed[1] is None
     assert_equal_runs(result, local(3))
+
+
+def test_a_process_that_answers_nothing_in_a_relay_is_replaced_once(address, relayed, monkeypatch, tmp_path):
+    """Its messages do not wait behind the one that hangs, and all clients answer."""
+    replaced, replace = [], Remote.replace
+    monkeypatch.setattr(Remote, "replace", lambda actor: replaced.append(actor) or replace(actor))
+    config = {"dying": build({}).protocol.cohort(2)[1], "marker": str(tmp_path / "deaf"), "deaf": True}
+    with RayGrid(load, CLIENTS, config, address=address) as grid:
+        result = run(grid, round_timeout=30.0)
+    assert relayed[0] and relayed[1] is None and len(replaced) == 1
+    assert_equal_runs(result, local(3))
+
+
+def test_a_client_that_hangs_in_a_relay_is_missed_and_nobody_computed_again(address, relayed):
+    first, second = (build({}).protocol.cohort(round) for round in (1, 2))
+    hanging = next(client for client in reversed(second) if client not in first)
+    missed = second[second.index(hanging) :]  # those after it on its host are too late
+    with RayGrid(load, CLIENTS, {"hanging": hanging}, address=address) as grid:
+        _, reports = run(grid, 2, round_timeout=30.0, on_client_error="skip")
+    assert len(relayed) == 2 and all(relayed)
+    assert not reports[0].skipped and [skip["client"] for skip in reports[1].skipped] == missed
+    assert all("did not answer" in skip["reason"] for skip in reports[1].skipped)
+
+
+CODED = [{"clip": ClipSettings(0.01, 0.01)}, {"upload": "int8"}]
+
+
+@pytest.mark.parametrize("more", [*CODED, CODED[0] | CODED[1]], ids=["clip", "int8", "both"])
+def test_a_relay_of_clipped_and_coded_updates_has_the_bits_of_one_process(address, relayed, more):
+    with RayGrid(load, CLIENTS, more, address=address) as grid:
+        result = run(grid, **more)
+    assert len(relayed) == 3 and all(relayed)
+    assert_equal_runs(result, local(3, **more))
 
 
 def test_a_defence_sees_every_update(address, relayed):
