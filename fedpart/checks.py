@@ -70,6 +70,11 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 _OR_NONE = ("on_round", "on_report", "sizes", "checkpoint", "stacked")
 
 
+def shown(text: str) -> str:
+    """Text with names from files or other machines for a terminal: what does not print there is ``?``."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+
+
 def check_options(**options: Any) -> None:
     """Refuse arguments of a call that are of another kind than their names say; others are left to others."""
     for name, value in options.items():

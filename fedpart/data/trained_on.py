@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedpart.checks import shown
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.trees import Tree, leaves
 
@@ -38,11 +39,6 @@ def trained_on(
     counts = {name: data if isinstance(data, int) else len(data or ()) for name, data in held_out.items()}
     kept = [f"{count:,} for {name}" for name, count in counts.items() if count]
     return shown("; ".join([*filter(None, parts), f"held out: {', '.join(kept) or 'nothing'}"]))
-
-
-def shown(text: str) -> str:
-    """Text with names from files or other machines for a terminal: what does not print there is ``?``."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
 
 
 def counted(number: int, noun: str) -> str:

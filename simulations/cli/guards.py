@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import typer
 
+from fedpart.checks import shown
+
 BAD_INPUT, FAILED = 2, 1
 OUTPUTS = {1: "stdout", 2: "stderr"}  # of a process, by descriptor
 
@@ -124,8 +126,6 @@ def say(text: str, style: str) -> None:
     """A line on the standard error, in a colour."""
     from rich.console import Console
     from rich.text import Text
-
-    from fedpart.data.trained_on import shown
 
     Console(stderr=True).print(Text(shown(text), style=style), soft_wrap=True)
 

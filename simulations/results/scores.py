@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from fedpart.checks import shown as shown
 from fedpart.data.trained_on import counted as counted
-from fedpart.data.trained_on import shown as shown
 from simulations.config.load import EVIDENCE_NAMES
 
 DASH = "\N{EM DASH}"  # for what is not known
