@@ -157,8 +157,7 @@ class Protocol:
         asked = (self.unseen(client, self.plan(client, 1)) for client, _ in self.kinds.values())
         require(
             settings.keep_best is None or any(asked),
-            f"keep_best goes by L_ML, which the method {settings.method!r} has not with these chunks and "
-            f"hyperparameters; set keep_best to null.",
+            f"keep_best goes by L_ML, which {settings.method!r} has not here; set keep_best to null.",
         )
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:

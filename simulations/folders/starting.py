@@ -23,7 +23,6 @@ def start_folder(kind: str, folder: Path) -> str:
         shutil.copyfile(file, folder / file.name.removesuffix(KEPT))
     if kind != "flower":
         shutil.copyfile(CONFIGS / "run.schema.json", folder / "schema.json")  # the configuration names it
-    many = "num-supernodes=10 client-resources-num-cpus=1"
-    here = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"  # fedpart is installed, and on no index
-    flower = f"{here} flwr run . --stream --federation-config '{many}'"
+    many = "'num-supernodes=10 client-resources-num-cpus=1'"
+    flower = f"FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run . --stream --federation-config {many}"
     return flower if kind == "flower" else f"fedpart run {kind}.yaml"

@@ -38,21 +38,17 @@ def learned(summary: Mapping[str, Any]) -> str:
     return f"and its hyperparameters{settled}{no_better}"
 
 
-def _keys(fedex: bool, rate: str) -> dict[str, str]:
-    if fedex:  # its steps have no rate
-        return dict.fromkeys(("larger", "smaller"), "another schedule in method_options.fedex")
-    return {"larger": f"a larger {rate}", "smaller": f"a smaller {rate}"}
-
-
 def psi_rows(summary: Mapping[str, Any]) -> Rows:
     """Hyperparameters by their courses: means of the last values and their reach, or the last value alone."""
-    fedex = spelled(summary.get("method", ""))[0] == "fedex"  # whose arms are all alike at the start
-    told_of, before = summary.get("psi_course", {}), {} if fedex else summary.get("psi_initial", {})
-    if not told_of:  # of a run from before there were courses
+    told_of, before = summary.get("psi_course", {}), summary.get("psi_initial", {})
+    if spelled(summary.get("method", ""))[0] == "fedex":  # it chooses among arms, alike at the start
+        told_of, before = {}, {}
+    if not told_of:  # of a run from before there were courses, too
         psi = whole(summary.get("psi_learned", ()), summary["psi"])
         yield from several("learned", *in_words(psi, before))
     clock, steps = ("iterations", "optimiser") if "iterations" in summary else ("rounds", "server")
-    words = {"clock": clock, **_keys(fedex, f"{steps}_psi.learning_rate")}
+    rate = f"{steps}_psi.learning_rate"
+    words = {"clock": clock, "larger": f"a larger {rate}", "smaller": f"a smaller {rate}"}
     for state, text in _OF_STATES.items():
         those = {name: course for name, course in told_of.items() if course["state"] == state}
         steady = state in ("settled", "swinging", "unclear")

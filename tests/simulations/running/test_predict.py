@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -318,18 +319,9 @@ def test_a_number_is_learned_in_deviations_and_predicted_in_its_own_units(tmp_pa
 
 
 PLAIN = """
-import csv, json, re, sys
-import numpy, onnxruntime
-
-session = onnxruntime.InferenceSession("run/model.onnx")
-words = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
-numbers = {word: number for number, word in enumerate(words["words"], start=2)}
-texts = [row["text"] for row in csv.DictReader(open("new.csv", encoding="utf-8"))]
-rows = [[numbers.get(word, 1) for word in re.findall(words["pattern"], text.lower())] for text in texts]
-rows = numpy.array([(row + [0] * words["length"])[: words["length"]] for row in rows])
-outputs = session.run(None, {session.get_inputs()[0].name: rows})[0]
-p = numpy.exp(outputs - outputs.max(1, keepdims=True))
-json.dump((p / p.sum(1, keepdims=True)).tolist(), sys.stdout)
+import sys
+outputs = np.exp(outputs - outputs.max(1, keepdims=True))
+json.dump((outputs / outputs.sum(1, keepdims=True)).tolist(), sys.stdout)
 assert not {"fedpart", "torch"} & sys.modules.keys()
 """
 
@@ -341,22 +333,24 @@ def test_new_texts_are_predicted_with_the_words_of_the_run_also_in_plain_python(
     monkeypatch.chdir(tmp_path)
     assert command("new", "text", "app").exit_code == 0
     monkeypatch.chdir("app")
-    done = command("run", "text.yaml", "--set", "rounds=3", "--out", "run")
+    run = "runs/text-partitioned-seed0"
+    done = command("run", "text.yaml", "--set", "rounds=3", "--out", run)
     assert done.exit_code == 0, done.output
     Path("texts.csv").unlink()
     news = ["The waiter was slow, and LATE again", "Grüße: unheard-of words", "", "great " * 40]
     Path("new.csv").write_text("id,text\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(news)))
-    predicted = command("predict", "run", "new.csv", "--trust-code", "--out", "scored.csv")
+    predicted = command("predict", run, "new.csv", "--trust-code", "--out", "scored.csv")
     assert predicted.exit_code == 0, predicted.output
-    exported = command("export", "run", "--format", "onnx", "--trust-code")
+    exported = command("export", run, "--format", "onnx", "--trust-code")
     assert exported.exit_code == 0, exported.output
-    plain = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=True)
+    code = re.sub("(?m)^texts = .*$", f"texts = {news!r}", python_with("re.findall")) + PLAIN
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     with open("scored.csv", newline="") as opened:
         scored = list(csv.DictReader(opened))
     assert [row["text"] for row in scored] == news
     told = [[float(row["p(complaint)"]), float(row["p(praise)"])] for row in scored]
     assert np.abs(np.array(told) - np.array(json.loads(plain.stdout))).max() < 1e-5
     assert len({tuple(row) for row in told}) == len(news)
-    loaded = fedpart.load("run", trust_code=True)
+    loaded = fedpart.load(run, trust_code=True)
     assert str(loaded).startswith("partitioned, 3 rounds, texts:load_texts: accuracy ")
     assert loaded.predict(news).softmax(1).numpy() == pytest.approx(np.array(told), abs=1e-5)

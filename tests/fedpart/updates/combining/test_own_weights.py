@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from fedpart import Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task, federate
 from fedpart.engines.batches import divided
+from fedpart.updates.combining import COMBINATIONS
 from fedpart.updates.errors import ClientError
 from fedpart.updates.stages import Personal
 
@@ -188,6 +189,16 @@ class Own(nn.Module):
 
     def forward(self, x):
         return self.last(self.norm(self.first(x.flatten(1))).tanh())
+
+
+def test_what_stays_is_told_in_the_networks_order():
+    """Not in that of a set of texts, which is another one in each process."""
+    layers = [
+        layer for width in range(1, 13) for layer in (nn.Linear(width, width + 1), nn.GroupNorm(1, width + 1))
+    ]
+    task = Task(nn.Sequential(*layers), samples=1)
+    stays = COMBINATIONS.make("fedbn", {}).stays(task)
+    assert list(stays) == [f"{2 * place + 1}.{part}" for place in range(12) for part in ("weight", "bias")]
 
 
 @pytest.mark.parametrize(("method", "stays"), [("fedbn", "norm."), ("fedrep", "last.")])

@@ -107,8 +107,9 @@ def test_fedex_has_no_drop_rate_at_the_start_for_its_arms_are_all_alike(found, m
     psi = {"dropout1.rate [%]": 40.0, "arms.probability[dropout=40%] [%]": 99.0}
     course = {"state": "moved", "mean": 40.0, "low": 2.5, "high": 40.0}
     told = {name: {**course, "last": value} for name, value in psi.items()}
-    text = shown(panel({**summary, "method": method, "psi": psi, "psi_course": told}, out))
-    assert "dropout 40.0%" in text and "at the start" not in text
+    more = {"method": method, "psi": psi, "psi_course": told, "psi_learned": [*psi]}
+    text = shown(panel({**summary, **more}, out))
+    assert "learned   dropout 40.0%" in text and "at the start" not in text and "moved" not in text
 
 
 def test_what_is_not_for_a_terminal_does_not_reach_it(found, capsys):
@@ -222,11 +223,12 @@ def test_a_mask_is_told_whole_and_a_range_with_both_ends():
 
 @pytest.mark.parametrize("state, says", [("not moved", "may move it"), ("swinging", "calms it")])
 def test_a_hint_names_a_key_that_the_method_reads(found, state, says):
-    """FedEx steps by a schedule of its own, and never by the server's rate of psi."""
+    """FedEx never steps by the server's rate of psi: it chooses, and has no number that moves or settles."""
     summary, out = found["partitioned"]
     course = {"state": state, "mean": 0.0, "low": 0.0, "high": 0.1, "last": 0.1}
     told = {**summary, "psi": {"a.b": 0.1}, "psi_course": {"a.b": course}, "psi_initial": {"a.b": 0.1}}
     text = " ".join(shown(panel(told, out)).split())
     assert says in text and "server_psi.learning_rate" in text
-    text = " ".join(shown(panel({**told, "method": "fedex"}, out)).split())
-    assert says in text and "method_options.fedex" in text and "learning_rate" not in text.split(says)[0]
+    told |= {"method": "fedex", "psi_learned": ["a.b"]}
+    text = " ".join(shown(panel(told, out)).split())
+    assert "learned a.b 0.1" in text and says not in text and "learning_rate" not in text.split("accuracy")[0]
