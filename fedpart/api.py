@@ -19,7 +19,7 @@ from fedpart.federated.best import fallen
 from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.report import RoundReport, parted, untaught
+from fedpart.federated.report import RoundReport, untaught
 from fedpart.federated.settings import FederationSettings
 from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
@@ -27,6 +27,7 @@ from fedpart.task.task import Task
 from fedpart.training.result import Result, as_task, check_shards, held_out, remark_outputs
 from fedpart.training.settings import check_names
 from fedpart.training.stopping import Stopped, stoppable
+from fedpart.updates.stages.personal import parted
 
 
 def federate(

@@ -16,9 +16,9 @@ from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.pace.turns import pace_of
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.report import parted
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
+from fedpart.updates.stages.personal import parted
 from fedpart.updates.update import Round
 
 

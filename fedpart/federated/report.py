@@ -170,19 +170,6 @@ def untaught(protocol: Protocol) -> str:
     return "" if "psi" in contributors(protocol) else told
 
 
-def parted(protocol: Protocol) -> str:
-    """A sentence on weights that the server lacks, as clients keep them; empty: it has all."""
-    method, way = protocol.settings.method, protocol.settings.combination
-    if way.whole:
-        return ""
-    names = ", ".join(way.stays(protocol.task))
-    return (
-        f"With {method} clients keep {names}, which in the server's network are as they began: it is not "
-        f"scored, and of no use; fedpart personalise RUN --save FOLDER, in Python personalise(), makes a "
-        f"network for each client."
-    )
-
-
 def unsteady(protocol: Protocol) -> str:
     """A sentence on SCAFFOLD's variates, which may grow; empty: there are none, or clients take one step."""
     settings = protocol.settings

@@ -12,10 +12,11 @@ from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
 from fedpart.data.preprocessing import Preprocessing
 from fedpart.data.transformed import corrupted
-from fedpart.federated.report import exposed, parted, unsteady, untaught
+from fedpart.federated.report import exposed, unsteady, untaught
 from fedpart.training.settings import check_device
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
+from fedpart.updates.stages.personal import parted
 from simulations.building.data import client_names, client_shards, load_data
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig

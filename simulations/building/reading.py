@@ -9,10 +9,10 @@ import torch
 from fedpart import AdamSettings, Protocol, SeparateNetworks, Task
 from fedpart.data import preprocessing_of
 from fedpart.data.trained_on import counted
-from fedpart.federated.report import parted
 from fedpart.training.result import Loaded
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree, form_of, leaves, map_leaves, of_form
+from fedpart.updates.stages.personal import parted
 from simulations.building.data import load_data
 from simulations.building.task import build_task, load_saved
 from simulations.config.load import Config, ConfigError, ExperimentConfig

@@ -5,7 +5,8 @@ from typing import Any
 
 from fedpart import Federation
 from fedpart.federated.best import fallen
-from fedpart.federated.report import parted, untaught
+from fedpart.federated.report import untaught
+from fedpart.updates.stages.personal import parted
 from simulations.building.experiment import Experiment
 
 Lines = Sequence[Mapping[str, Any]]  # of a run's metrics.jsonl

@@ -99,3 +99,16 @@ class Personal(Stage):
                 lost = f"the client's own {named(cell)} has values that are not finite"
                 raise Refusal("not_finite", f"{lost}; {self.run.method.remedy}")
             update.kept[-cell] = value
+
+
+def parted(run: Run) -> str:
+    """A sentence on weights that the server lacks, as clients keep them; empty: it has all."""
+    method, way = run.settings.method, run.settings.combination
+    if way.whole:
+        return ""
+    names = ", ".join(way.stays(run.task))
+    return (
+        f"With {method} clients keep {names}, which in the server's network are as they began: it is not "
+        f"scored, and of no use; fedpart personalise RUN --save FOLDER, in Python personalise(), makes a "
+        f"network for each client."
+    )
