@@ -44,6 +44,8 @@ class ClientSide(typing.Protocol):
 
 Build = Callable[[Mapping[str, Any]], ClientSide]
 """Builds the experiment from Flower's run config."""
+Tell = Callable[[Mapping[str, Any], int], bytes]
+"""What a client says of its data before the first round, of the run config and its number."""
 Keep = Callable[[Mapping[str, Any]], Path]
 """Where clients keep their residuals, given the run config."""
 
@@ -81,7 +83,9 @@ def _clients(
     return _Clients(build(dict(run_config)), folder, train_fn)
 
 
-def make_client_app(build: Build, keep: Keep | None = None, train_fn: TrainFn | None = None) -> ClientApp:
+def make_client_app(
+    build: Build, keep: Keep | None = None, train_fn: TrainFn | None = None, tell: Tell | None = None
+) -> ClientApp:
     """A ClientApp for the experiment that ``build`` makes of the run config.
 
     Args:
@@ -91,8 +95,14 @@ def make_client_app(build: Build, keep: Keep | None = None, train_fn: TrainFn | 
             one message to the next.
         train_fn: a client's own training step, in the place of SGD with the settings ``local``; see
             :class:`.TrainFn`. The server need not know of it.
+        tell: answers a query of the kind ``statistics``. What the server makes of all answers, ``statistics``
+            in a message's config, is then in the run config, as is a ``data-dir`` of the node's.
     """
     app = ClientApp()
+
+    def run_config(context: Context, **more: Any) -> dict[str, Any]:
+        where = {"data-dir": place} if (place := context.node_config.get("data-dir")) else {}
+        return {**context.run_config, **where, **more}
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -101,10 +111,19 @@ def make_client_app(build: Build, keep: Keep | None = None, train_fn: TrainFn | 
         answer = ConfigRecord({"version": VERSION, "client": number, "clients": total})
         return Message(RecordDict({"config": answer}), reply_to=message)
 
+    @app.query("statistics")
+    def told(message: Message, context: Context) -> Message:
+        """What this client says of its data."""
+        require(tell, "This client's app tells nothing of its data; start both sides with the same app.")
+        said = cast(Tell, tell)(run_config(context), client_number(context)[0])
+        array = Array("uint8", (len(said),), "numpy.ndarray", said)
+        return Message(RecordDict({"arrays": ArrayRecord({"statistics": array})}), reply_to=message)
+
     def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
         """The clients of this process, and the header and the values of a message to one of them."""
-        clients = _clients(build, keep, train_fn, tuple(sorted(context.run_config.items())))
         config = cast(ConfigRecord, message.content["config"])
+        more = {"statistics": config["statistics"]} if "statistics" in config else {}
+        clients = _clients(build, keep, train_fn, tuple(sorted(run_config(context, **more).items())))
         received = Header.read(config)
         header = Header.of(clients.protocol, received.round, client_number(context)[0])
         try:

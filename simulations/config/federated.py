@@ -134,6 +134,8 @@ class ExperimentConfig(_Keys, _Pace, Config):
             raise ValueError(f"execution: {self.execution} is for engine local with one worker; {remedy}")
         if self.attack is not None:
             self._check_attack()
+        if self.apart:
+            self._check_apart()
         if self.engine == "local" and self.processes != 1 and self.threads != 1:
             remedy = "set threads: 1, or workers: 1"
             raise ValueError(f"{self.processes} workers of engine local have one torch thread each; {remedy}")
@@ -152,6 +154,21 @@ class ExperimentConfig(_Keys, _Pace, Config):
                 "split.by is angle, but the data are not rotated; set rotated: true or split.by: label"
             )
         return self
+
+    @property
+    def apart(self) -> bool:
+        """Whether clients tell sums of their rows, from which the preprocessing is made."""
+        return self.data == "table" and self.data_options.get("statistics") == "federated"
+
+    def _check_apart(self) -> None:
+        for key, differs, remedy in (
+            ("privacy", self.privacy is not None, "these sums are not private; leave one of them out"),
+            ("data_options.classes", "classes" in self.data_options, "leave it out"),
+            ("training_points", self.training_points is not None, "clients use all rows; leave it out"),
+            ("split.recipe", self.split.recipe != "natural", "name data_options.client, and no recipe"),
+        ):
+            if differs:
+                raise ValueError(f"statistics: federated goes with no {key} of this kind: {remedy}")
 
     def _check_attack(self) -> None:
         for key, value, wanted in (

@@ -43,7 +43,8 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration in a run config: ``experiment``, or the file ``config`` with ``overrides``."""
+    """The configuration in a run config: ``experiment``, or the file ``config`` with ``overrides``;
+    a node's ``data-dir`` is where its data are."""
     if run_config.get("experiment"):
         config = ExperimentConfig.from_dict(parsed(run_config["experiment"]))
     else:
@@ -52,6 +53,8 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
         config = load_config(
             APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
         )
+    if place := run_config.get("data-dir"):
+        config = config.model_copy(update={"data_dir": place})
     remedy = "leave attack out, clients here are real"
     require(config.attack is None, f"An attack is simulated by fedpart run alone; {remedy}.", ConfigError)
     return config
@@ -61,7 +64,7 @@ def build_experiment(run_config: Mapping[str, Any]) -> Experiment:
     """The experiment that a run config stands for, with its number of torch threads set in this process."""
     config = read_run_config(run_config)
     torch.set_num_threads(config.threads)
-    return build(config)
+    return build(config, {"state": parsed(text)} if (text := run_config.get("statistics")) else None)
 
 
 def residuals_folder(run_config: Mapping[str, Any]) -> Path:

@@ -1,7 +1,8 @@
 """The Flower ServerApp: what ``fedpart run`` does, over the grid that Flower gives."""
 
+import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from logging import INFO, getLogger
@@ -16,6 +17,8 @@ from fedpart.flower.paced import strategy_of
 from fedpart.flower.workarounds import is_deployed
 from simulations.building.experiment import Experiment
 from simulations.flower.config import among_strangers, read_run_config
+from simulations.flower.statistics import gathered
+from simulations.folders.data_files import sums_of
 from simulations.results.terminal.progress import Progress
 from simulations.running.resume import continued_config
 from simulations.running.run import run_experiment
@@ -32,12 +35,15 @@ class GridEngine:
     grid: Grid
     evaluate_every: int
     shards: Sequence[Dataset] | None
+    told: Mapping[str, str]
     workers: int | None = None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run ``rounds`` rounds; nobody joins late, for the data are divided among N clients."""
         options: dict[str, Any] = {"late": False, "evaluate_every": self.evaluate_every, "on_round": on_round}
-        strategy_of(self.federation, self.shards, **options).run(self.grid, rounds)
+        strategy = strategy_of(self.federation, self.shards, **options)
+        strategy.told |= self.told
+        strategy.run(self.grid, rounds)
 
 
 @app.main()
@@ -51,9 +57,14 @@ def main(grid: Grid, context: Context) -> None:
     if out and not Path(out).is_absolute():
         raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
 
+    known, told = None, {}
+    if config.apart:
+        known = sums_of(out) if resume else gathered(config, grid)
+        told = {"statistics": json.dumps(known["state"])}
+
     def engine(experiment: Experiment, federation: Federation) -> nullcontext[GridEngine]:
         shards = experiment.shards if experiment.protocol.settings.simulated else None
-        return nullcontext(GridEngine(federation, grid, config.evaluate_every, shards))
+        return nullcontext(GridEngine(federation, grid, config.evaluate_every, shards, told))
 
     with nullcontext(out) if out else tempfile.TemporaryDirectory() as folder:
         if resume:
@@ -63,6 +74,7 @@ def main(grid: Grid, context: Context) -> None:
             folder,
             resume=resume,
             engine=engine,
+            known=known,
             progress=Progress(),
         )
     log(INFO, "Summary:")
