@@ -45,7 +45,7 @@ class ClientSide(typing.Protocol):
 Build = Callable[[Mapping[str, Any]], ClientSide]
 """Builds the experiment from Flower's run config."""
 Tell = Callable[[Mapping[str, Any], int], bytes]
-"""What a client says of its data before the first round, of the run config and its number."""
+"""What a client says of its data before the first round, given the run config and its number."""
 Keep = Callable[[Mapping[str, Any]], Path]
 """Where clients keep their residuals, given the run config."""
 
@@ -95,14 +95,10 @@ def make_client_app(
             one message to the next.
         train_fn: a client's own training step, in the place of SGD with the settings ``local``; see
             :class:`.TrainFn`. The server need not know of it.
-        tell: answers a query of the kind ``statistics``. What the server makes of all answers, ``statistics``
-            in a message's config, is then in the run config, as is a ``data-dir`` of the node's.
+        tell: answers a query of the kind ``statistics``; what a message's config says of these is then in the
+            run config.
     """
     app = ClientApp()
-
-    def run_config(context: Context, **more: Any) -> dict[str, Any]:
-        where = {"data-dir": place} if (place := context.node_config.get("data-dir")) else {}
-        return {**context.run_config, **where, **more}
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -114,16 +110,15 @@ def make_client_app(
     @app.query("statistics")
     def told(message: Message, context: Context) -> Message:
         """What this client says of its data."""
-        require(tell, "This client's app tells nothing of its data; start both sides with the same app.")
-        said = cast(Tell, tell)(run_config(context), client_number(context)[0])
+        said = b"" if tell is None else tell(context.run_config, client_number(context)[0])
         array = Array("uint8", (len(said),), "numpy.ndarray", said)
         return Message(RecordDict({"arrays": ArrayRecord({"statistics": array})}), reply_to=message)
 
     def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
         """The clients of this process, and the header and the values of a message to one of them."""
         config = cast(ConfigRecord, message.content["config"])
-        more = {"statistics": config["statistics"]} if "statistics" in config else {}
-        clients = _clients(build, keep, train_fn, tuple(sorted(run_config(context, **more).items())))
+        run_config = context.run_config | {key: config[key] for key in config if key == "statistics"}
+        clients = _clients(build, keep, train_fn, tuple(sorted(run_config.items())))
         received = Header.read(config)
         header = Header.of(clients.protocol, received.round, client_number(context)[0])
         try:

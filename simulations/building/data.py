@@ -23,15 +23,13 @@ from fedpart.data import (
     rotated,
 )
 from fedpart.data.preprocessing import Pictures
-from fedpart.data.preprocessing.sites import Join
 from fedpart.nn.likelihoods import LIKELIHOODS
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.messages import check_needed, check_types
 
 
-def load_data(config: Config, *, download: bool = True, statistics: Join | None = None) -> Splits:
-    """The three data sets, rotated, normalised and reduced to numbers of points as configured;
-    ``statistics``: of clients elsewhere."""
+def load_data(config: Config, *, download: bool = True) -> Splits:
+    """The three data sets, rotated, normalised and reduced to numbers of points as configured."""
     if config.data_dir is None and config.data == "mnist":
         raise FileNotFoundError(
             "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
@@ -44,7 +42,6 @@ def load_data(config: Config, *, download: bool = True, statistics: Join | None 
     check_needed(loader, options, what, "data_options", [*first, "data_seed"])
     if not download and "download" in inspect.signature(loader).parameters:
         options["download"] = False
-    options |= {} if statistics is None else {"statistics": statistics}
     likelihood = LIKELIHOODS.resolve(config.likelihood)
     if getattr(likelihood, "real_targets", False):
         options = {"real_targets": True, **options}

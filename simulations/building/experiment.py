@@ -1,6 +1,6 @@
 """From a configuration to everything a run needs: task, data, and what the kind of run adds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, overload
@@ -17,8 +17,8 @@ from fedpart.federated.report import exposed, parted, unsteady, untaught
 from fedpart.training.settings import check_device
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
-from simulations.building.data import client_names, client_shards, load_data
-from simulations.building.sites import data_of_sites
+from simulations.building.data import client_names, load_data
+from simulations.building.sites import data_of
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
@@ -41,10 +41,11 @@ class Experiment:
     @property
     def notes(self) -> list[str]:
         said = (tell(self.protocol) for tell in (untaught, parted, unsteady, exposed))
-        sums = self.preprocessing.state.get("sums") if self.preprocessing else None
-        told = sums and f"{counted(sums['clients'], 'client')} shared sums of {counted(sums['rows'], 'row')}"
-        what = "counts of levels and classes, means and deviations by column; these are not private"
-        return [*([f"{told}: {what}."] if told else []), *self.task.notes, *filter(None, said)]
+        sums = {} if self.preprocessing is None else self.preprocessing.state.get("sums", {})
+        rows = [*sums.get("rows", {}).values()]
+        told = f"{counted(len(rows), 'client')} shared sums of {counted(sum(rows), 'row')}"
+        what = "counts of levels and classes, means and deviations by column, which are not private"
+        return [*([f"{told}: {what}."] if rows else []), *self.task.notes, *filter(None, said)]
 
     def start(self) -> Federation:
         return Federation(self.protocol)
@@ -113,32 +114,31 @@ def check_network(state: ModelState, data: Dataset, num_classes: int) -> None:
 
 
 @overload
-def build(config: ExperimentConfig, known: Mapping[str, Any] | None = ...) -> Experiment: ...
+def build(config: ExperimentConfig) -> Experiment: ...
 @overload
 def build(config: TrainingConfig) -> TrainingExperiment: ...
-def build(config: Config, known: Mapping[str, Any] | None = None) -> Experiment | TrainingExperiment:
-    """Load the data, build the model, and split or partition; torch's random state stays as it was.
-    ``known``: what clients elsewhere have told, see :func:`.data_of_sites`."""
+def build(config: Config) -> Experiment | TrainingExperiment:
+    """Load the data, build the model, and split or partition; torch's random state stays as it was."""
     check_device(config.device)
-    if known is not None and isinstance(config, ExperimentConfig):
-        splits, shards, names = data_of_sites(config, known)
+    shards: Sequence[Dataset] = ()
+    if isinstance(config, TrainingConfig):
+        splits = load_data(config)
     else:
-        splits, shards, names = load_data(config), [], ()
+        splits, shards = data_of(config)
     task = build_task(config, splits.num_classes, splits.train.input_shape, splits.preprocessing)
     described = (splits.num_classes, splits.classes, splits.preprocessing)
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, *splits.parts().values(), *described)
-    shards, names = shards or client_shards(config, splits), names or client_names(config, splits)
     most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
     settings = replace(config.settings(), max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
     scored = (splits.validation, splits.test)
-    return Experiment(config, task, protocol, shards, *scored, *described, names)
+    return Experiment(config, task, protocol, shards, *scored, *described, client_names(config, splits))
 
 
-def ready(config: Config, known: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+def ready(config: Config) -> tuple[Any, Any]:
     """What a run needs, and its state before it, after a look at all that can be known to fail."""
-    experiment = build(config, known) if isinstance(config, ExperimentConfig) else build(config)
+    experiment = build(config)
     state = experiment.start()
     for name in ("validation", "test"):
         state.check(getattr(experiment, name), name)

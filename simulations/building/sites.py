@@ -1,15 +1,15 @@
-"""Sites: the data of a run whose clients have told sums of their rows, as server and clients have them."""
+"""Sites: the data of a run whose clients may have files of their own, as server and clients have them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from fedpart import Dataset
 from fedpart.data import Splits, preprocessing_of
 from fedpart.data.dataset import Indices
+from fedpart.nn.likelihoods import LIKELIHOODS
 from simulations.building.data import client_shards, load_data
 from simulations.config.load import ExperimentConfig
 
@@ -29,25 +29,23 @@ class Elsewhere(Dataset):
         return Dataset(inputs, targets)
 
 
-def data_of_sites(
-    config: ExperimentConfig, known: Mapping[str, Any]
-) -> tuple[Splits, Sequence[Dataset], tuple[str, ...]]:
-    """Splits, shards and clients' names of what :func:`.gathered` knows: on the server, which has ``sites``,
-    with the held-out rows in its own file; on a client its rows, for whatever number it has."""
-    state = known["state"]
-    if "sites" not in known:
-        splits = load_data(config, statistics=lambda told: state)
+def data_of(config: ExperimentConfig) -> tuple[Splits, Sequence[Dataset]]:
+    """Splits, and what each client holds: of a file with all clients; or, where ``statistics`` are there, of
+    one with a client's own rows, its shard by any number, or without a file, what a server knows of them."""
+    known = config.data_options.get("statistics")
+    if not (config.apart and isinstance(known, Mapping)):
+        splits = load_data(config)
+        return splits, client_shards(config, splits)
+    sizes = [max(1, known["sums"]["rows"].get(str(client), 1)) for client in range(config.clients)]
+    if config.data_dir is not None and Path(config.data_dir).exists():
+        splits = load_data(config)
         alone = len(splits.client_names) == 1
         shards = client_shards(config.model_copy(update={"clients": 1}) if alone else config, splits)
-        return splits, shards * (config.clients if alone else 1), ()
-    made, classes = preprocessing_of(state), tuple(state["sums"]["classes"])
+        return splits, shards * (config.clients if alone else 1)
+    made, classes = preprocessing_of(known), tuple(known["sums"]["classes"])
+    if not getattr(LIKELIHOODS.resolve(config.likelihood), "scaled", False):
+        made.state.pop("target", None)
     row, target = made(made.example(1)), torch.zeros(1, dtype=torch.int64 if classes else torch.float32)
-    sites = [known["sites"].get(str(client), ("?", 1)) for client in range(config.clients)]
-    shards = [Elsewhere(row, (target,), rows=rows) for _, rows in sites]
+    shards = [Elsewhere(row, (target,), rows=rows) for rows in sizes]
     nothing = Dataset(row[:0], target[:0])
-    called = {"num_classes": len(classes) or 1, "classes": classes, "preprocessing": made}
-    splits = Splits(shards[0], nothing, nothing, **called)
-    if config.data_dir is not None and Path(config.data_dir).exists():
-        held = load_data(config, statistics=lambda told: state)
-        splits = replace(splits, validation=held.validation, test=held.test)
-    return splits, shards, tuple(name for name, _ in sites)
+    return Splits(shards[0], nothing, nothing, len(classes) or 1, classes, made), shards

@@ -157,18 +157,22 @@ class ExperimentConfig(_Keys, _Pace, Config):
 
     @property
     def apart(self) -> bool:
-        """Whether clients tell sums of their rows, from which the preprocessing is made."""
-        return self.data == "table" and self.data_options.get("statistics") == "federated"
+        """Whether the preprocessing is made of what clients tell, each of its own rows."""
+        return self.data == "table" and self.data_options.get("statistics", "pooled") != "pooled"
+
+    def with_statistics(self, statistics: Any) -> ExperimentConfig:
+        """The same with another option ``statistics`` of the table, see :func:`.load_table`."""
+        return self.model_copy(update={"data_options": {**self.data_options, "statistics": statistics}})
 
     def _check_apart(self) -> None:
-        for key, differs, remedy in (
-            ("privacy", self.privacy is not None, "these sums are not private; leave one of them out"),
-            ("data_options.classes", "classes" in self.data_options, "leave it out"),
-            ("training_points", self.training_points is not None, "clients use all rows; leave it out"),
-            ("split.recipe", self.split.recipe != "natural", "name data_options.client, and no recipe"),
+        for wrong, why in (
+            (self.privacy, "shares sums that are not private; leave privacy or these out"),
+            ("classes" in self.data_options, "is of all classes; leave data_options.classes out"),
+            (self.training_points, "is of all training rows; leave training_points out"),
+            (self.split.recipe != "natural", "is of rows by client; name data_options.client, and no split"),
         ):
-            if differs:
-                raise ValueError(f"statistics: federated goes with no {key} of this kind: {remedy}")
+            if wrong:
+                raise ValueError(f"statistics: federated {why}")
 
     def _check_attack(self) -> None:
         for key, value, wanted in (

@@ -16,6 +16,7 @@ from fedpart.updates.stages.privacy import refuse_seeded
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
 from simulations.errors import ConfigError
+from simulations.folders.data_files import listed_data
 
 APP = Path(__file__).parents[2]  # of the app as Flower has unpacked it
 
@@ -43,8 +44,7 @@ def among_strangers(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration in a run config: ``experiment``, or the file ``config`` with ``overrides``;
-    a node's ``data-dir`` is where its data are."""
+    """The configuration in a run config: ``experiment``, or the file ``config`` with ``overrides``."""
     if run_config.get("experiment"):
         config = ExperimentConfig.from_dict(parsed(run_config["experiment"]))
     else:
@@ -53,8 +53,6 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
         config = load_config(
             APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
         )
-    if place := run_config.get("data-dir"):
-        config = config.model_copy(update={"data_dir": place})
     remedy = "leave attack out, clients here are real"
     require(config.attack is None, f"An attack is simulated by fedpart run alone; {remedy}.", ConfigError)
     return config
@@ -64,7 +62,10 @@ def build_experiment(run_config: Mapping[str, Any]) -> Experiment:
     """The experiment that a run config stands for, with its number of torch threads set in this process."""
     config = read_run_config(run_config)
     torch.set_num_threads(config.threads)
-    return build(config, {"state": parsed(text)} if (text := run_config.get("statistics")) else None)
+    if text := run_config.get("statistics"):
+        config = config.with_statistics(parsed(text))
+        listed_data(config.with_statistics("federated"))  # a client trains on nothing but a file
+    return build(config)
 
 
 def residuals_folder(run_config: Mapping[str, Any]) -> Path:

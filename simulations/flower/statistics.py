@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from logging import WARNING, getLogger
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedpart.checks import require
@@ -16,9 +16,7 @@ from fedpart.federated.wire import VERSION
 from fedpart.flower.messages import GRACE, Incoming, cause
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded
-from fedpart.nn.likelihoods import LIKELIHOODS
 from fedpart.training.files import parsed
-from fedpart.updates.errors import brief
 from simulations.building.data import load_data
 from simulations.config.load import ExperimentConfig
 from simulations.errors import RunError
@@ -32,7 +30,7 @@ class _Heard(Exception):
 
 
 def tell(run_config: Mapping[str, Any], client: int) -> bytes:
-    """What a client says of its own rows, which are all in its file, or those of its number."""
+    """What a client says of its own rows: all in its file, or, in a file of all clients, its number's."""
     config, told = read_run_config(run_config), list[Sums]()
 
     def hear(sums: list[Sums]) -> NoReturn:
@@ -40,67 +38,45 @@ def tell(run_config: Mapping[str, Any], client: int) -> bytes:
         raise _Heard
 
     with suppress(_Heard):
-        load_data(config, statistics=hear)
-    whose = f"{config.data_dir} has rows of {len(told)} clients"
-    require(
-        len(told) in (1, config.clients), f"{whose}; it may have those of one, or of all {config.clients}."
-    )
+        load_data(config.with_statistics(hear))
+    fits = f"{config.data_dir} has rows of {len(told)} clients; give it those of one, or of all {config.clients}."
+    require(len(told) in (1, config.clients), fits)
     return json.dumps(told[client if len(told) > 1 else 0]).encode()
 
 
 def gathered(config: ExperimentConfig, grid: Grid) -> dict[str, Any]:
-    """Of all clients' sums what :func:`.joined` makes, and ``sites``, by client name and rows; a RunError for
-    those that cannot be taken, who are left out with ``on_client_error: skip``."""
-    settings, options = config.settings(), config.data_options
-    skip, clients, target = (
-        settings.on_client_error == "skip",
-        range(config.clients),
-        plain(str(options["target"])),
-    )
-    guard = guarded(grid, LARGEST)
-    nodes = Nodes(config.clients, settings.node_timeout, lenient=skip).wait_for(guard, clients)
-    ttl, told = settings.round_timeout + GRACE, dict[int, Sums]()
-    sent = {
-        client: Message(
-            RecordDict({"config": ConfigRecord({"version": VERSION})}), node, "query.statistics", ttl=ttl
-        )
-        for client, node in nodes.items()
-    }
-    incoming = Incoming(guard.send_and_receive([*sent.values()], timeout=settings.round_timeout), sent)
+    """What :func:`.joined` makes of all clients' sums; a RunError for those that cannot be taken, who are left
+    out with ``on_client_error: skip``."""
+    settings, clients = config.settings(), range(config.clients)
+    skip, target = settings.on_client_error == "skip", plain(str(config.data_options["target"]))
+    grid, told = guarded(grid, LARGEST), dict[int, Sums]()
+    nodes = Nodes(config.clients, settings.node_timeout, lenient=skip).wait_for(grid, clients)
+    content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), settings.round_timeout + GRACE
+    sent = {client: Message(content, node, "query.statistics", ttl=ttl) for client, node in nodes.items()}
+    incoming = Incoming(grid.send_and_receive([*sent.values()], timeout=settings.round_timeout), sent)
 
     def refuse(client: int, why: str) -> None:
-        said = f"Client {client} is not in the statistics: {brief(why).rstrip('.')}."
-        require(skip, f"{said} Correct its file, or set on_client_error: skip.", RunError)
-        getLogger("flwr").log(WARNING, said)
+        said = f"The rows of client {client} are not in the statistics: {why.rstrip('.')}"
+        require(skip, f"{said}; mend it, or set on_client_error: skip.", RunError)
+        getLogger("flwr").log(WARNING, "%s.", said)
 
-    for client in sent:
+    for client in clients:
         try:
-            told[client] = _read(incoming.take(client), target)
+            told[client] = _read(incoming.take(client) if client in sent else None, target)
         except ValueError as error:
             refuse(client, str(error))
-    require(told, "No client has told sums of its rows, so there is no preprocessing; see the log.", RunError)
-    signs = {sign: options.get(sign) for sign in ("delimiter", "decimal")}
-    likelihood = LIKELIHOODS.resolve(config.likelihood)
-    known = {key: options[key] for key in ("standardise", "missing") if key in options}
-    unit = options.get("standardise_target", True) and getattr(likelihood, "scaled", False)
-    made = joined(told, target, refuse, read=signs, standardise_target=unit, **known)
-    return {
-        "state": made,
-        "sites": {str(client): (sums["client"], sums["rows"]) for client, sums in told.items()},
-    }
+    require(told, "No client has told sums of its rows, so there is no preprocessing.", RunError)
+    read = {"read": {sign: config.data_options.get(sign) for sign in ("delimiter", "decimal")}}
+    return joined(told, target, refuse, config.data_options | read)
 
 
-def _read(answer: Message | None, target: str) -> Sums:
+def _read(answer: Message | None, target: str) -> Any:
     """A client's sums, checked; a ValueError says why there are none."""
-    require(answer is not None, "it has not answered before the timeout")
-    reply = cast(Message, answer)
-    require(not reply.has_error(), cause(reply.error) if reply.has_error() else "")
-    record = reply.content.get("arrays")
-    array = record.get("statistics") if isinstance(record, ArrayRecord) else None
-    require(array is not None, "its answer has no statistics")
+    if answer is None or answer.has_error():
+        raise ValueError("it has not answered" if answer is None else cause(answer.error))
     try:
-        sums = parsed(array.data)
-    except ValueError as error:
-        raise ValueError(f"its sums cannot be read ({error})") from error
+        sums = parsed(answer.content["arrays"]["statistics"].data)  # type: ignore[call-overload,index]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise ValueError("what it has told cannot be read") from error
     check_sums(sums, target)
-    return cast(Sums, sums)
+    return sums

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.metadata
-import json
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from fedpart.data.reading import check_files
 from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError
 
-LISTED, _EARLIER, _SUMS = "data.json", "images.json", "sums"
+LISTED, _EARLIER = "data.json", "images.json"
 
 Listed = dict[str, dict[str, Any]]
 """``{"images": number, "digest": of names and sizes}`` by class, or ``{"bytes": number, "digest": of what the
@@ -31,7 +30,8 @@ def listed_data(config: Config) -> Listed | None:
             for label, files in image_listing(config.data_dir).items()
         }
     parts: dict[str, list[Path]] = {}
-    if config.data == "table":
+    elsewhere = isinstance(config.data_options.get("statistics"), Mapping) and config.data_dir is not None
+    if config.data == "table" and not (elsewhere and not Path(config.data_dir).exists()):
         parts = {part: [file] for part, file in table_files(config.data_dir).items()}
     if config.data == "leaf":
         parts = leaf_files(config.data_dir)
@@ -46,22 +46,6 @@ def _contents(files: Sequence[Path], limits: Limits) -> dict[str, Any]:
         with file.open("rb") as opened:
             whole.update(hashlib.file_digest(opened, "sha256").digest())
     return {"bytes": sum(file.stat().st_size for file in files), "digest": whole.hexdigest()[:16]}
-
-
-def listed_sums(known: Mapping[str, Any]) -> Listed:
-    """What clients have told of rows elsewhere, in the place of files; :func:`sums_of` reads it again."""
-    text = json.dumps(known, sort_keys=True).encode()
-    return {_SUMS: {**known, "bytes": len(text), "digest": hashlib.sha256(text).hexdigest()[:16]}}
-
-
-def sums_of(folder: str | Path) -> dict[str, Any]:
-    """What the clients of the run in a folder have told before its first round."""
-    file = Path(folder) / LISTED
-    try:
-        known = parsed(file.read_bytes())[_SUMS]
-        return {key: known[key] for key in known if key not in ("bytes", "digest")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file} has lost what the clients have told; run it anew.") from error
 
 
 class KnownData(dict[tuple[str, str | None], Listed | None]):

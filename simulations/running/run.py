@@ -16,7 +16,7 @@ from simulations.building.task import torch_threads
 from simulations.config.load import Config
 from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders.contents import HASH, read_summary
-from simulations.folders.data_files import listed_data, listed_sums, refuse_changed_data
+from simulations.folders.data_files import listed_data, refuse_changed_data
 from simulations.folders.run_directory import RESIDUALS, RunDirectory, refuse_existing
 from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.progress import Progress
@@ -46,7 +46,6 @@ def run_experiment(
     resume: bool = False,
     progress: Progress | None = None,
     engine: MakeEngine | None = None,
-    known: dict[str, Any] | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
     at_a_time: int = 1,
     draw: bool = False,
@@ -55,8 +54,7 @@ def run_experiment(
 
     A run that is resumed ends with the bits of an undisturbed one. Seconds are those of training and of the
     evaluation that goes with a line. ``watch`` is called with every new line of ``metrics.jsonl``; a RunError
-    that it raises ends the run, which can be resumed. ``at_a_time`` is how many runs share the machine;
-    ``known``, see :func:`.data_of_sites`, takes the place of files here.
+    that it raises ends the run, which can be resumed. ``at_a_time`` is how many runs share the machine.
     """
     if resume:
         summary = read_summary(out, config)
@@ -73,13 +71,13 @@ def run_experiment(
     config = choose_precision(config, out)
     with one_sentence():
         loggers = Loggers([entry.model_dump() for entry in config.loggers])
-        listed = listed_data(config) if known is None else listed_sums(known)
-        if resume and known is None:
+        listed = listed_data(config)
+        if resume:
             refuse_changed_data(out, listed)
     making = _starting(config, out) if engine is None else nullcontext(engine)
     with making as make, torch_threads(config.threads):
         with one_sentence():
-            experiment, state = ready(config, known)
+            experiment, state = ready(config)
         for note in experiment.notes:
             progress.note(note)
         made = None

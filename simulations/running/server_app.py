@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from logging import INFO, getLogger
@@ -18,7 +18,7 @@ from fedpart.flower.workarounds import is_deployed
 from simulations.building.experiment import Experiment
 from simulations.flower.config import among_strangers, read_run_config
 from simulations.flower.statistics import gathered
-from simulations.folders.data_files import sums_of
+from simulations.folders.run_directory import saved_config
 from simulations.results.terminal.progress import Progress
 from simulations.running.resume import continued_config
 from simulations.running.run import run_experiment
@@ -35,7 +35,7 @@ class GridEngine:
     grid: Grid
     evaluate_every: int
     shards: Sequence[Dataset] | None
-    told: Mapping[str, str]
+    told: dict[str, str]
     workers: int | None = None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
@@ -57,10 +57,11 @@ def main(grid: Grid, context: Context) -> None:
     if out and not Path(out).is_absolute():
         raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
 
-    known, told = None, {}
+    told = {}
     if config.apart:
-        known = sums_of(out) if resume else gathered(config, grid)
-        told = {"statistics": json.dumps(known["state"])}
+        known = (saved_config(out) if resume else config).data_options["statistics"]
+        config = config.with_statistics(gathered(config, grid) if known == "federated" else known)
+        told["statistics"] = json.dumps(config.data_options["statistics"])
 
     def engine(experiment: Experiment, federation: Federation) -> nullcontext[GridEngine]:
         shards = experiment.shards if experiment.protocol.settings.simulated else None
@@ -74,7 +75,6 @@ def main(grid: Grid, context: Context) -> None:
             folder,
             resume=resume,
             engine=engine,
-            known=known,
             progress=Progress(),
         )
     log(INFO, "Summary:")

@@ -1,6 +1,6 @@
 """A table whose preprocessing is made of what clients tell, each of its own rows: here, or far apart."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,38 +10,24 @@ from torch import Tensor
 from fedpart.data.cells import numbered, texts_of
 from fedpart.data.columns import Columns, Roles, floats_of, targets_of
 from fedpart.data.dataset import Dataset, Splits
-from fedpart.data.preprocessing.fitting import Categorical, Missing, kinds_of, numbers_in, prepared
+from fedpart.data.preprocessing.fitting import kinds_of, numbers_in, prepared
 from fedpart.data.preprocessing.rows import Rows, levels_of
 from fedpart.data.preprocessing.sums import Sums, check_sums, joined, levels_in, moments_of
 from fedpart.data.splitting.hold_out import with_held_out
 
-Join = Callable[[list[Sums]], Mapping[str, Any]]
-"""From the sums of the clients whose rows are here to the preprocessing of all, see :func:`.joined`."""
-
 
 def splits_of_clients(
-    tables: Mapping[str, tuple[Columns, str]],
-    roles: Roles,
-    read: Mapping[str, Any],
-    divided: Mapping[str, Any],
-    real: bool,
-    join: Join | None = None,
-    *,
-    categorical: Categorical = None,
-    missing: Missing = "refuse",
-    **options: Any,
+    tables: Mapping[str, tuple[Columns, str]], roles: Roles, real: bool, divided: Any, how: Mapping[str, Any]
 ) -> Splits:
     """A table's splits, of which each client holds out rows by itself, ``divided`` as :func:`.with_held_out`
-    says; ``join``: where the preprocessing comes from, None: all clients are here. See :func:`.joined`."""
+    says. ``how``: the ``categorical`` ones, what :func:`.joined` takes, and ``statistics``: the state of the
+    preprocessing, or a callable that makes it of what :func:`.sums_of` says, or neither: of all here."""
     names, target, (table, file) = roles.inputs(*tables["train"]), roles.target, tables["train"]
-    values, owned = (
-        {file: columns[str(role)] for columns, file in tables.values()} for role in (target, roles.client)
+    owned, values = (
+        {name: columns[str(role)] for columns, name in tables.values()} for role in (roles.client, target)
     )
     owners, clients = numbered(owned, str(roles.client))
-    columns, cells = {name: table[name] for name in names}, table[target]
-    targets: Any = floats_of(cells).astype(np.float32) if real else texts_of(cells, target, file)
-    told: dict[int, Sums] = {}
-    halves: dict[str, list[Tensor]] = {"train": [], "validation": [], "test": []}
+    told, halves = dict[int, Sums](), {half: list[Tensor]() for half in ("train", "validation", "test")}
 
     def refuse(client: int, why: str) -> None:
         raise ValueError(f"The rows of {clients[client]!r} in {file} cannot be summed with others: {why}.")
@@ -51,29 +37,24 @@ def splits_of_clients(
         sets = {part: Dataset(rows, torch.zeros(len(rows))) for part, rows in mine.items()}
         for half, dataset in with_held_out(sets, **divided).items() if len(mine["train"]) else sets.items():
             halves[half].append(dataset.inputs)
-        if not len(mine["train"]):
-            continue
-        rows = halves["train"][-1].numpy()
-        kinds = kinds_of(columns, rows, categorical, missing, file)
-        sums = {
-            name: levels_in(levels_of([cells[row] for row in rows]))
-            if kinds[name] == "category"
-            else moments_of(numbers_in(cells, rows, kinds[name]), kinds[name])
-            for name, cells in columns.items()
-        }
-        if real:
-            sums[target] = moments_of(targets[rows].astype(np.float64))
-        else:
-            sums[target] = levels_in([targets[row] for row in rows], {targets[row] for row in mine["train"]})
-        told[number] = {"client": client, "rows": len(rows), "columns": sums}
-        try:
-            check_sums(told[number], target)
-        except ValueError as error:
-            refuse(number, str(error))
-    if join is None:
-        known: Mapping[str, Any] = joined(told, target, refuse, read=read, missing=missing, **options)
-    else:
-        known = join([*told.values()])
+        if len(mine["train"]) and not isinstance(how["statistics"], Mapping):
+            rows, every = halves["train"][-1].numpy(), mine["train"].numpy()
+            sums = _columns({name: table[name] for name in names}, rows, how, file)
+            if real:
+                sums[target] = moments_of(
+                    floats_of(table[target]).astype(np.float32).astype(np.float64)[rows]
+                )
+            else:
+                cells = texts_of(table[target], target, file)
+                sums[target] = levels_in([cells[row] for row in rows], {cells[row] for row in every})
+            told[number] = {"client": client, "rows": len(rows), "columns": sums}
+            try:
+                check_sums(told[number], target)
+            except ValueError as error:
+                refuse(number, str(error))
+    known: Any = how["statistics"]
+    if not isinstance(known, Mapping):
+        known = known([*told.values()]) if callable(known) else joined(told, target, refuse, how)
     labels, outputs, classes = targets_of(values, target, real, known["sums"]["classes"])
     parts: Any = {}
     for half, held in halves.items():
@@ -81,4 +62,14 @@ def splits_of_clients(
         places = torch.cat(held).sort()[0]
         parts[half] = Dataset(places, labels[source][places], clients=owners[source][places])
     splits = Splits(**parts, num_classes=outputs, classes=classes, client_names=clients)
-    return prepared(splits, tables, names, read, made=Rows(known))
+    return prepared(splits, tables, names, how["read"], made=Rows(known))
+
+
+def _columns(columns: Columns, rows: Any, how: Mapping[str, Any], file: str) -> dict[str, Any]:
+    kinds = kinds_of(columns, rows, how["categorical"], how["missing"], file)
+    return {
+        name: levels_in(levels_of([cells[row] for row in rows]))
+        if kinds[name] == "category"
+        else moments_of(numbers_in(cells, rows, kinds[name]), kinds[name])
+        for name, cells in columns.items()
+    }

@@ -22,15 +22,17 @@ _MOMENTS = ("mean", "rest", "squares")
 def moments_of(values: Floats, kind: str = "number") -> dict[str, Any]:
     """Of numbers or dates ``[n]``, NaN where there is none: how many are ``missing``, the ``mean`` and the
     ``rest`` that float64 leaves of it, and the sum of ``squares`` of deviations from both."""
-    held, moments = values[~np.isnan(values)], (0.0, 0.0, 0.0)
+    held, mean, rest, squares = values[~np.isnan(values)], 0.0, 0.0, 0.0
     if len(held):
-        with np.errstate(all="ignore"):  # what is too large is refused by its name
-            mean = held[0] + (held - held[0]).mean()
-            rest = (held - mean).mean()
-            squares = np.square(held - mean - rest).sum()
-            lost = not squares and np.ptp(held)  # too small to be squared
-        moments = float(mean), float(rest), math.nan if lost else float(squares)
-    return {"kind": kind, "missing": len(values) - len(held), **dict(zip(_MOMENTS, moments, strict=True))}
+        with np.errstate(
+            all="ignore"
+        ):  # what is too large, or too small to be squared, is refused by its name
+            mean = float(held[0] + (held - held[0]).mean())
+            rest = float((held - mean).mean())
+            squares = float(np.square(held - mean - rest).sum())
+            squares = math.nan if not squares and np.ptp(held) else squares
+    gone = len(values) - len(held)
+    return {"kind": kind, "missing": gone, "mean": mean, "rest": rest, "squares": squares}
 
 
 def levels_in(names: Iterable[str], more: Iterable[str] = ()) -> dict[str, Any]:
@@ -53,8 +55,7 @@ def check_sums(sums: Any, target: str) -> None:
         has, kind = f"the column {name!r} has", told.get("kind") if isinstance(told, dict) else None
         keys = {"kind", "levels"} if kind == "category" else {"kind", "missing", *_MOMENTS}
         require(
-            kind in ("number", "date", "category") and told.keys() == keys,
-            f"{has} sums of no kind that is known",
+            kind in ("number", "date", "category") and told.keys() == keys, f"{has} sums of no known kind"
         )
         if kind == "category":
             levels = told["levels"]
@@ -63,16 +64,13 @@ def check_sums(sums: Any, target: str) -> None:
             require(real and not (name == target and "" in levels), f"{has} levels that no table has")
             require(sum(levels.values()) == rows, f"{has} levels of {sum(levels.values())} of {rows} rows")
             continue
-        values = [told[moment] for moment in _MOMENTS]
+        mean, rest, squares = values = [told[moment] for moment in _MOMENTS]
         require(_is_count(told["missing"]) and told["missing"] <= rows, f"{has} more gaps than rows")
         finite = all(type(value) is float and math.isfinite(value) for value in values)
         require(finite, f"{has} sums that are not finite (values this large or small take another unit)")
-        (mean, rest, squares), held = values, rows - told["missing"]
-        require(
-            max(abs(mean), abs(rest)) <= MOST * bool(held), f"{has} a mean that {held} values cannot have"
-        )
-        most = held * MOST**2 * (held > 1)
-        require(0 <= squares <= most, f"{has} a sum of squares that {held} values cannot have")
+        most, held = MOST * (told["missing"] < rows), rows - told["missing"]
+        real = max(abs(mean), abs(rest)) <= most and 0 <= squares <= held * most**2 * (held > 1)
+        require(real, f"{has} a mean or deviation that its {held} values cannot have")
 
 
 def _is_count(value: Any) -> bool:
@@ -84,109 +82,99 @@ def _is_name(value: Any) -> bool:
 
 
 def joined(
-    told: Mapping[int, Sums],
-    target: str,
-    refuse: Callable[[int, str], None],
-    *,
-    read: Mapping[str, Any],
-    standardise: bool = False,
-    missing: str = "refuse",
-    standardise_target: bool = True,
+    told: Mapping[int, Sums], target: str, refuse: Callable[[int, str], None], how: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The preprocessing of all clients' rows: the state of :class:`.Rows`, whose ``sums`` are the numbers of
-    ``clients`` and ``rows``, and all ``classes``.
+    """The preprocessing of all clients' rows.
 
     Args:
         told: by client, each checked; they are summed in the order of their numbers.
         target: the column to predict.
         refuse: called with a client that does not fit to the others, and a clause why; it is left out.
-        read, standardise, missing, standardise_target: see :func:`.prepared`.
+        how: ``read``, ``standardise``, ``missing`` and ``standardise_target``, see :func:`.prepared`.
+
+    Returns:
+        The state of :class:`.Rows`; its ``sums`` are ``rows`` by client, in text, and all ``classes``.
     """
     odd = dict(_odd(told, target))
     for client, why in odd.items():
         refuse(client, why)
-    every = [sums for client, sums in sorted(told.items()) if client not in odd]
-    rows, columns = sum(sums["rows"] for sums in every), []
-    state: dict[str, Any] = {"standardise": standardise, "missing": missing, "read": dict(read)}
-    classes: tuple[str, ...] = ()
-    same = (
-        f"All clients' training rows have one {target!r}, so there is nothing to learn; name another target."
-    )
-    for name in every[0]["columns"]:
-        kind = next((kind for sums in every for kind in _kind(sums, name)), "number")
-        here = [(sums["columns"][name], sums["rows"]) for sums in every]
+    every = {client: told[client] for client in sorted(told) if client not in odd}
+    rows, columns, classes = sum(sums["rows"] for sums in every.values()), [], list[str]()
+    state = {"standardise": how.get("standardise", False), "missing": how.get("missing", "refuse")}
+    same = f"All training rows of all clients have the same {target!r}; name another target."
+    for name in next(iter(every.values()))["columns"]:
+        parts = [(sums["columns"][name], sums["rows"]) for sums in every.values()]
+        kind = next(filter(None, (_kind(*part) for part in parts)), "number")
         if kind == "category":
             counts: Counter[str] = Counter()
-            for column, number in here:
+            for column, number in parts:
                 counts.update(column.get("levels", {"": number}))
-            if name == target:
-                require(len(counts) > 1, same)
-                classes = numbered({"the clients": [*counts]}, target)[1]
-            else:
+            if name != target:
                 columns.append(category(name, +counts, rows, "all clients"))
+                continue
+            require(len(counts) > 1, same)
+            classes = [*numbered({"the clients": [*counts]}, target)[1]]
             continue
-        held, mean, rest, squares = _sum(here)
+        held, mean, rest, squares = _sum(parts)
         empty = f"The column {name!r} has no number in any client's training rows; leave it out"
         require(held, f"{empty} (data_options: {{ignore: [{in_yaml(name)}]}}).")
-        deviation = math.sqrt(squares / rows)
+        deviation, moved = (
+            math.sqrt(squares / rows),
+            {"shift": 0.0, "scale": 1.0, "mean": 0.0, "deviation": 1.0},
+        )
         if name == target:
             require(deviation, same)
-            if standardise_target:
-                state["target"] = {"mean": mean + rest, "deviation": deviation}
+            unit = {"target": {"mean": mean + rest, "deviation": deviation}}
+            state |= unit if how.get("standardise_target", True) else {}
             continue
-        moved = {"shift": 0.0, "scale": 1.0, "mean": 0.0, "deviation": 1.0}
-        if standardise:
+        if state["standardise"]:
             varies = deviation > 8 * np.finfo(np.float64).eps * abs(mean)
             moved |= {"shift": mean, **({"mean": rest, "deviation": deviation} if varies else {})}
-        gaps = {"fill": None if missing == "refuse" else mean + rest}
-        gaps["indicator"] = missing == "indicator" and held < rows
+        gaps = {"fill": None if state["missing"] == "refuse" else mean + rest}
+        gaps["indicator"] = state["missing"] == "indicator" and held < rows
         columns.append({"name": name, "kind": kind, **moved, **gaps})
-    said = {"clients": len(every), "rows": rows, "classes": classes}
-    return {"kind": "table", **state, "columns": columns, "sums": said}
+    by_client = {str(client): sums["rows"] for client, sums in every.items()}
+    more = {"read": dict(how["read"]), "sums": {"rows": by_client, "classes": classes}}
+    return {"kind": "table", "columns": columns, **state, **more}
 
 
 def _odd(told: Mapping[int, Sums], target: str) -> Iterator[tuple[int, str]]:
     """Clients that do not fit to most others, and why; of two that do not fit to each other the later one."""
-    counts = Counter(name for sums in told.values() for name in sums["columns"])
-    names = {name for name, count in counts.items() if 2 * count > len(told)}
-    kinds = Counter(
-        (name, kind) for sums in told.values() for name in sums["columns"] for kind in _kind(sums, name)
-    )
-    usual = {name: kind for (name, kind), _ in reversed(kinds.most_common())}
+    forms = {
+        client: {name: _kind(column, sums["rows"]) for name, column in sums["columns"].items()}
+        for client, sums in sorted(told.items())
+    }
+    usual = dict(Counter(frozenset(form.items()) for form in forms.values()).most_common(1)[0][0])
     first, classes = dict[str, int](), dict[str, int]()
-    for client, sums in sorted(told.items()):
-        columns, name = sums["columns"], sums["client"]
-        strange = [(name, kind) for name in columns for kind in _kind(sums, name) if kind != usual[name]]
-        if differing := sorted(names ^ columns.keys()):
-            word = "the" if differing[0] in columns else "no"
-            yield client, f"it has {word} column {differing[0]!r}, unlike others"
-        elif strange:
-            kind = f"is a {strange[0][1]}, and a {usual[strange[0][0]]} at others"
-            yield (
-                client,
-                f"its column {strange[0][0]!r} {kind}; repair it, or name those that are categorical",
-            )
+    for client, form in forms.items():
+        both = {name: (form.get(name, "not there"), usual.get(name, "not there")) for name in {*form, *usual}}
+        strange = sorted(name for name, kinds in both.items() if len({*kinds} - {None}) > 1)
+        name, merged = (
+            told[client]["client"],
+            classes | told[client]["columns"].get(target, {}).get("levels", {}),
+        )
+        if strange:
+            kinds = "is {}, and {} at others".format(*both[strange[0]])
+            yield client, f"its column {strange[0]!r} {kinds}; repair it, or name those that are categorical"
         elif first.setdefault(name, client) != client:
             yield client, f"its rows are of {name!r}, as those of client {first[name]} are"
         else:
-            merged = classes | columns[target].get("levels", {})
             try:
                 numbered({"the clients": [*merged]}, target)
-                classes = merged
+                classes, usual = merged, {name: usual[name] or form[name] for name in form}
             except ValueError as error:
                 yield client, str(error).rstrip(".")
 
 
-def _kind(sums: Sums, name: str) -> list[str]:
+def _kind(column: Mapping[str, Any], rows: int) -> str | None:
     """A column's kind, if it has any value that tells it."""
-    column = sums["columns"][name]
-    return [] if column.get("missing") == sums["rows"] else [column["kind"]]
+    return None if column.get("missing") == rows else column["kind"]
 
 
-def _sum(here: Iterable[tuple[Mapping[str, Any], int]]) -> tuple[int, float, float, float]:
+def _sum(parts: Iterable[tuple[Mapping[str, Any], int]]) -> tuple[int, float, float, float]:
     """Count, mean, rest and squares of all (Chan et al. 1979, Eq. 2.1), left to right."""
     count, mean, rest, squares = 0, 0.0, 0.0, 0.0
-    for column, rows in here:
+    for column, rows in parts:
         if more := rows - column["missing"]:
             apart = (column["mean"] - mean) + (column["rest"] - rest)
             share, first = more / (count + more), not count

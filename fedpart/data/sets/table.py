@@ -9,7 +9,7 @@ from fedpart.data.columns import Roles, splits_of
 from fedpart.data.dataset import Splits
 from fedpart.data.loading import DATASETS
 from fedpart.data.preprocessing.fitting import Categorical, Missing, numbers_of_rows, prepared
-from fedpart.data.preprocessing.sites import Join, splits_of_clients
+from fedpart.data.preprocessing.sites import splits_of_clients
 from fedpart.data.reading import Limits, check_files
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.table_files import Signs, columns_of, read_table, table_files
@@ -26,7 +26,7 @@ def load_table(
     standardise_target: bool = True,
     categorical: Categorical = None,
     missing: Missing = "refuse",
-    statistics: Literal["pooled", "federated"] | Join = "pooled",
+    statistics: Literal["pooled", "federated"] | Mapping[str, Any] = "pooled",
     delimiter: str | None = None,
     decimal: str | None = None,
     validation: float = 0.1,
@@ -49,7 +49,7 @@ def load_table(
         ignore: columns that are left out.
         standardise, categorical, missing: see :func:`.fitted`.
         statistics: what the preprocessing is made from: all training rows, or ``federated``: sums that each
-            client has of its own, from which it holds out ``test`` and ``validation``; or see :data:`.Join`.
+            client has of its own, from which it holds out ``test`` and ``validation``; or what was made.
         standardise_target: whether a network learns a number as deviations from its mean over training rows;
             predictions, exports and errors are in its own units all the same. Of ``likelihood: gaussian``.
         delimiter, decimal: of a CSV file, see :func:`.read_csv`.
@@ -69,15 +69,14 @@ def load_table(
         tables = {"train": columns_of(data_dir, read)}
     roles = Roles(target, client, ignore)
     options: dict[str, Any] = {"standardise": standardise, "categorical": categorical, "missing": missing}
-    options["standardise_target"] = standardise_target
+    options |= {"read": read, "standardise_target": standardise_target}
     shares = {"test": test, "validation": validation}
     if statistics != "pooled":
         whose = "joins what each client says of its own rows; name the column of clients: data_options.client"
         require(client is not None, f"statistics: federated {whose}.")
         divided = {"shares": shares, "hold_out": hold_out, "data_seed": data_seed}
-        join = None if statistics == "federated" else statistics
-        return splits_of_clients(tables, roles, read, divided, real_targets, join, **options)
+        return splits_of_clients(tables, roles, real_targets, divided, options | {"statistics": statistics})
     inputs = roles.inputs(*tables["train"])
     parts = {name: roles.part(*table, numbers_of_rows(table[0])) for name, table in tables.items()}
     splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)
-    return prepared(splits, tables, inputs, read, **options)
+    return prepared(splits, tables, inputs, **options)

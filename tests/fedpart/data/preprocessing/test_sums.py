@@ -13,6 +13,7 @@ from fedpart.data.preprocessing.fitting import fitted
 from fedpart.data.preprocessing.sums import LEVELS, check_sums, joined, levels_in, moments_of
 
 READ = {"delimiter": None, "decimal": None}
+HOW = {"read": READ, "standardise": True}
 
 
 def table(rows=240, seed=0, far=1.7e9):
@@ -86,7 +87,9 @@ def test_they_are_the_statistics_of_the_pooled_rows(missing, standardise):
     raw = pooled.encode(inputs, "here", exact=True)[rows]
     assert torch.allclose(splits.preprocessing(raw), pooled(raw), rtol=1e-6, atol=1e-6)
     assert splits.classes == ("maybe", "no", "yes")
-    assert state["sums"] == {"clients": 5, "rows": len(splits.train), "classes": splits.classes}
+    sums = state["sums"]
+    assert [*sums["rows"]] == [*"01234"] and sum(sums["rows"].values()) == len(rows)
+    assert sums["classes"] == [*splits.classes]
 
 
 def test_deviations_are_exact_far_from_zero():
@@ -100,7 +103,7 @@ def test_deviations_are_exact_far_from_zero():
         }
         for client, part in enumerate(parts)
     }
-    (column,) = joined(told, "y", pytest.fail, read=READ, standardise=True)["columns"]
+    (column,) = joined(told, "y", pytest.fail, HOW)["columns"]
     exact = np.concatenate(parts) - 1.7e9  # no rounding: both are multiples of the same power of two
     assert column["deviation"] == pytest.approx(exact.std(), rel=1e-12)
     assert column["shift"] - 1.7e9 + column["mean"] == pytest.approx(exact.mean(), abs=1e-12)
@@ -124,7 +127,7 @@ def test_a_client_alone_holds_out_the_same_rows_and_gets_the_same_inputs(hold_ou
     for number, client in enumerate(whole.client_names):
         mine = [row for row, name in enumerate(columns["site"]) if name == client]
         part = {name: [cells[row] for row in mine] for name, cells in columns.items()}
-        alone = loaded(part, hold_out=hold_out, statistics=lambda told: whole.preprocessing.state)
+        alone = loaded(part, hold_out=hold_out, statistics=whole.preprocessing.state)
         for half, dataset in whole.parts().items():
             held = dataset.clients == number
             assert alone.parts()[half].inputs.equal(dataset.inputs[held]), (client, half)
@@ -138,9 +141,7 @@ def told_by(columns):
 
     def hear(told):
         heard.extend(json.loads(json.dumps(told)))
-        return joined(
-            dict(enumerate(heard)), "ill", pytest.fail, read=READ, standardise=True, missing="indicator"
-        )
+        return joined(dict(enumerate(heard)), "ill", pytest.fail, HOW | {"missing": "indicator"})
 
     loaded(columns, statistics=hear)
     return heard
@@ -220,8 +221,8 @@ def odd(client, path, value):
     every, left = dict(enumerate(told_by(table()))), {}
     put(every[client], path, value)
     check_sums(every[client], "ill")
-    made = joined(every, "ill", left.__setitem__, read=READ, standardise=True, missing="mean")
-    assert made["sums"]["clients"] == len(every) - len(left)
+    made = joined(every, "ill", left.__setitem__, HOW | {"missing": "mean"})
+    assert len(made["sums"]["rows"]) == len(every) - len(left)
     return left
 
 
@@ -231,11 +232,11 @@ def test_who_does_not_fit_to_most_is_left_out_by_the_name_of_its_column(client):
     number = moments_of(np.arange(rows, dtype=float))
     text = levels_in(["a"] * rows)
     for path, value, says in (
-        (["columns", "more"], number, "the column 'more'"),
-        (["columns", "age"], KeyError, "no column 'age'"),
-        (["columns", "age"], text, "'age' is a category, and a number at others"),
-        (["columns", "stamp", "kind"], "date", "'stamp' is a date, and a number at others"),
-        (["columns", "ill"], number, "'ill' is a number, and a category at others"),
+        (["columns", "more"], number, "'more' is number, and not there at others"),
+        (["columns", "age"], KeyError, "'age' is not there, and number"),
+        (["columns", "age"], text, "'age' is category, and number at others"),
+        (["columns", "stamp", "kind"], "date", "'stamp' is date, and number at others"),
+        (["columns", "ill"], number, "'ill' is number, and category at others"),
     ):
         left = odd(client, path, value)
         assert list(left) == [client] and says in left[client]
@@ -254,7 +255,7 @@ def test_a_table_with_an_odd_client_is_refused_in_a_sentence():
     ]
     with pytest.raises(
         ValueError,
-        match=r"^The rows of 'south' in the dict cannot be summed with others: its column 'age' is a categ",
+        match=r"^The rows of 'south' in the dict cannot be summed with others: its column 'age' is categ",
     ):
         loaded(columns)
 
@@ -265,7 +266,7 @@ def test_what_has_no_statistics_is_refused():
         load_table(columns, target="ill", statistics="federated")
     with pytest.raises(ValueError, match="'age' has no number in any client's training rows"):
         loaded(columns | {"age": [None] * len(columns["age"])})
-    with pytest.raises(ValueError, match="have one 'ill'"):
+    with pytest.raises(ValueError, match="have the same 'ill'"):
         loaded(columns | {"ill": ["no"] * len(columns["ill"])})
     with pytest.raises(ValueError, match="'age' has sums that are not finite"):
         loaded(columns | {"age": [1e-170 * number for number in range(len(columns["ill"]))]})
