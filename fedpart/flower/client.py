@@ -44,8 +44,6 @@ class ClientSide(typing.Protocol):
 
 Build = Callable[[Mapping[str, Any]], ClientSide]
 """Builds the experiment from Flower's run config."""
-Tell = Callable[[Mapping[str, Any], int], bytes]
-"""What a client says of its data before the first round, given the run config and its number."""
 Keep = Callable[[Mapping[str, Any]], Path]
 """Where clients keep their residuals, given the run config."""
 
@@ -84,7 +82,10 @@ def _clients(
 
 
 def make_client_app(
-    build: Build, keep: Keep | None = None, train_fn: TrainFn | None = None, tell: Tell | None = None
+    build: Build,
+    keep: Keep | None = None,
+    train_fn: TrainFn | None = None,
+    tell: Callable[[Mapping[str, Any], int], bytes] | None = None,
 ) -> ClientApp:
     """A ClientApp for the experiment that ``build`` makes of the run config.
 
@@ -95,8 +96,8 @@ def make_client_app(
             one message to the next.
         train_fn: a client's own training step, in the place of SGD with the settings ``local``; see
             :class:`.TrainFn`. The server need not know of it.
-        tell: answers a query of the kind ``statistics``; what a message's config says of these is then in the
-            run config.
+        tell: of the run config and a client's number what it says of its data when it is asked for
+            ``statistics``; what a message says of these is in the run config afterwards.
     """
     app = ClientApp()
 

@@ -36,7 +36,6 @@ def data_of(config: ExperimentConfig) -> tuple[Splits, Sequence[Dataset]]:
     if not (config.apart and isinstance(known, Mapping)):
         splits = load_data(config)
         return splits, client_shards(config, splits)
-    sizes = [max(1, known["sums"]["rows"].get(str(client), 1)) for client in range(config.clients)]
     if config.data_dir is not None and Path(config.data_dir).exists():
         splits = load_data(config)
         alone = len(splits.client_names) == 1
@@ -46,6 +45,7 @@ def data_of(config: ExperimentConfig) -> tuple[Splits, Sequence[Dataset]]:
     if not getattr(LIKELIHOODS.resolve(config.likelihood), "scaled", False):
         made.state.pop("target", None)
     row, target = made(made.example(1)), torch.zeros(1, dtype=torch.int64 if classes else torch.float32)
+    sizes = [known["sums"]["rows"].get(str(client), 1) for client in range(config.clients)]
     shards = [Elsewhere(row, (target,), rows=rows) for rows in sizes]
     nothing = Dataset(row[:0], target[:0])
     return Splits(shards[0], nothing, nothing, len(classes) or 1, classes, made), shards

@@ -134,8 +134,12 @@ class ExperimentConfig(_Keys, _Pace, Config):
             raise ValueError(f"execution: {self.execution} is for engine local with one worker; {remedy}")
         if self.attack is not None:
             self._check_attack()
-        if self.apart:
-            self._check_apart()
+        parts = self.privacy, self.training_points, self.data_options.get("classes")
+        if self.apart and (self.split.recipe != "natural" or any(part is not None for part in parts)):
+            raise ValueError(
+                "statistics: federated sums all training rows of clients that data_options.client names, and "
+                "keeps no sum private; leave privacy, training_points, data_options.classes and split out"
+            )
         if self.engine == "local" and self.processes != 1 and self.threads != 1:
             remedy = "set threads: 1, or workers: 1"
             raise ValueError(f"{self.processes} workers of engine local have one torch thread each; {remedy}")
@@ -163,16 +167,6 @@ class ExperimentConfig(_Keys, _Pace, Config):
     def with_statistics(self, statistics: Any) -> ExperimentConfig:
         """The same with another option ``statistics`` of the table, see :func:`.load_table`."""
         return self.model_copy(update={"data_options": {**self.data_options, "statistics": statistics}})
-
-    def _check_apart(self) -> None:
-        for wrong, why in (
-            (self.privacy, "shares sums that are not private; leave privacy or these out"),
-            ("classes" in self.data_options, "is of all classes; leave data_options.classes out"),
-            (self.training_points, "is of all training rows; leave training_points out"),
-            (self.split.recipe != "natural", "is of rows by client; name data_options.client, and no split"),
-        ):
-            if wrong:
-                raise ValueError(f"statistics: federated {why}")
 
     def _check_attack(self) -> None:
         for key, value, wanted in (

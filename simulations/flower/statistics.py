@@ -39,13 +39,13 @@ def tell(run_config: Mapping[str, Any], client: int) -> bytes:
 
     with suppress(_Heard):
         load_data(config.with_statistics(hear))
-    fits = f"{config.data_dir} has rows of {len(told)} clients; give it those of one, or of all {config.clients}."
+    fits = f"{config.data_dir} has rows of {len(told)} clients; give it those of one, or of all."
     require(len(told) in (1, config.clients), fits)
     return json.dumps(told[client if len(told) > 1 else 0]).encode()
 
 
 def gathered(config: ExperimentConfig, grid: Grid) -> dict[str, Any]:
-    """What :func:`.joined` makes of all clients' sums; a RunError for those that cannot be taken, who are left
+    """What :func:`.joined` makes of all clients' sums; a RunError if a client's cannot be taken, who is left
     out with ``on_client_error: skip``."""
     settings, clients = config.settings(), range(config.clients)
     skip, target = settings.on_client_error == "skip", plain(str(config.data_options["target"]))

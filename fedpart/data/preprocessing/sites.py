@@ -1,6 +1,7 @@
 """A table whose preprocessing is made of what clients tell, each of its own rows: here, or far apart."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedpart.data.columns import Columns, Roles, floats_of, targets_of
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.preprocessing.fitting import kinds_of, numbers_in, prepared
 from fedpart.data.preprocessing.rows import Rows, levels_of
-from fedpart.data.preprocessing.sums import Sums, check_sums, joined, levels_in, moments_of
+from fedpart.data.preprocessing.sums import Sums, check_sums, joined, moments
 from fedpart.data.splitting.hold_out import with_held_out
 
 
@@ -28,6 +29,11 @@ def splits_of_clients(
     )
     owners, clients = numbered(owned, str(roles.client))
     told, halves = dict[int, Sums](), {half: list[Tensor]() for half in ("train", "validation", "test")}
+    columns = {name: table[name] for name in names}
+    if real:
+        numbers = floats_of(table[target]).astype(np.float32).astype(np.float64)
+    else:
+        classes_of = texts_of(table[target], target, file)
 
     def refuse(client: int, why: str) -> None:
         raise ValueError(f"The rows of {clients[client]!r} in {file} cannot be summed with others: {why}.")
@@ -37,21 +43,23 @@ def splits_of_clients(
         sets = {part: Dataset(rows, torch.zeros(len(rows))) for part, rows in mine.items()}
         for half, dataset in with_held_out(sets, **divided).items() if len(mine["train"]) else sets.items():
             halves[half].append(dataset.inputs)
-        if len(mine["train"]) and not isinstance(how["statistics"], Mapping):
-            rows, every = halves["train"][-1].numpy(), mine["train"].numpy()
-            sums = _columns({name: table[name] for name in names}, rows, how, file)
-            if real:
-                sums[target] = moments_of(
-                    floats_of(table[target]).astype(np.float32).astype(np.float64)[rows]
-                )
-            else:
-                cells = texts_of(table[target], target, file)
-                sums[target] = levels_in([cells[row] for row in rows], {cells[row] for row in every})
-            told[number] = {"client": client, "rows": len(rows), "columns": sums}
-            try:
-                check_sums(told[number], target)
-            except ValueError as error:
-                refuse(number, str(error))
+        if not len(mine["train"]) or isinstance(how["statistics"], Mapping):
+            continue
+        rows = halves["train"][-1].numpy()
+        kinds = kinds_of(columns, rows, how["categorical"], how["missing"], file)
+        sums = {
+            name: _levels(levels_of([cells[row] for row in rows]))
+            if kinds[name] == "category"
+            else moments(numbers_in(cells, rows, kinds[name]), kinds[name])
+            for name, cells in columns.items()
+        }
+        every = () if real else {classes_of[row] for row in mine["train"]}
+        sums[target] = moments(numbers[rows]) if real else _levels([classes_of[row] for row in rows], every)
+        told[number] = {"client": client, "rows": len(rows), "columns": sums}
+        try:
+            check_sums(told[number], target)
+        except ValueError as error:
+            refuse(number, str(error))
     known: Any = how["statistics"]
     if not isinstance(known, Mapping):
         known = known([*told.values()]) if callable(known) else joined(told, target, refuse, how)
@@ -65,11 +73,9 @@ def splits_of_clients(
     return prepared(splits, tables, names, how["read"], made=Rows(known))
 
 
-def _columns(columns: Columns, rows: Any, how: Mapping[str, Any], file: str) -> dict[str, Any]:
-    kinds = kinds_of(columns, rows, how["categorical"], how["missing"], file)
+def _levels(names: list[str], every: Collection[str] = ()) -> dict[str, Any]:
+    """How many rows have each level; ``every`` one may have none."""
     return {
-        name: levels_in(levels_of([cells[row] for row in rows]))
-        if kinds[name] == "category"
-        else moments_of(numbers_in(cells, rows, kinds[name]), kinds[name])
-        for name, cells in columns.items()
+        "kind": "category",
+        "levels": dict.fromkeys(sorted(every), 0) | dict(sorted(Counter(names).items())),
     }

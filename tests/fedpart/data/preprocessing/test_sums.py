@@ -10,7 +10,7 @@ import torch
 
 from fedpart.data import load_table
 from fedpart.data.preprocessing.fitting import fitted
-from fedpart.data.preprocessing.sums import LEVELS, check_sums, joined, levels_in, moments_of
+from fedpart.data.preprocessing.sums import LEVELS, check_sums, joined, moments
 
 READ = {"delimiter": None, "decimal": None}
 HOW = {"read": READ, "standardise": True}
@@ -99,7 +99,7 @@ def test_deviations_are_exact_far_from_zero():
         client: {
             "client": str(client),
             "rows": len(part),
-            "columns": {"x": moments_of(part), "y": moments_of(part)},
+            "columns": {"x": moments(part), "y": moments(part)},
         }
         for client, part in enumerate(parts)
     }
@@ -204,11 +204,11 @@ def test_hostile_sums_are_refused(path, value):
 
 def test_one_row_has_no_deviation_and_no_row_no_mean():
     for values, change in (([1.0], {"squares": 0.5}), ([math.nan, math.nan], {"mean": 1.0})):
-        column = moments_of(np.array(values))
+        column = moments(np.array(values))
         told = {
             "client": "a",
             "rows": len(values),
-            "columns": {"x": column, "y": moments_of(np.zeros(len(values)))},
+            "columns": {"x": column, "y": moments(np.zeros(len(values)))},
         }
         check_sums(told, "y")
         column |= change
@@ -229,8 +229,8 @@ def odd(client, path, value):
 @pytest.mark.parametrize("client", [0, 2])
 def test_who_does_not_fit_to_most_is_left_out_by_the_name_of_its_column(client):
     rows = told_by(table())[client]["rows"]
-    number = moments_of(np.arange(rows, dtype=float))
-    text = levels_in(["a"] * rows)
+    number = moments(np.arange(rows, dtype=float))
+    text = {"kind": "category", "levels": {"a": rows}}
     for path, value, says in (
         (["columns", "more"], number, "'more' is number, and not there at others"),
         (["columns", "age"], KeyError, "'age' is not there, and number"),
@@ -266,7 +266,7 @@ def test_what_has_no_statistics_is_refused():
         load_table(columns, target="ill", statistics="federated")
     with pytest.raises(ValueError, match="'age' has no number in any client's training rows"):
         loaded(columns | {"age": [None] * len(columns["age"])})
-    with pytest.raises(ValueError, match="have the same 'ill'"):
+    with pytest.raises(ValueError, match="rows have the same 'ill'"):
         loaded(columns | {"ill": ["no"] * len(columns["ill"])})
     with pytest.raises(ValueError, match="'age' has sums that are not finite"):
         loaded(columns | {"age": [1e-170 * number for number in range(len(columns["ill"]))]})
