@@ -18,7 +18,7 @@ from fedpart.training.settings import check_device
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
 from simulations.building.data import client_names, load_data
-from simulations.building.sites import data_of
+from simulations.building.sites import data_of, rows_told
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
@@ -41,8 +41,7 @@ class Experiment:
     @property
     def notes(self) -> list[str]:
         said = (tell(self.protocol) for tell in (untaught, parted, unsteady, exposed))
-        sums = {} if self.preprocessing is None else self.preprocessing.state.get("sums", {})
-        rows = [*sums.get("rows", {}).values()]
+        rows = rows_told(self.preprocessing)
         told = f"{counted(len(rows), 'client')} shared sums of {counted(sum(rows), 'row')}"
         what = "counts of levels and classes, means and deviations by column, which are not private"
         return [*([f"{told}: {what}."] if rows else []), *self.task.notes, *filter(None, said)]
@@ -130,6 +129,7 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, *splits.parts().values(), *described)
     most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
+    most = max(most, *rows_told(splits.preprocessing), 1)
     settings = replace(config.settings(), max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
     scored = (splits.validation, splits.test)

@@ -9,6 +9,7 @@ import torch
 from fedpart import Dataset
 from fedpart.data import Splits, preprocessing_of
 from fedpart.data.dataset import Indices
+from fedpart.data.preprocessing import Preprocessing
 from fedpart.nn.likelihoods import LIKELIHOODS
 from simulations.building.data import client_shards, load_data
 from simulations.config.load import ExperimentConfig
@@ -27,6 +28,11 @@ class Elsewhere(Dataset):
         """Made-up rows, as many as are asked for."""
         inputs, (targets,) = self.batch(torch.zeros(len(indices), dtype=torch.int64))
         return Dataset(inputs, targets)
+
+
+def rows_told(made: Preprocessing | None) -> list[int]:
+    """How many training rows each client has told; none if they were not asked."""
+    return [] if made is None else [*made.state.get("sums", {}).get("rows", {}).values()]
 
 
 def data_of(config: ExperimentConfig) -> tuple[Splits, Sequence[Dataset]]:

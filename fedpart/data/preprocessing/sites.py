@@ -21,8 +21,8 @@ def splits_of_clients(
     tables: Mapping[str, tuple[Columns, str]], roles: Roles, real: bool, divided: Any, how: Mapping[str, Any]
 ) -> Splits:
     """A table's splits, of which each client holds out rows by itself, ``divided`` as :func:`.with_held_out`
-    says. ``how``: the ``categorical`` ones, what :func:`.joined` takes, and ``statistics``: the state of the
-    preprocessing, or a callable that makes it of what :func:`.sums_of` says, or neither: of all here."""
+    says. ``how``: what :func:`.joined` takes, ``categorical``, and ``statistics``: ``federated``, of these
+    clients, the state of the preprocessing, or a callable that makes it of their sums, a list."""
     names, target, (table, file) = roles.inputs(*tables["train"]), roles.target, tables["train"]
     owned, values = (
         {name: columns[str(role)] for columns, name in tables.values()} for role in (roles.client, target)
@@ -30,10 +30,8 @@ def splits_of_clients(
     owners, clients = numbered(owned, str(roles.client))
     told, halves = dict[int, Sums](), {half: list[Tensor]() for half in ("train", "validation", "test")}
     columns = {name: table[name] for name in names}
-    if real:
-        numbers = floats_of(table[target]).astype(np.float32).astype(np.float64)
-    else:
-        classes_of = texts_of(table[target], target, file)
+    said: Any = table[target]
+    said = floats_of(said).astype(np.float32).astype(np.float64) if real else texts_of(said, target, file)
 
     def refuse(client: int, why: str) -> None:
         raise ValueError(f"The rows of {clients[client]!r} in {file} cannot be summed with others: {why}.")
@@ -53,8 +51,8 @@ def splits_of_clients(
             else moments(numbers_in(cells, rows, kinds[name]), kinds[name])
             for name, cells in columns.items()
         }
-        every = () if real else {classes_of[row] for row in mine["train"]}
-        sums[target] = moments(numbers[rows]) if real else _levels([classes_of[row] for row in rows], every)
+        every = () if real else {said[row] for row in mine["train"]}
+        sums[target] = moments(said[rows]) if real else _levels([said[row] for row in rows], every)
         told[number] = {"client": client, "rows": len(rows), "columns": sums}
         try:
             check_sums(told[number], target)
@@ -75,7 +73,5 @@ def splits_of_clients(
 
 def _levels(names: list[str], every: Collection[str] = ()) -> dict[str, Any]:
     """How many rows have each level; ``every`` one may have none."""
-    return {
-        "kind": "category",
-        "levels": dict.fromkeys(sorted(every), 0) | dict(sorted(Counter(names).items())),
-    }
+    counts = Counter(names)
+    return {"kind": "category", "levels": {name: counts[name] for name in sorted({*names, *every})}}
