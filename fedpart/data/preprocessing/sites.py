@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.cells import numbered, texts_of
 from fedpart.data.columns import Columns, Roles, floats_of, targets_of
 from fedpart.data.dataset import Dataset, Splits
@@ -61,6 +62,7 @@ def splits_of_clients(
     known: Any = how["statistics"]
     if not isinstance(known, Mapping):
         known = known([*told.values()]) if callable(known) else joined(told, target, refuse, how)
+    require("sums" in known, "data_options.statistics is pooled or federated; write one of them.")
     labels, outputs, classes = targets_of(values, target, real, known["sums"]["classes"])
     parts: Any = {}
     for half, held in halves.items():

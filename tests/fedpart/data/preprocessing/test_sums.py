@@ -264,6 +264,8 @@ def test_what_has_no_statistics_is_refused():
     columns = table()
     with pytest.raises(ValueError, match="name the column of clients"):
         load_table(columns, target="ill", statistics="federated")
+    with pytest.raises(ValueError, match="statistics is pooled or federated"):
+        loaded(columns, statistics={"a": 1})
     with pytest.raises(ValueError, match="'age' has no number in any client's training rows"):
         loaded(columns | {"age": [None] * len(columns["age"])})
     with pytest.raises(ValueError, match="rows have the same 'ill'"):
