@@ -92,16 +92,18 @@ def splits_of(
 
 
 def targets_of(
-    values: Mapping[str, Sequence[Any]], name: str, real: bool
+    values: Mapping[str, Sequence[Any]], name: str, real: bool, known: Sequence[str] | None = None
 ) -> tuple[dict[str, Tensor], int, tuple[str, ...]]:
     """Of each file numbers to predict, ``[n]`` float32, or classes, ``[n]`` int64; how many outputs a network
-    needs; and the classes' names, none where these are 0..K-1. The training file comes first."""
+    needs; and the classes' names, none where these are 0..K-1. The training file comes first; classes
+    are those in it, or ``known``."""
     if real:
         of_text = "name another target, or leave likelihood: gaussian out if these are classes"
         numbers = {file: numbers_of(cells, name, file, of_text=of_text) for file, cells in values.items()}
         for file, reals in numbers.items():
             check_float32(reals, f"The target {name!r} of {file}", OTHER_UNIT)
-        _check_varied(*next(iter(numbers.items())), name)
+        if known is None:
+            _check_varied(*next(iter(numbers.items())), name)
         return {file: torch.from_numpy(column).float() for file, column in numbers.items()}, 1, ()
     for file, column in values.items():
         for row, text in enumerate(texts_of(column, name, file), start=1):
@@ -110,7 +112,7 @@ def targets_of(
                     f"Row {row} of {file} has {text!r} as its {name!r}, which is no class but a number with "
                     f"decimals; set likelihood: gaussian to predict numbers."
                 )
-    labels, names = numbered(values, name)
+    labels, names = numbered(values if known is None else {"all clients": known, **values}, name)
     first = next(iter(labels.values()))
     for file, classes in labels.items():
         unknown = torch.nonzero(~torch.isin(classes, first))

@@ -81,7 +81,12 @@ def _clients(
     return _Clients(build(dict(run_config)), folder, train_fn)
 
 
-def make_client_app(build: Build, keep: Keep | None = None, train_fn: TrainFn | None = None) -> ClientApp:
+def make_client_app(
+    build: Build,
+    keep: Keep | None = None,
+    train_fn: TrainFn | None = None,
+    tell: Callable[[Mapping[str, Any], int], bytes] | None = None,
+) -> ClientApp:
     """A ClientApp for the experiment that ``build`` makes of the run config.
 
     Args:
@@ -91,6 +96,8 @@ def make_client_app(build: Build, keep: Keep | None = None, train_fn: TrainFn | 
             one message to the next.
         train_fn: a client's own training step, in the place of SGD with the settings ``local``; see
             :class:`.TrainFn`. The server need not know of it.
+        tell: of the run config and a client's number what it says of its data when it is asked for
+            ``statistics``; what a message says of these is in the run config afterwards.
     """
     app = ClientApp()
 
@@ -101,10 +108,18 @@ def make_client_app(build: Build, keep: Keep | None = None, train_fn: TrainFn | 
         answer = ConfigRecord({"version": VERSION, "client": number, "clients": total})
         return Message(RecordDict({"config": answer}), reply_to=message)
 
+    @app.query("statistics")
+    def told(message: Message, context: Context) -> Message:
+        """What this client says of its data."""
+        said = b"" if tell is None else tell(context.run_config, client_number(context)[0])
+        array = Array("uint8", (len(said),), "numpy.ndarray", said)
+        return Message(RecordDict({"arrays": ArrayRecord({"statistics": array})}), reply_to=message)
+
     def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
         """The clients of this process, and the header and the values of a message to one of them."""
-        clients = _clients(build, keep, train_fn, tuple(sorted(context.run_config.items())))
         config = cast(ConfigRecord, message.content["config"])
+        run_config = context.run_config | {key: config[key] for key in config if key == "statistics"}
+        clients = _clients(build, keep, train_fn, tuple(sorted(run_config.items())))
         received = Header.read(config)
         header = Header.of(clients.protocol, received.round, client_number(context)[0])
         try:

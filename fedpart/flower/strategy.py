@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from logging import INFO, WARNING, getLogger
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -82,6 +82,7 @@ class FedPart(Strategy):
         self._started = 0.0
         self._relay: Any = None  # of a grid whose hosts sum what they have computed
         self._evaluate_every, self._last = evaluate_every, 0
+        self.told: dict[str, str] = {}  # beside the rest in every message to a client
         self._report: RoundReport | None = None  # of a round that clients still evaluate
 
     def _check_pace(self) -> None:
@@ -168,7 +169,7 @@ class FedPart(Strategy):
                 state = self._state(begun, protocol.partition_of(client))
                 more = nodes[client], state, values.kept
                 self._sent[client] = instruction(protocol, begun.number, client, *more)
-        return list(self._sent.values())
+        return self._messages()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -220,7 +221,7 @@ class FedPart(Strategy):
         for client in (client for client in cohort if client in nodes):
             state = self._state(values, protocol.partition_of(client))
             self._sent[client] = question(protocol, round, client, nodes[client], state, values.kept)
-        return list(self._sent.values())
+        return self._messages()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Complete the report of the round with the scores, checked and in the order of the clients."""
@@ -250,6 +251,12 @@ class FedPart(Strategy):
         if settings.clip is not None:
             log(INFO, "\t├── Clip: %s", settings.clip)
         log(INFO, "\t└── Upload: %.3f of FedAvg's, expected", expected_upload_ratio(protocol))
+
+    def _messages(self) -> list[Message]:
+        """What is sent, with all that is told."""
+        for message in self._sent.values():
+            cast(ConfigRecord, message.content["config"]).update(self.told)
+        return list(self._sent.values())
 
     def _refused(self, incoming: Incoming, round: int) -> list[str]:
         """A word for each reply that is in no sum, or a ClientError, where a client has answered twice."""

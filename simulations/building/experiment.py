@@ -11,13 +11,15 @@ from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
 from fedpart.data.preprocessing import Preprocessing
+from fedpart.data.trained_on import counted
 from fedpart.data.transformed import corrupted
 from fedpart.federated.report import exposed, unsteady, untaught
 from fedpart.training.settings import check_device
 from fedpart.training.state import ModelState
 from fedpart.trees import leaves
 from fedpart.updates.stages.personal import parted
-from simulations.building.data import client_names, client_shards, load_data
+from simulations.building.data import client_names, load_data
+from simulations.building.sites import data_of, rows_told
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
 
@@ -40,7 +42,10 @@ class Experiment:
     @property
     def notes(self) -> list[str]:
         said = (tell(self.protocol) for tell in (untaught, parted, unsteady, exposed))
-        return [*self.task.notes, *filter(None, said)]
+        rows = rows_told(self.preprocessing)
+        told = f"{counted(len(rows), 'client')} shared sums of {counted(sum(rows), 'row')}"
+        what = "counts of levels and classes, means and deviations by column, which are not private"
+        return [*([f"{told}: {what}."] if rows else []), *self.task.notes, *filter(None, said)]
 
     def start(self) -> Federation:
         return Federation(self.protocol)
@@ -115,13 +120,17 @@ def build(config: TrainingConfig) -> TrainingExperiment: ...
 def build(config: Config) -> Experiment | TrainingExperiment:
     """Load the data, build the model, and split or partition; torch's random state stays as it was."""
     check_device(config.device)
-    splits = load_data(config)
+    shards: Sequence[Dataset] = ()
+    if isinstance(config, TrainingConfig):
+        splits = load_data(config)
+    else:
+        splits, shards = data_of(config)
     task = build_task(config, splits.num_classes, splits.train.input_shape, splits.preprocessing)
     described = (splits.num_classes, splits.classes, splits.preprocessing)
     if isinstance(config, TrainingConfig):
         return TrainingExperiment(config, task, *splits.parts().values(), *described)
-    shards = client_shards(config, splits)
     most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
+    most = max(most, *rows_told(splits.preprocessing), 1)
     settings = replace(config.settings(), max_examples=most)
     protocol = Protocol(task, settings, identity=config.identity())
     scored = (splits.validation, splits.test)

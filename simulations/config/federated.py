@@ -133,6 +133,12 @@ class ExperimentConfig(_Keys, _Pace, Config):
             raise ValueError(f"execution: {self.execution} is for engine local with one worker; {remedy}")
         if self.attack is not None:
             self._check_attack()
+        parts = self.privacy, self.training_points, self.data_options.get("classes")
+        if self.apart and (self.split.recipe != "natural" or any(part is not None for part in parts)):
+            raise ValueError(
+                "statistics: federated sums all training rows of clients that data_options.client names, and "
+                "keeps no sum private; leave privacy, training_points, data_options.classes and split out"
+            )
         if self.engine == "local" and self.processes != 1 and self.threads != 1:
             remedy = "set threads: 1, or workers: 1"
             raise ValueError(f"{self.processes} workers of engine local have one torch thread each; {remedy}")
@@ -151,6 +157,15 @@ class ExperimentConfig(_Keys, _Pace, Config):
                 "split.by is angle, but the data are not rotated; set rotated: true or split.by: label"
             )
         return self
+
+    @property
+    def apart(self) -> bool:
+        """Whether the preprocessing is made of what clients tell, each of its own rows."""
+        return self.data == "table" and self.data_options.get("statistics", "pooled") != "pooled"
+
+    def with_statistics(self, statistics: Any) -> "ExperimentConfig":
+        """The same with another option ``statistics`` of the table, see :func:`.load_table`."""
+        return self.model_copy(update={"data_options": {**self.data_options, "statistics": statistics}})
 
     def _check_attack(self) -> None:
         for key, value, wanted in (

@@ -16,6 +16,7 @@ from fedpart.updates.stages.privacy import refuse_seeded
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config
 from simulations.errors import ConfigError
+from simulations.folders.data_files import listed_data
 
 APP = Path(__file__).parents[2]  # of the app as Flower has unpacked it
 
@@ -61,6 +62,9 @@ def build_experiment(run_config: Mapping[str, Any]) -> Experiment:
     """The experiment that a run config stands for, with its number of torch threads set in this process."""
     config = read_run_config(run_config)
     torch.set_num_threads(config.threads)
+    if text := run_config.get("statistics"):
+        config = config.with_statistics(parsed(text))
+        listed_data(config.with_statistics("federated"))  # a client trains on nothing but a file
     return build(config)
 
 

@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ def listed_data(config: Config) -> Listed | None:
             for label, files in image_listing(config.data_dir).items()
         }
     parts: dict[str, list[Path]] = {}
-    if config.data == "table":
+    elsewhere = isinstance(config.data_options.get("statistics"), Mapping) and config.data_dir is not None
+    if config.data == "table" and not (elsewhere and not Path(config.data_dir).exists()):
         parts = {part: [file] for part, file in table_files(config.data_dir).items()}
     if config.data == "leaf":
         parts = leaf_files(config.data_dir)

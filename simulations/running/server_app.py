@@ -1,5 +1,6 @@
 """The Flower ServerApp: what ``fedpart run`` does, over the grid that Flower gives."""
 
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -16,6 +17,8 @@ from fedpart.flower.paced import strategy_of
 from fedpart.flower.workarounds import is_deployed
 from simulations.building.experiment import Experiment
 from simulations.flower.config import among_strangers, read_run_config
+from simulations.flower.statistics import gathered
+from simulations.folders.run_directory import saved_config
 from simulations.results.terminal.progress import Progress
 from simulations.running.resume import continued_config
 from simulations.running.run import run_experiment
@@ -32,12 +35,15 @@ class GridEngine:
     grid: Grid
     evaluate_every: int
     shards: Sequence[Dataset] | None
+    told: dict[str, str]
     workers: int | None = None
 
     def run(self, rounds: int, on_round: Callable[[RoundReport], None] | None = None) -> None:
         """Run ``rounds`` rounds; nobody joins late, for the data are divided among N clients."""
         options: dict[str, Any] = {"late": False, "evaluate_every": self.evaluate_every, "on_round": on_round}
-        strategy_of(self.federation, self.shards, **options).run(self.grid, rounds)
+        strategy = strategy_of(self.federation, self.shards, **options)
+        strategy.told |= self.told
+        strategy.run(self.grid, rounds)
 
 
 @app.main()
@@ -51,9 +57,15 @@ def main(grid: Grid, context: Context) -> None:
     if out and not Path(out).is_absolute():
         raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
 
+    told = {}
+    if config.apart:
+        known = (saved_config(out) if resume else config).data_options["statistics"]
+        config = config.with_statistics(gathered(config, grid) if known == "federated" else known)
+        told["statistics"] = json.dumps(config.data_options["statistics"])
+
     def engine(experiment: Experiment, federation: Federation) -> nullcontext[GridEngine]:
         shards = experiment.shards if experiment.protocol.settings.simulated else None
-        return nullcontext(GridEngine(federation, grid, config.evaluate_every, shards))
+        return nullcontext(GridEngine(federation, grid, config.evaluate_every, shards, told))
 
     with nullcontext(out) if out else tempfile.TemporaryDirectory() as folder:
         if resume:

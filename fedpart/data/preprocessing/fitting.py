@@ -37,12 +37,14 @@ def prepared(
     names: Sequence[str],
     read: Mapping[str, Any],
     standardise_target: bool = True,
+    made: Rows | None = None,
     **options: Any,
 ) -> Splits:
     """Splits with the inputs ``names`` in place of :func:`numbers_of_rows`, and the preprocessing that made
     them. ``tables`` are columns, and the name for messages, by part; a part that has none is of rows of the
-    training table. See :func:`fitted`, whose are ``read`` and ``options``. Real targets stay as they are: the
-    preprocessing tells mean and deviation of those of training rows, for :meth:`.Gaussian.in_units`."""
+    training table. See :func:`fitted`, whose are ``read`` and ``options``, or which has been ``made``. Real
+    targets stay as they are: the preprocessing tells mean and deviation of those of training rows, for
+    :meth:`.Gaussian.in_units`."""
     columns, file = tables["train"]
     for name in names:
         if _UNNAMED.fullmatch(name):
@@ -50,15 +52,17 @@ def prepared(
                 f"{file} has a column without a name ({name!r}), as an index that was written with it has; "
                 f"name it in the file, or leave it out (data_options: {{ignore: [{in_yaml(name)}]}})."
             )
-    made = fitted({name: columns[name] for name in names}, splits.train.inputs.numpy(), file, read, **options)
+    if made is None:
+        rows = splits.train.inputs.numpy()
+        made = fitted({name: columns[name] for name in names}, rows, file, read, **options)
     raw = {part: made.encode(*table, exact=True) for part, table in tables.items()}
     parts: dict[str, Any] = {}
     for part, dataset in splits.parts().items():
-        rows = raw[part if part in raw and len(raw[part]) else "train"][dataset.inputs]
-        parts[part] = replace(dataset, inputs=made(rows))
+        whole = raw[part if part in raw and len(raw[part]) else "train"]
+        parts[part] = replace(dataset, inputs=made(whole[dataset.inputs]))
     if made.state["standardise"]:
         _check_apart(made, torch.cat([*raw.values()]))
-    if standardise_target and not has_labels(splits.train):
+    if standardise_target and not has_labels(splits.train) and "sums" not in made.state:
         reals = splits.train.targets.double()
         unit = {"mean": reals.mean().item(), "deviation": reals.std(correction=0).item() or 1.0}
         made.state["target"] = unit
@@ -89,9 +93,9 @@ def fitted(
         missing: what an empty cell is: refused; the mean of its column; or that with a feature that says so,
             where training rows miss some. A category that is missing is a level of its own.
     """
-    kinds = _kinds(columns, rows, categorical, missing, file)
+    kinds = kinds_of(columns, rows, categorical, missing, file)
     numeric = [name for name in columns if kinds[name] != "category"]
-    values = [_numbers(columns[name], rows, kinds[name]) for name in numeric]
+    values = [numbers_in(columns[name], rows, kinds[name]) for name in numeric]
     matrix = torch.from_numpy(np.stack(values, 1)) if values else torch.empty(len(rows), 0)
     absent = torch.isnan(matrix)
     fill = matrix.nanmean(0)
@@ -116,20 +120,25 @@ def fitted(
     }
     for name in (name for name in columns if kinds[name] == "category"):
         counts = Counter(levels_of([columns[name][row] for row in rows]))
-        least = max(2, RARE * len(rows))
-        levels = sorted(level for level, count in counts.items() if count >= least)
-        leave = f"leave it out (data_options: {{ignore: [{in_yaml(name)}]}}), or make numbers of it."
-        unique = f"The column {name!r} of {file} has hardly a value twice, so it is no category"
-        require(bool(levels), f"{unique}; {leave}")
-        rare = len(levels) < len(counts)
-        described[name] = {"name": name, "kind": "category", "levels": levels, "rare": rare}
+        described[name] = category(name, counts, len(rows), file)
     told = {"standardise": standardise, "missing": missing, "read": dict(read)}
     return Rows({"kind": "table", "columns": [described[name] for name in columns], **told})
 
 
-def _kinds(
+def category(name: str, counts: Mapping[str, int], rows: int, file: str) -> dict[str, Any]:
+    """A column of :class:`.Rows` for levels that so many of the training ``rows`` have."""
+    least = max(2, RARE * rows)
+    levels = sorted(level for level, count in counts.items() if count >= least)
+    leave = f"leave it out (data_options: {{ignore: [{in_yaml(name)}]}}), or make numbers of it."
+    unique = f"The column {name!r} of {file} has hardly a value twice, so it is no category"
+    require(bool(levels), f"{unique}; {leave}")
+    return {"name": name, "kind": "category", "levels": levels, "rare": len(levels) < len(counts)}
+
+
+def kinds_of(
     columns: Columns, rows: Any, categorical: Categorical, missing: Missing, file: str
 ) -> dict[str, str]:
+    """``number``, ``date`` or ``category`` for each column, see :func:`fitted`."""
     wanted = f"data_options.missing is refuse, mean or indicator, got {missing!r}; choose one."
     require(missing in ("refuse", "mean", "indicator"), wanted)
     wanted = f"data_options.categorical is auto, or a list of columns, got {categorical!r}; write one."
@@ -155,7 +164,7 @@ def _kind(cells: Sequence[Any]) -> str:
     return "number" if 2 * numbers > len(held) or not held else "category"
 
 
-def _numbers(cells: Sequence[Any], rows: Any, kind: str) -> Floats:
+def numbers_in(cells: Sequence[Any], rows: Any, kind: str) -> Floats:
     """NaN where a cell is missing, or not what it should be, which :meth:`.Rows.encode` then refuses."""
     if kind == "date":
         return days_of([cells[row] for row in rows])
@@ -187,7 +196,7 @@ def _check_apart(made: Rows, rows: Tensor) -> None:
         numbers = rows[:, made.places[place]].numpy()
         here = ~np.isnan(numbers)
         numbers, rounded, name = numbers[here], features[:, place].double().numpy()[here], column["name"]
-        if column["deviation"] != 1 and (pair := merged(numbers, rounded)) is not None:
+        if column["deviation"] != 1 and here.any() and (pair := merged(numbers, rounded)) is not None:
             furthest = numbers[np.abs(rounded).argmax()]
             raise ValueError(
                 f"The column {name!r}, standardised, has values that are one in float32, such as {pair}, for "

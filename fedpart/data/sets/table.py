@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from fedpart.checks import require
 from fedpart.data.columns import Roles, splits_of
 from fedpart.data.dataset import Splits
 from fedpart.data.loading import DATASETS
 from fedpart.data.preprocessing.fitting import Categorical, Missing, numbers_of_rows, prepared
+from fedpart.data.preprocessing.sites import splits_of_clients
 from fedpart.data.reading import Limits, check_files
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut
 from fedpart.data.table_files import Signs, columns_of, read_table, table_files
@@ -24,6 +26,7 @@ def load_table(
     standardise_target: bool = True,
     categorical: Categorical = None,
     missing: Missing = "refuse",
+    statistics: Literal["pooled", "federated"] | Mapping[str, Any] = "pooled",
     delimiter: str | None = None,
     decimal: str | None = None,
     validation: float = 0.1,
@@ -45,6 +48,8 @@ def load_table(
         client: the column that says whose a row is; the data set then knows its clients.
         ignore: columns that are left out.
         standardise, categorical, missing: see :func:`.fitted`.
+        statistics: what the preprocessing is made from: all training rows, or ``federated``: sums that each
+            client has of its own, from which it holds out ``test`` and ``validation``; or what was made.
         standardise_target: whether a network learns a number as deviations from its mean over training rows;
             predictions, exports and errors are in its own units all the same. Of ``likelihood: gaussian``.
         delimiter, decimal: of a CSV file, see :func:`.read_csv`.
@@ -63,9 +68,15 @@ def load_table(
     else:
         tables = {"train": columns_of(data_dir, read)}
     roles = Roles(target, client, ignore)
+    options: dict[str, Any] = {"standardise": standardise, "categorical": categorical, "missing": missing}
+    options |= {"read": read, "standardise_target": standardise_target}
+    shares = {"test": test, "validation": validation}
+    if statistics != "pooled":
+        whose = "joins what each client says of its own rows; name the column of clients: data_options.client"
+        require(client is not None, f"statistics: federated {whose}.")
+        divided = {"shares": shares, "hold_out": hold_out, "data_seed": data_seed}
+        return splits_of_clients(tables, roles, real_targets, divided, options | {"statistics": statistics})
     inputs = roles.inputs(*tables["train"])
     parts = {name: roles.part(*table, numbers_of_rows(table[0])) for name, table in tables.items()}
-    shares = {"test": test, "validation": validation}
     splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)
-    options: dict[str, Any] = {"standardise": standardise, "categorical": categorical, "missing": missing}
-    return prepared(splits, tables, inputs, read, standardise_target, **options)
+    return prepared(splits, tables, inputs, **options)
