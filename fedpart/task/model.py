@@ -70,6 +70,9 @@ class Model(nn.Module):
         self.stratified = stratified and samples > 1
         if channels_last:
             guard_group_norms(module)
+        recurrent = any(isinstance(layer, nn.RNNBase) for layer in module.modules())
+        # oneDNN fails at recurrent layers in 16 bits where a processor cannot compute with them.
+        self._wide = recurrent and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
         self._resting = [layer for layer in module.modules() if not layer.training]
 
     def switch(self, dropout: bool) -> None:
@@ -94,7 +97,8 @@ class Model(nn.Module):
             x = map_leaves(channels_last_of, x)
         first = first_leaf(x)
         # Only the network runs in low precision: coordinates of an image do not fit into bfloat16.
-        cast = torch.autocast(first.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+        low = self.bf16 and not (self._wide and first.device.type == "cpu")
+        cast = torch.autocast(first.device.type, torch.bfloat16) if low else nullcontext()
         with cast, share.repeated(samples, len(first)) if share is not None else nullcontext():
             try:
                 return call(self.module, x, targets)

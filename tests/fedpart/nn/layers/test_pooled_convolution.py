@@ -198,7 +198,8 @@ def kept(x, weight, bias, like):
 def test_sums_are_of_single_precision(way):
     """Derivatives in parameters are those that double precision finds; two steps round them to 16 bits.
 
-    Two steps round before they pool: then another pixel may be the first maximum.
+    Two steps round before they pool: then another pixel may be the first maximum. They are torch's own, whose
+    sums have 16 bits where a processor has no instructions for these.
     """
     torch.manual_seed(0)
     x, gradient = (torch.randn(shape).to(torch.bfloat16) for shape in ((40, 20, 14, 14), (40, 50, 7, 7)))
@@ -210,8 +211,10 @@ def test_sums_are_of_single_precision(way):
     like = rounded if way.name == "two steps" else F.conv2d(x.double(), weight, bias, padding=2)
     like, wide = like.detach(), x.double().requires_grad_()
     exact = derivatives(lambda x: kept(x, weight, bias, like), wide, (weight, bias), gradient)
-    of_parameters = 8 if way.name == "two steps" else 16
-    for found, expected, digits in zip(ours, exact, (8, 8, of_parameters, of_parameters), strict=True):
+    digits_of = (8, 8, 16, 16)
+    if way.name == "two steps":
+        digits_of = (8, 8, 8, 8) if torch.ops.mkldnn._is_mkldnn_bf16_supported() else (8, 5, 5, 5)
+    for found, expected, digits in zip(ours, exact, digits_of, strict=True):
         error = (found.double() - expected).abs() / expected.abs().max()
         assert error.max() < 2**-digits
 
