@@ -9,23 +9,14 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedpart.data.trained_on import counted
 from simulations.config.federated import Published
 from simulations.config.load import ExperimentConfig
 from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload
 from simulations.results.psi_parts import in_words, single
-from simulations.results.scores import (
-    BYTES,
-    DASH,
-    SCORES,
-    SHARE,
-    Estimate,
-    Score,
-    counted,
-    score_of,
-    with_unit,
-)
+from simulations.results.scores import BYTES, DASH, SCORES, SHARE, Estimate, Score, score_of, with_unit
 from simulations.results.tables import CAPTION, LF, without
 
 DIFFERENCE = "difference\n[std. err.]"

@@ -9,13 +9,7 @@ from fedpart import Dataset, Federation, Protocol, Training
 from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
-from fedpart.federated.cohorts import (
-    DOWNLOAD_HEADER,
-    UPLOAD_HEADER,
-    expected_upload_ratio,
-    state_bytes,
-    upload_bytes,
-)
+from fedpart.federated import cohorts
 from fedpart.federated.evaluation import by_architecture, ensemble
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
@@ -87,7 +81,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     sizes = [len(shard) for shard in experiment.shards]
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
     parameters = protocol.task.counts
-    model_bytes = parameters["trained"] * federation.w.element_size() + UPLOAD_HEADER
+    model_bytes = parameters["trained"] * federation.w.element_size() + cohorts.UPLOAD_HEADER
     late = sum(skip["category"] == "late" for line in lines for skip in line["skipped"])
     replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
     plans = (protocol.plan(client, round) for round, client in _answers(lines))
@@ -106,7 +100,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "test_nll": test.get("nll"),
         "lml_last10": sum(unseen) / len(unseen) if unseen else None,
         "upload_ratio": upload / (model_bytes * replies),
-        "upload_ratio_expected": expected_upload_ratio(protocol),
+        "upload_ratio_expected": cohorts.expected_upload_ratio(protocol),
         "upload_bytes": upload,
         "upload_bytes_psi": of_psi * protocol.task.psi_space.size * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
@@ -166,9 +160,11 @@ def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> d
     for client in (*range(protocol.settings.clients), *late):
         kinds[kind(client)]["clients"] += 1
     for client in (client for line in lines for client in line["cohort"]):
-        kinds[kind(client)]["download_bytes"] += state_bytes(protocol, client) + DOWNLOAD_HEADER
+        state = cohorts.state_bytes(protocol, client)
+        kinds[kind(client)]["download_bytes"] += state + cohorts.DOWNLOAD_HEADER
     for round, client in _answers(lines):
-        kinds[kind(client)]["upload_bytes"] += upload_bytes(protocol, client, protocol.plan(client, round))
+        plan = protocol.plan(client, round)
+        kinds[kind(client)]["upload_bytes"] += cohorts.upload_bytes(protocol, client, plan)
     return kinds
 
 

@@ -9,6 +9,7 @@ from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
+from simulations.results import scores
 from simulations.results.comparison import COLUMNS, COSTS, headline
 from simulations.results.curves import Run
 from simulations.results.pictures.figures import COLOURS, DARK, PREFIX, THEMES
@@ -18,21 +19,7 @@ from simulations.results.report import sections as of_runs
 from simulations.results.report.data import Data, clients_section, images_section, read_data
 from simulations.results.report.folder import Found, about, find, points_of, runs_table, versions
 from simulations.results.report.sections import PageSection, PageTable, Part, chart, sorted_out
-from simulations.results.scores import (
-    BYTES,
-    COUNT,
-    DASH,
-    EVIDENCES,
-    FIRST,
-    PARTS,
-    SCORES,
-    SHARE,
-    TIME,
-    Estimate,
-    counted,
-    first_of,
-    score_of,
-)
+from simulations.results.scores import DASH, EVIDENCES, FIRST, PARTS, SCORES, counted, first_of, score_of
 from simulations.results.search import SEARCH
 from simulations.results.search import Found as Search
 from simulations.results.selection import Selection
@@ -53,12 +40,12 @@ def cost_rows(entry: Found) -> list[list[str]]:
     for row in entry.comparison.rows:
         runs = entry.finished[row.method]
         texts = (
-            SHARE.shown(row["held_out"]),
-            TIME.shown(row["seconds"]) + row.star,
-            BYTES.shown(row["upload_bytes"]),
-            BYTES.shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs)),
-            BYTES.shown(row["download_bytes"]),
-            COUNT.shown(Estimate.of(run.summary.get("examples") for run in runs)),
+            scores.SHARE.shown(row["held_out"]),
+            scores.TIME.shown(row["seconds"]) + row.star,
+            scores.BYTES.shown(row["upload_bytes"]),
+            scores.BYTES.shown(scores.Estimate.of(run.summary.get("upload_bytes_psi") for run in runs)),
+            scores.BYTES.shown(row["download_bytes"]),
+            scores.COUNT.shown(scores.Estimate.of(run.summary.get("examples") for run in runs)),
         )
         rows.append([row.method, *texts])
     return rows
@@ -142,21 +129,21 @@ def _part(entry: Found, data: Data | str) -> Part:
 
 def trained(run: Run) -> Part:
     """A run of ``fedpart train``, finished or not."""
-    config, summary, charts, scores = run.config, run.summary, [], None
+    config, summary, charts, table = run.config, run.summary, [], None
     headline = f"{run.name}: {counted(len(run.metrics), 'report')} so far, not finished."
     if run.finished:
         rows = []
         for part in ("train", "val", "test"):
             rows.append([f"{PARTS[part]} data", *(_score(summary, f"{part}_{key}") for key in FIRST)])
         head = ["scores on", *(SCORES[key].heading for key in FIRST)]
-        scores = PageSection("Scores", tables=[PageTable.of(f"Scores of {run.name}", head, rows)])
+        table = PageSection("Scores", tables=[PageTable.of(f"Scores of {run.name}", head, rows)])
         lml, evidence = summary.get("lml"), EVIDENCES[summary.get("evidence", "lml")]
         judged = lml is not None and f"{evidence.text(lml)} at iteration {summary['lml_iteration']:,}"
         headline = f"{run.name}: {_tested(summary)}{f', {evidence.word} {judged}' if judged else ''}."
     if run.metrics:
         charts = [chart(_TITLES[name], figure) for name, figure in run_figures(run, page=True).items()]
     drawn = images_section([run], read_data(config, [run.folder])) if run.finished else None
-    sections, notes = sorted_out([scores, PageSection("Curves", charts) if charts else None, drawn])
+    sections, notes = sorted_out([table, PageSection("Curves", charts) if charts else None, drawn])
     return _alone(run.folder, "", config, headline, sections, notes)
 
 
