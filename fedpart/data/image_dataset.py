@@ -118,9 +118,8 @@ class ImageDataset(Dataset):
             return pixels(image, self._size, self._colour)
         except damaged as error:
             reason = " ".join(str(error).split()).rstrip(".")
-            raise ValueError(
-                f"{self._name(place)} cannot be read as an image ({reason}); repair or remove it."
-            ) from error
+            fault = f"{self._name(place)} cannot be read as an image ({reason})"
+            raise ValueError(f"{fault}; repair or remove it.") from error
 
 
 def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
@@ -137,9 +136,8 @@ def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
     if image.mode[0] in "IF" or _is_cut(image):
-        raise ValueError(
-            f"its mode {image.mode} has more than 8 bits per channel, which would be cut off: convert it"
-        )
+        fault = f"its mode {image.mode} has more than 8 bits per channel, which would be cut off"
+        raise ValueError(f"{fault}: convert it")
     image = ImageOps.exif_transpose(image).convert(_MODES[colour])
     if size is not None and image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)

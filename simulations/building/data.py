@@ -17,10 +17,8 @@ from simulations.config.messages import check_needed, check_types
 def load_data(config: Config, *, download: bool = True) -> data.Splits:
     """The three data sets, rotated, normalised and reduced to numbers of points as configured."""
     if config.data_dir is None and config.data == "mnist":
-        raise FileNotFoundError(
-            "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
-            "exists, an empty one to download into."
-        )
+        folder = "one with MNIST/raw/ in it or, where a network exists, an empty one to download into"
+        raise FileNotFoundError(f"MNIST needs a folder: add --set data_dir=FOLDER, {folder}.")
     options, loader = dict(config.data_options), data.DATASETS.resolve(config.data)
     what = f"the data set {config.data!r}"
     check_types(loader, options, what, "data_options", names=True)

@@ -184,9 +184,8 @@ class Selection:
             columns = TypeAdapter(list[Column]).validate_python([*named])
             failures = [(failure["run"], failure["error"]) for failure in content["failures"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{folder / SUMMARY} cannot be read; run fedpart select with the same --out again."
-            ) from error
+            remedy = "run fedpart select with the same --out again"
+            raise ConfigError(f"{folder / SUMMARY} cannot be read; {remedy}.") from error
         return cls(content["key"], columns, failures, config)
 
     def write(self, out: Path) -> None:

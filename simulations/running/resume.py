@@ -62,10 +62,8 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
     """The configuration that trains a plain network on a run's data with the run's final psi, fixed."""
     saved = saved_config(run)
     if not (run / STATE).is_file():
-        raise ConfigError(
-            f"The run in {run} is not finished, so its hyperparameters are not known; continue it with "
-            f"fedpart {saved.clock.command} --resume {run}."
-        )
+        fault = f"The run in {run} is not finished, so its hyperparameters are not known"
+        raise ConfigError(f"{fault}; continue it with fedpart {saved.clock.command} --resume {run}.")
     method = saved.build_method()
     if isinstance(method, Plain) and not method.augment:
         raise ConfigError(

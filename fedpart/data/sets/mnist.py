@@ -53,9 +53,8 @@ def load_mnist(
         validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
     """
     if data_dir is None:
-        raise FileNotFoundError(
-            "MNIST needs data_dir: the folder that contains MNIST/raw/, or an empty one to download into."
-        )
+        fault = "MNIST needs data_dir: the folder that contains MNIST/raw/"
+        raise FileNotFoundError(f"{fault}, or an empty one to download into.")
     root = Path(data_dir).expanduser()
     raw = root / "MNIST" / "raw"
     check_files(

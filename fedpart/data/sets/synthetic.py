@@ -75,9 +75,8 @@ def topics(n: int, seed: int, strays: float = 0.15, stream: str = "data.topics")
     Inputs are ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7; ``stream``
     is of their random numbers."""
     if n < 0 or not 0 <= strays <= 1:
-        raise ValueError(
-            f"Topics need a number of texts of 0 or more and strays between 0 and 1, got {n} and {strays}."
-        )
+        fault = "Topics need a number of texts of 0 or more and strays between 0 and 1"
+        raise ValueError(f"{fault}, got {n} and {strays}.")
     random = generator(seed, stream)
     others = random.permuted(np.tile(np.arange(TOPICS), (n, 1)), axis=1)
     labels, about = others[:, 0], others[:, [0, 0, 1, 0]]  # [n], and [n, 4] the clauses' topics

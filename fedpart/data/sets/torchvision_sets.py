@@ -50,9 +50,8 @@ def load_torchvision(
     most = Limits.of(limits, IMAGE_BYTES)
     kind = torchvision_class(name)
     if data_dir is None:
-        raise FileNotFoundError(
-            f"{name} needs data_dir: the folder with torchvision's files, or one to download into."
-        )
+        fault = f"{name} needs data_dir"
+        raise FileNotFoundError(f"{fault}: the folder with torchvision's files, or one to download into.")
     root = Path(data_dir).expanduser()
     check_files(_raw_files(kind, name, root), Limits.of(limits), str(root))
     source = _open(kind, name, root, "train", options or {}, download, most)
@@ -77,14 +76,11 @@ def torchvision_class(name: str) -> Any:
     try:
         from torchvision import datasets  # whose import takes longer than a client's round
     except ImportError as error:
-        raise ImportError(
-            f"{name or 'The data set'} is read with torchvision: pip install torchvision."
-        ) from error
+        fault = f"{name or 'The data set'} is read with torchvision"
+        raise ImportError(f"{fault}: pip install torchvision.") from error
     if not name or name not in datasets.__all__:
-        raise ValueError(
-            f"torchvision has no data set {name!r}: {nearest(name, datasets.__all__)} Name one with "
-            f"data_options: {{name: ...}}."
-        )
+        remedy = f"{nearest(name, datasets.__all__)} Name one with data_options: {{name: ...}}"
+        raise ValueError(f"torchvision has no data set {name!r}: {remedy}.")
     return getattr(datasets, name)
 
 
@@ -114,9 +110,8 @@ def _open(
     elif "split" in parameters:
         options = {**options, "split": part}
     else:
-        raise ValueError(
-            f"torchvision's {name} is not divided into training and test images; make an image_folder of it."
-        )
+        remedy = "make an image_folder of it"
+        raise ValueError(f"torchvision's {name} is not divided into training and test images; {remedy}.")
     try:
         return kind(str(root), **options)
     except (RuntimeError, FileNotFoundError) as error:

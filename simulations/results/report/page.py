@@ -80,9 +80,8 @@ def _other(folder: Path) -> Part | None:
     if (folder / CONFIG).is_file():
         config = saved_config(folder)
         if config.search is not None and not (folder / SUMMARY).is_file():
-            raise ConfigError(
-                f"The search in {folder} has not ended; end it with fedpart search --resume {folder}."
-            )
+            remedy = f"end it with fedpart search --resume {folder}"
+            raise ConfigError(f"The search in {folder} has not ended; {remedy}.")
         return None if isinstance(config, ExperimentConfig) else trained(Run.load(folder))
     try:
         chosen = "best_k" in parsed((folder / SUMMARY).read_bytes())
