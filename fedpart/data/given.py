@@ -76,10 +76,8 @@ def as_inputs(given: Any, like: Tree | None = None) -> Tree:
         if not isinstance(leaf, Tensor):
             text = "read files first, as the training data were" if isinstance(leaf, str) else _way_out(leaf)
             raise ValueError(f"The {name} are tensors or arrays of numbers, got {leaf!r:.99}; {text}.")
-        small = leaf.dtype == torch.uint8
-        require(
-            not small, f"The {name} are {leaf.dtype}; give real numbers, for images x / 255, as in training."
-        )
+        remedy = "give real numbers, for images x / 255, as in training"
+        require(leaf.dtype != torch.uint8, f"The {name} are {leaf.dtype}; {remedy}.")
     first_leaf(tree)  # refuses a tree without any
     same = like is not None and [n for n, _ in leaves(tree)] == [n for n, _ in leaves(like)]
     return map_leaves(_as_one_of, tree, like) if same else tree

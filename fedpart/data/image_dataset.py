@@ -86,9 +86,8 @@ class ImageDataset(Dataset):
         if not places:
             return torch.empty(0, 3 if self._colour == "rgb" else 1, self._size or 0, self._size or 0)
         first = self._array(places[0])
-        self._limits.check(
-            "total", 4 * first.size * len(places), f"The data set of {self._name(places[0])} in memory"
-        )
+        whole = f"The data set of {self._name(places[0])} in memory"
+        self._limits.check("total", 4 * first.size * len(places), whole)
         images = torch.empty(len(places), *first.shape)
 
         def fill(rows: range) -> None:

@@ -150,11 +150,8 @@ class Selection:
             seeds = counted(max(len(row.seeds) for row in column.rows), "seed")
             lines.append(f"all numbers are of the {seeds} that every value with a result has")
         lines += self.warnings(column)
-        ranks = [
-            f"{value:.2f} with test {column.score(key).word}"
-            for key, value in column.rank_correlation.items()
-            if value is not None
-        ]
+        known = {key: value for key, value in column.rank_correlation.items() if value is not None}
+        ranks = [f"{value:.2f} with test {column.score(key).word}" for key, value in known.items()]
         return lines + ([f"rank correlation of {what} over values: {', '.join(ranks)}"] if ranks else [])
 
     def warnings(self, column: Column) -> list[str]:

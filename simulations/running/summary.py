@@ -112,9 +112,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     told |= {"parameters": parameters, **limits(federation, lines)}
     if config.caps is not None:
         told["caps"] = {str(cap): share for cap, share in config.caps.items()}
-        told["by_cap"] = [
-            {"cap": cap, **row} for cap, row in sorted(_bytes_by(protocol, lines, protocol.cap).items())
-        ]
+        by_cap = sorted(_bytes_by(protocol, lines, protocol.cap).items())
+        told["by_cap"] = [{"cap": cap, **row} for cap, row in by_cap]
     if config.architectures is not None:
         told |= _by_architecture(federation, experiment.test if looked_at else None, lines, samples)
     if parameters["frozen"]:
@@ -153,9 +152,8 @@ def _by_architecture(
 
 def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> dict[int, dict[str, int]]:
     """How many ``clients`` of each kind there are, also late ones, and their bytes as predicted."""
-    kinds: dict[int, dict[str, int]] = defaultdict(
-        lambda: {"clients": 0, "upload_bytes": 0, "download_bytes": 0}
-    )
+    none = {"clients": 0, "upload_bytes": 0, "download_bytes": 0}
+    kinds: dict[int, dict[str, int]] = defaultdict(none.copy)
     late = {client for line in lines for client in line["cohort"]} - set(range(protocol.settings.clients))
     for client in (*range(protocol.settings.clients), *late):
         kinds[kind(client)]["clients"] += 1
@@ -191,11 +189,9 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
     wanted = measured(config) and len(experiment.test)
     measures = tested(training, experiment.test, measures=True) if wanted else {}
     validation = scores_of(training, experiment.validation)
-    stages = [
-        {"name": line["stage"]} | {key: line[key] for key in ("iteration", "test_accuracy", "test_nll")}
-        for line in lines
-        if "stage" in line
-    ]
+    of_stage = ("iteration", "test_accuracy", "test_nll")
+    ended = [line for line in lines if "stage" in line]
+    stages = [{"name": line["stage"]} | {key: line[key] for key in of_stage} for line in ended]
     beyond: dict[str, Any] = {}
     if len(experiment.test) and training.task.likelihood_name == "ensemble":
         beyond["ensemble"] = of_ensemble(training, experiment.test)
@@ -220,9 +216,8 @@ def _seen(training: Training, k: int, iteration: int) -> int:
     """The last of the chunks 1.. that subnetwork k's weights were trained on, as of ``iteration``."""
     if training.partition.chunks == len(training.shares):
         return k
-    steps = training.method.steps(
-        training.schedule, iteration, generator(training.seed, "iteration", iteration)
-    )
+    rng = generator(training.seed, "iteration", iteration)
+    steps = training.method.steps(training.schedule, iteration, rng)
     return max((step.last for step in steps if step.job.partition is not None), default=k)
 
 

@@ -57,9 +57,8 @@ def load_mnist(
         raise FileNotFoundError(f"{fault}, or an empty one to download into.")
     root = Path(data_dir).expanduser()
     raw = root / "MNIST" / "raw"
-    check_files(
-        filter(os.path.exists, (raw / name for name in _FILES)), Limits.of(limits), f"What is in {raw}"
-    )
+    files = filter(os.path.exists, (raw / name for name in _FILES))
+    check_files(files, Limits.of(limits), f"What is in {raw}")
     missing = [name for name in _FILES if not (raw / name).is_file()]
     if missing:
         lack = f"{raw} has no {', '.join(missing)}" if root.is_dir() else f"the folder {root} does not exist"

@@ -101,10 +101,8 @@ def _open(
     by_loader = "loader" in takes or ("loader" in parameters and "kwargs" in takes)  # of images in files
     regular_files(root, once=by_loader)
     if by_loader:
-        options = {
-            "loader": lambda path: limits.image(limits.read(path), str(path)).convert("RGB"),
-            **options,
-        }
+        options = {**options}
+        options.setdefault("loader", lambda path: limits.image(limits.read(path), str(path)).convert("RGB"))
     if "train" in parameters:  # EMNIST hands it on, and splits by something else
         options = {**options, "train": part == "train"}
     elif "split" in parameters:
@@ -137,9 +135,8 @@ def _images(
     if colour is None:
         colour = "grey" if source[0][0].mode == "L" else "rgb"
     label = f"{part} image {{}} of {name}".format
-    return ImageDataset(
-        lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label, limits=limits
-    )
+    known: Any = {"size": size, "colour": colour, "name": label, "limits": limits}
+    return ImageDataset(lambda place: source[place][0], _labels(source), **known)
 
 
 def _labels(source: Any) -> Tensor:

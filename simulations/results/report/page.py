@@ -25,11 +25,8 @@ from simulations.results.search import Found as Search
 from simulations.results.selection import Selection
 from simulations.results.tables import without
 
-_TITLES = {
-    "learning_curve": "Learning curve",
-    "psi": "Hyperparameters over iterations",
-    "mask": "Learned mask",
-}
+_TITLES = {"learning_curve": "Learning curve", "mask": "Learned mask"}
+_TITLES["psi"] = "Hyperparameters over iterations"
 _EXAMPLES = {"val": "validation_examples", "test": "test_examples"}
 COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "examples"]
 
@@ -65,9 +62,8 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         name: {**colours, **{f"c{i}": colour for i, colour in enumerate(DARK if name == "dark" else COLOURS)}}
         for name, colours in THEMES.items()
     }
-    page = environment.get_template("page.html").render(
-        name=folder.resolve().name, prefix=PREFIX, themes=themes, **content
-    )
+    content |= {"name": folder.resolve().name, "prefix": PREFIX, "themes": themes}
+    page = environment.get_template("page.html").render(content)
     path = folder / "report.html" if out is None else Path(out)
     path.write_text(page, encoding="utf-8")
     return path
@@ -176,9 +172,8 @@ def searched(folder: Path) -> Part:
     for row in search.ranked():
         tried, cost = search.texts(row)
         reached = DASH if row.objective is None else f"{row.objective:.4g}"
-        rows.append(
-            [str(row.number), row.state, *tried, reached, _score(row.summary, "test_accuracy", 1), cost]
-        )
+        tested = _score(row.summary, "test_accuracy", 1)
+        rows.append([str(row.number), row.state, *tried, reached, tested, cost])
     headline = "No trial has a result."
     if best is not None:
         values = ", ".join(f"{key} {value}" for key, value in best.values.items())
@@ -188,9 +183,8 @@ def searched(folder: Path) -> Part:
     caption = f"Trials, the best by {objective} first"
     sections = [PageSection("Trials", tables=[PageTable.of(caption, head, rows, names=2)])]
     if (figure := spent_figure(search, page=True)) is not None:
-        note = (
-            "Test accuracy of the run that was best by the objective, over what all trials had cost by then."
-        )
+        best_run = "the run that was best by the objective"
+        note = f"Test accuracy of {best_run}, over what all trials had cost by then."
         sections.append(PageSection("What would be deployed", [chart("Test accuracy", figure, note)]))
     return _alone(folder, f"A search by {search.section.sampler}. ", search.config, headline, sections)
 
@@ -198,10 +192,8 @@ def searched(folder: Path) -> Part:
 def _alone(
     folder: Path, about: str, config: Config, headline: str, sections: list[PageSection], notes: Any = ()
 ) -> Part:
-    length = counted(config.length, config.clock.name)
-    about += (
-        f"Data {config.data}, {points_of(config)}; model {config.model}; method {config.method}, {length}."
-    )
+    method = f"method {config.method}, {counted(config.length, config.clock.name)}"
+    about += f"Data {config.data}, {points_of(config)}; model {config.model}; {method}."
     return Part(folder.resolve().name, about, headline, notes, sections, as_yaml(config.resolved(), 90, None))
 
 

@@ -67,9 +67,8 @@ def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     table.add_column()
     for name, text in rows(summary, out):
         table.add_row(name, Text(scores.shown(text)))
-    table.add_row(
-        "files", Text(f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
-    )
+    files = "config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
+    table.add_row("files", Text(f"{out}/: {files}"))
     base, ways = spelled(method)
     headline = what.get(base, f"Method {base}.").format(psi=learned(summary))
     headline += f" Clients were combined by {' and '.join(ways)}." if ways else ""
@@ -234,10 +233,8 @@ def _training_rows(summary: Mapping[str, Any]) -> Rows:
     """Scores, the evidence, an ensemble's, those of subnetworks and stages."""
     key = "accuracy" if summary["train_accuracy"] is not None else "nll"
     score, values = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
-    texts = [
-        f"{score.text(value)} on {PARTS[part]} data" for part, value in values.items() if value is not None
-    ]
-    yield score.word, ", ".join(texts)
+    known = ((score.text(value), PARTS[part]) for part, value in values.items() if value is not None)
+    yield score.word, ", ".join(f"{text} on {data} data" for text, data in known)
     yield from several("by guess", guessed(summary))
     if summary["lml"] is not None:
         evidence = EVIDENCES[summary.get("evidence", "lml")]
