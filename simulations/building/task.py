@@ -91,7 +91,10 @@ def build_task(
     if config.precision == "auto":
         fault = "precision: auto is a choice of the machine that starts a run"
         raise ValueError(f"{fault}, but Flower's clients are on many; give fp32 or bf16.")
-    likelihood = _build_likelihood(config)
+    likelihood, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
+    if isinstance(likelihood, type) or options:  # a function of the user's is one as it is
+        check_needs(config.likelihood, likelihood, options)
+        likelihood = built(likelihood, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
     if made is not None and (unit := made.state.get("target")) is not None:
         likelihood.in_units(**unit)
     outputs = likelihood.outputs(num_classes) if isinstance(likelihood, Likelihood) else num_classes
@@ -121,15 +124,6 @@ def _sized(config: Config, outputs: int, input_shape: tuple[int, ...], **options
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return _build_model(config, outputs, input_shape, options)
-
-
-def _build_likelihood(config: Config) -> Any:
-    """The likelihood with its options; a function of the user's is one as it is."""
-    kind, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
-    if not (isinstance(kind, type) or options):
-        return kind
-    check_needs(config.likelihood, kind, options)
-    return built(kind, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
 
 
 def _build_model(
