@@ -52,10 +52,8 @@ def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, 
     meant: dict[str, str] = {}
     for text in known:
         if (other := meant.setdefault(_meaning(text), text)) != text:
-            raise ValueError(
-                f"The column {name!r} of {', '.join(texts)} has {other!r} and {text!r}, which mean the same; "
-                f"write one of them throughout."
-            )
+            fault = f"The column {name!r} of {', '.join(texts)} has {other!r} and {text!r}"
+            raise ValueError(f"{fault}, which mean the same; write one of them throughout.")
     numbers = {text: number for number, text in enumerate(known)}
     return {file: torch.tensor([numbers[text] for text in row]) for file, row in texts.items()}, tuple(known)
 
@@ -65,15 +63,12 @@ def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
     names = []
     for row, value in enumerate(column, start=1):
         if is_empty(value):
-            raise ValueError(
-                f"Row {row} of {file}: the column {name!r} is empty; fill it in, or remove the row."
-            )
+            remedy = "fill it in, or remove the row"
+            raise ValueError(f"Row {row} of {file}: the column {name!r} is empty; {remedy}.")
         text = text_of(value)
         if text.casefold() in _MISSING:
-            raise ValueError(
-                f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell; fill "
-                f"it in, remove the row, or spell the name out if it is one."
-            )
+            fault = f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell"
+            raise ValueError(f"{fault}; fill it in, remove the row, or spell the name out if it is one.")
         names.append(text)
     return names
 

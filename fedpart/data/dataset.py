@@ -60,9 +60,8 @@ class Dataset:
                 remedy = "make numbers of text" if isinstance(part, str) else "use torch.as_tensor"
                 if hasattr(part, "to_numpy"):  # of pandas or polars
                     remedy = "write data.to_numpy(), of inputs and targets alike"
-                raise TypeError(
-                    f"Dataset {name} must be a torch tensor, got {type(part).__name__}; {remedy}."
-                )
+                fault = f"Dataset {name} must be a torch tensor, got {type(part).__name__}"
+                raise TypeError(f"{fault}; {remedy}.")
             if (way_out := _unusable(part)) is not None:
                 raise ValueError(f"Dataset {name} is {way_out}.")
             if part.dim() == 0:
@@ -73,9 +72,8 @@ class Dataset:
         for name, part in leaves(self.inputs, "inputs"):
             mask = part.dtype == torch.bool and part is not self.inputs
             if not (part.is_floating_point() or part.dtype == torch.int64 or mask):
-                raise ValueError(
-                    f"Dataset {name} are {part.dtype}; use float32 for images, int64 for tokens."
-                )
+                remedy = "use float32 for images, int64 for tokens"
+                raise ValueError(f"Dataset {name} are {part.dtype}; {remedy}.")
         if (groups := self.groups) is not None and not (groups.is_floating_point() and groups.dim() == 1):
             kind = f"{groups.dtype} {list(groups.shape)}"
             raise ValueError(f"Dataset groups must be [n] floating point, got {kind}.")
@@ -86,10 +84,8 @@ class Dataset:
         for name, part in tensors.items():
             if part.is_floating_point() and not bool(torch.isfinite(part).all()):
                 bad = int((~torch.isfinite(part)).reshape(len(part), -1).any(1).sum())
-                raise ValueError(
-                    f"Dataset {name} hold NaN or infinite values in {bad} of {len(part)} examples; "
-                    f"remove or repair them."
-                )
+                fault = f"Dataset {name} hold NaN or infinite values in {bad} of {len(part)} examples"
+                raise ValueError(f"{fault}; remove or repair them.")
         for name in ("inputs", "targets"):  # what made them is not trained
             if any(leaf.requires_grad for _, leaf in leaves(parts[name])):
                 object.__setattr__(self, name, map_leaves(Tensor.detach, parts[name]))
@@ -177,9 +173,8 @@ class Splits:
         if self.num_classes < 1:
             raise ValueError(f"num_classes must be 1 or more, got {self.num_classes}.")
         if self.classes and len(self.classes) != self.num_classes:
-            raise ValueError(
-                f"There are {len(self.classes)} names for {self.num_classes} classes; give one for each."
-            )
+            remedy = "give one for each"
+            raise ValueError(f"There are {len(self.classes)} names for {self.num_classes} classes; {remedy}.")
         for name, part in self.parts().items():
             if not isinstance(part, Dataset):
                 raise TypeError(f"The {name} part of Splits must be a Dataset, got {type(part).__name__}.")

@@ -76,10 +76,8 @@ def as_inputs(given: Any, like: Tree | None = None) -> Tree:
         if not isinstance(leaf, Tensor):
             text = "read files first, as the training data were" if isinstance(leaf, str) else _way_out(leaf)
             raise ValueError(f"The {name} are tensors or arrays of numbers, got {leaf!r:.99}; {text}.")
-        small = leaf.dtype == torch.uint8
-        require(
-            not small, f"The {name} are {leaf.dtype}; give real numbers, for images x / 255, as in training."
-        )
+        remedy = "give real numbers, for images x / 255, as in training"
+        require(leaf.dtype != torch.uint8, f"The {name} are {leaf.dtype}; {remedy}.")
     first_leaf(tree)  # refuses a tree without any
     same = like is not None and [n for n, _ in leaves(tree)] == [n for n, _ in leaves(like)]
     return map_leaves(_as_one_of, tree, like) if same else tree
@@ -97,9 +95,8 @@ def _with_arrays(given: Any) -> Any:
     try:
         return np.asarray(given)
     except ValueError as error:
-        raise ValueError(
-            f"The rows of the list differ in length ({error}); pad them to one length."
-        ) from error
+        remedy = "pad them to one length"
+        raise ValueError(f"The rows of the list differ in length ({error}); {remedy}.") from error
 
 
 def _as_one_of(leaf: Tensor, like: Tensor) -> Tensor:
@@ -140,10 +137,8 @@ def _collected(
 ) -> Dataset:
     numbered = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not numbered:
-        raise ValueError(
-            f"{type(dataset).__name__} has no length and no numbers of examples; give it __len__ and "
-            f"__getitem__, or put the examples into tensors, one row each."
-        )
+        remedy = "give it __len__ and __getitem__, or put the examples into tensors, one row each"
+        raise ValueError(f"{type(dataset).__name__} has no length and no numbers of examples; {remedy}.")
     places = range(len(dataset)) if loader is None else _places(loader)
     if not len(places):
         raise ValueError(f"{type(dataset).__name__} has no examples; give every client at least one.")
@@ -151,25 +146,21 @@ def _collected(
     try:
         batch = collate(examples)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"The examples of {type(dataset).__name__} do not fit into one tensor ({error}); hand over a "
-            f"DataLoader whose collate_fn pads them."
-        ) from error
+        fault = f"The examples of {type(dataset).__name__} do not fit into one tensor ({error})"
+        raise ValueError(f"{fault}; hand over a DataLoader whose collate_fn pads them.") from error
     if isinstance(batch, Mapping):
         name = next((name for name in LABELS if name in batch), None)
         if name is None:
-            raise ValueError(
-                f"Examples are a dict of {', '.join(map(str, batch))} without targets; call them 'labels'."
-            )
+            fault = f"Examples are a dict of {', '.join(map(str, batch))} without targets"
+            raise ValueError(f"{fault}; call them 'labels'.")
         tree = map_leaves(_tensor, dict(batch))
         targets = tree.pop(name)
         return Dataset(tree, targets)
     if isinstance(batch, Sequence) and len(batch) >= 2:
         *inputs, targets = (map_leaves(_tensor, part) for part in batch)
         return Dataset(inputs[0] if len(inputs) == 1 else tuple(inputs), targets)
-    raise ValueError(
-        f"Examples are pairs (inputs, targets) or dicts with 'labels', but the data set gives {_kind(batch)}."
-    )
+    fault = "Examples are pairs (inputs, targets) or dicts with 'labels'"
+    raise ValueError(f"{fault}, but the data set gives {_kind(batch)}.")
 
 
 def _places(loader: DataLoader[Any]) -> Sequence[int]:

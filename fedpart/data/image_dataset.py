@@ -86,9 +86,8 @@ class ImageDataset(Dataset):
         if not places:
             return torch.empty(0, 3 if self._colour == "rgb" else 1, self._size or 0, self._size or 0)
         first = self._array(places[0])
-        self._limits.check(
-            "total", 4 * first.size * len(places), f"The data set of {self._name(places[0])} in memory"
-        )
+        whole = f"The data set of {self._name(places[0])} in memory"
+        self._limits.check("total", 4 * first.size * len(places), whole)
         images = torch.empty(len(places), *first.shape)
 
         def fill(rows: range) -> None:
@@ -118,9 +117,8 @@ class ImageDataset(Dataset):
             return pixels(image, self._size, self._colour)
         except damaged as error:
             reason = " ".join(str(error).split()).rstrip(".")
-            raise ValueError(
-                f"{self._name(place)} cannot be read as an image ({reason}); repair or remove it."
-            ) from error
+            fault = f"{self._name(place)} cannot be read as an image ({reason})"
+            raise ValueError(f"{fault}; repair or remove it.") from error
 
 
 def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
@@ -137,9 +135,8 @@ def pixels(image: Any, size: int | None, colour: Colour) -> NDArray[np.uint8]:
     from PIL import Image, ImageOps
 
     if image.mode[0] in "IF" or _is_cut(image):
-        raise ValueError(
-            f"its mode {image.mode} has more than 8 bits per channel, which would be cut off: convert it"
-        )
+        fault = f"its mode {image.mode} has more than 8 bits per channel, which would be cut off"
+        raise ValueError(f"{fault}: convert it")
     image = ImageOps.exif_transpose(image).convert(_MODES[colour])
     if size is not None and image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)

@@ -193,9 +193,8 @@ def open_source(data_dir: str | Path) -> ImageSource:
     if root.is_dir():
         return Folder(root)
     if not root.exists():
-        raise FileNotFoundError(
-            f"There are no images: {root} does not exist; set data_dir to a folder or zip file with {LAYOUT}."
-        )
+        remedy = f"set data_dir to a folder or zip file with {LAYOUT}"
+        raise FileNotFoundError(f"There are no images: {root} does not exist; {remedy}.")
     Limits(file=sys.maxsize).file_size(root)
     try:
         return Zip(root)

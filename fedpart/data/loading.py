@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from fedpart.checks import require
 from fedpart.data.dataset import Splits, has_labels
 from fedpart.data.splitting.parts import of_classes
 from fedpart.registry import Registry
@@ -88,13 +89,10 @@ def load_splits(
         takes = f"its loader is called with data_dir, then options, and takes {signature}"
         raise ValueError(f"The data set {name!r} cannot be loaded ({error}); {takes}.") from error
     splits = loader(data_dir, **options)
-    if not isinstance(splits, Splits):
-        raise TypeError(
-            f"The data set {name!r} returned {type(splits).__name__}; its loader must return "
-            f"fedpart.data.Splits(train, validation, test, num_classes)."
-        )
+    remedy = "its loader must return fedpart.data.Splits(train, validation, test, num_classes)"
+    fault = f"The data set {name!r} returned {type(splits).__name__}"
+    require(isinstance(splits, Splits), f"{fault}; {remedy}.", TypeError)
     if has_labels(splits.train) and splits.num_classes == 1:
-        raise ValueError(
-            f"The data set {name!r} has one class, so there is nothing to learn; add examples of another."
-        )
+        remedy = "add examples of another"
+        raise ValueError(f"The data set {name!r} has one class, so there is nothing to learn; {remedy}.")
     return splits if classes is None else of_classes(splits, classes)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from fedpart.checks import require
 from fedpart.registry import nearest
 
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
@@ -48,17 +49,14 @@ class Limits:
     def of(cls, raised: Mapping[str, int] | None, file: int = 2**30) -> "Limits":
         """The usual ones but for those that are ``raised``, and for ``file``, which is of images less."""
         known = [each.name for each in fields(cls)]
-        if raised is not None and not isinstance(raised, Mapping):
-            raise ValueError(
-                f"data_options.limits is a mapping such as {{pixels: 200000000}}, got {raised!r}; correct it."
-            )
+        fault = f"data_options.limits is a mapping such as {{pixels: 200000000}}, got {raised!r}"
+        require(raised is None or isinstance(raised, Mapping), f"{fault}; correct it.")
         for name, most in (raised or {}).items():
             if name not in known:
                 raise ValueError(f"data_options.limits has no {name!r}: {nearest(str(name), known)}")
-            if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-                raise ValueError(
-                    f"data_options.limits.{name} is a whole number, 1 or more, got {most!r}; correct it."
-                )
+            fault = f"data_options.limits.{name} is a whole number, 1 or more, got {most!r}"
+            whole = isinstance(most, int) and not isinstance(most, bool)
+            require(whole and most >= 1, f"{fault}; correct it.")
         return cls(**{"file": file, **(raised or {})})
 
     def check(self, name: str, amount: int, what: str) -> None:
@@ -105,10 +103,8 @@ class Limits:
         if image.format != "MPO":  # a camera's JPEG, whose first picture is the one, with previews behind it
             with suppress(EOFError):
                 image.seek(1)
-                raise ValueError(
-                    f"{name} holds several pictures, of which the first alone would be used; save each in a "
-                    f"file, or remove it."
-                )
+                fault = f"{name} holds several pictures, of which the first alone would be used"
+                raise ValueError(f"{fault}; save each in a file, or remove it.")
         return image
 
 
@@ -200,10 +196,8 @@ TIMEOUT = 30.0  # seconds without an answer
 def refuse_outside(folder: Path, absence: str) -> None:
     """Refuse to create a folder that lies outside of the current one; ``absence`` begins the sentence."""
     if not folder.exists() and not folder.resolve().is_relative_to(Path.cwd().resolve()):
-        raise FileNotFoundError(
-            f"{absence}, and there is no folder {folder} to download into: none is created outside of the "
-            f"current folder; create it, or set data_dir to another."
-        )
+        remedy = "none is created outside of the current folder; create it, or set data_dir to another"
+        raise FileNotFoundError(f"{absence}, and there is no folder {folder} to download into: {remedy}.")
 
 
 def download_files(

@@ -47,9 +47,8 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
     if len(tables) == 1:
         regular(tables[0])
         return {"train": tables[0]}
-    raise ValueError(
-        f"None of the {len(tables)} tables in {root} is called train; rename it, or set data_dir to it."
-    )
+    remedy = "rename it, or set data_dir to it"
+    raise ValueError(f"None of the {len(tables)} tables in {root} is called train; {remedy}.")
 
 
 Signs = Mapping[str, str | None]
@@ -98,10 +97,8 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
                 if row:
                     rows.append(row)
     except (csv.Error, UnicodeDecodeError, TypeError) as error:
-        raise ValueError(
-            f"{file} cannot be read as CSV in UTF-8 ({str(error).rstrip('.')}); save it anew, or set "
-            f"data_options.delimiter."
-        ) from error
+        fault = f"{file} cannot be read as CSV in UTF-8 ({str(error).rstrip('.')})"
+        raise ValueError(f"{fault}; save it anew, or set data_options.delimiter.") from error
     if not rows:
         raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
     if decimal is None:

@@ -67,10 +67,8 @@ def normalised(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) ->
     black."""
     images = _images_of(dataset, "normalised; leave normalise out")
     if not len(mean) == len(std) == images.shape[1]:
-        raise ValueError(
-            f"normalise has {len(mean)} means and {len(std)} deviations, but the images have "
-            f"{images.shape[1]} channels; give one of each for every channel."
-        )
+        wanted = f"the images have {images.shape[1]} channels; give one of each for every channel"
+        raise ValueError(f"normalise has {len(mean)} means and {len(std)} deviations, but {wanted}.")
     shift, scale = (torch.tensor(values).to(images).view(-1, 1, 1) for values in (mean, std))
     if not (shift.isfinite().all() and scale.isfinite().all() and (scale > 0).all()):
         raise ValueError(f"normalise takes finite means and deviations above 0, got {mean} and {std}.")

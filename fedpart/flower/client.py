@@ -13,17 +13,8 @@ from fedpart.checks import require
 from fedpart.data.given import Examples, Shards
 from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
+from fedpart.federated import wire
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.wire import (
-    VERSION,
-    Header,
-    decode_jobs,
-    decode_state,
-    encode_update,
-    npy_bytes,
-    score_scalars,
-    update_scalars,
-)
 from fedpart.training.local_sgd import TrainFn
 from fedpart.updates.client_state import NONE, ClientState
 from fedpart.updates.errors import blamed
@@ -67,7 +58,7 @@ class _Clients:
         values = (number, architecture, *(record[name].data for name in sorted(record)))
         if self._last is None or self._last[0] != values:
             arrays = {name: array.numpy() for name, array in record.items()}
-            w, psi, *more = decode_state(arrays, self.protocol, client)
+            w, psi, *more = wire.decode_state(arrays, self.protocol, client)
             self._last = values, Round(number, w, psi, self.residuals, more[0] if more else None)
         return self._last[1]
 
@@ -105,7 +96,7 @@ def make_client_app(
     def query(message: Message, context: Context) -> Message:
         """Which client this node is."""
         number, total = client_number(context)
-        answer = ConfigRecord({"version": VERSION, "client": number, "clients": total})
+        answer = ConfigRecord({"version": wire.VERSION, "client": number, "clients": total})
         return Message(RecordDict({"config": answer}), reply_to=message)
 
     @app.query("statistics")
@@ -115,13 +106,13 @@ def make_client_app(
         array = Array("uint8", (len(said),), "numpy.ndarray", said)
         return Message(RecordDict({"arrays": ArrayRecord({"statistics": array})}), reply_to=message)
 
-    def asked(message: Message, context: Context) -> tuple[_Clients, Header, Round]:
+    def asked(message: Message, context: Context) -> tuple[_Clients, wire.Header, Round]:
         """The clients of this process, and the header and the values of a message to one of them."""
         config = cast(ConfigRecord, message.content["config"])
         run_config = context.run_config | {key: config[key] for key in config if key == "statistics"}
         clients = _clients(build, keep, train_fn, tuple(sorted(run_config.items())))
-        received = Header.read(config)
-        header = Header.of(clients.protocol, received.round, client_number(context)[0])
+        received = wire.Header.read(config)
+        header = wire.Header.of(clients.protocol, received.round, client_number(context)[0])
         try:
             header.check(received)
         except ValueError as error:
@@ -132,7 +123,7 @@ def make_client_app(
         record = cast(ArrayRecord, message.content["arrays"])
         return clients, header, clients.round(header.round, header.client, record)
 
-    def answer(message: Message, header: Header, **records: Any) -> Message:
+    def answer(message: Message, header: wire.Header, **records: Any) -> Message:
         return Message(RecordDict({**records, "config": ConfigRecord(header.scalars())}), reply_to=message)
 
     @app.evaluate()
@@ -141,21 +132,21 @@ def make_client_app(
         clients, header, round = asked(message, context)
         with blamed(header.client, header.round):
             score = evaluate(clients.executor, round, header.client, clients.shards[header.client])
-        return answer(message, header, metrics=MetricRecord({**score_scalars(score)}))
+        return answer(message, header, metrics=MetricRecord({**wire.score_scalars(score)}))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """One round of this client."""
         clients, header, round = asked(message, context)
         config = cast(ConfigRecord, message.content["config"])
-        jobs = decode_jobs(config["jobs"])
+        jobs = wire.decode_jobs(config["jobs"])
         with blamed(header.client, header.round):
             update = clients.executor.run(round, header.client, clients.shards[header.client], jobs)
         arrays = {  # as Array(part), four times as fast
-            name: Array(str(part.dtype), part.shape, "numpy.ndarray", npy_bytes(part))
-            for name, part in encode_update(update).items()
+            name: Array(str(part.dtype), part.shape, "numpy.ndarray", wire.npy_bytes(part))
+            for name, part in wire.encode_update(update).items()
         }
-        metrics = MetricRecord({**update_scalars(update)})
+        metrics = MetricRecord({**wire.update_scalars(update)})
         return answer(message, header, arrays=ArrayRecord(arrays), metrics=metrics)
 
     return app

@@ -7,17 +7,8 @@ from typing import Any, TypeVar, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 
+from fedpart.federated import wire
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.wire import (
-    Header,
-    check_names,
-    decode_score,
-    decode_update,
-    encode_jobs,
-    encode_state,
-    read_npy,
-    upload_forms,
-)
 from fedpart.flower.workarounds.objects import UNREADABLE, message_bytes
 from fedpart.partition.partition import Partition
 from fedpart.task.held_out import HeldOutScore
@@ -41,7 +32,7 @@ GRACE = 60.0  # seconds beyond a round's timeout for which its messages are kept
 def state_record(values: Round, protocol: Protocol, partition: Partition) -> ArrayRecord:
     """w, as far as a network needs it, and psi; one record for all who start from them with that network."""
     variates = () if values.variates is None else (values.variates,)
-    state = encode_state(values.w, values.psi, protocol, partition, *variates)
+    state = wire.encode_state(values.w, values.psi, protocol, partition, *variates)
     return ArrayRecord({name: Array(array) for name, array in state.items()})
 
 
@@ -54,7 +45,7 @@ def instruction(
     residuals: ClientState | None = None,
 ) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
-    jobs = encode_jobs(protocol.plan(client, round))
+    jobs = wire.encode_jobs(protocol.plan(client, round))
     return _message(MessageType.TRAIN, protocol, round, client, node, state, residuals, jobs=jobs)
 
 
@@ -81,7 +72,7 @@ def _message(
     **config: Any,
 ) -> Message:
     """With the header of the client's round, which of its files count, and what more ``config`` says."""
-    config |= Header.of(protocol, round, client).scalars()
+    config |= wire.Header.of(protocol, round, client).scalars()
     if residuals is not None:
         config["residuals"] = list(residuals.of([client]).versions[client])
     content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
@@ -91,7 +82,7 @@ def _message(
 
 def read_score(protocol: Protocol, round: int, client: int, reply: Message) -> HeldOutScore:
     """The score in the reply to :func:`question`, checked."""
-    return decode_score(_metrics(protocol, round, client, reply), protocol)
+    return wire.decode_score(_metrics(protocol, round, client, reply), protocol)
 
 
 def _metrics(protocol: Protocol, round: int, client: int, reply: Message) -> MetricRecord:
@@ -100,7 +91,7 @@ def _metrics(protocol: Protocol, round: int, client: int, reply: Message) -> Met
     for name, kind in (("config", ConfigRecord), ("metrics", MetricRecord)):
         if not isinstance(content.get(name), kind):
             raise Refusal("malformed", f"it has no {kind.__name__} {name!r}")
-    Header.of(protocol, round, client).check(Header.read(cast(ConfigRecord, content["config"])))
+    wire.Header.of(protocol, round, client).check(wire.Header.read(cast(ConfigRecord, content["config"])))
     return cast(MetricRecord, content["metrics"])
 
 
@@ -110,13 +101,13 @@ def read_reply(protocol: Protocol, round: int, client: int, reply: Message, limi
     if not isinstance(received, ArrayRecord):
         raise Refusal("malformed", "it has no ArrayRecord 'arrays'")
     jobs = protocol.plan(client, round)
-    forms = upload_forms(protocol, client, jobs)
-    check_names(received, forms)
+    forms = wire.upload_forms(protocol, client, jobs)
+    wire.check_names(received, forms)
     for name, array in received.items():
         if array.stype != "numpy.ndarray":  # the only form that is read
             raise Refusal("malformed", f"its array {name} cannot be read (its form is {array.stype[:40]!r})")
-    arrays = {name: read_npy(name, array.data, forms[name]) for name, array in received.items()}
-    return decode_update(arrays, metrics, protocol, client, jobs, limit)
+    arrays = {name: wire.read_npy(name, array.data, forms[name]) for name, array in received.items()}
+    return wire.decode_update(arrays, metrics, protocol, client, jobs, limit)
 
 
 def cause(error: Error) -> str:

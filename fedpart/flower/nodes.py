@@ -152,10 +152,8 @@ class Nodes:
         config = cast(ConfigRecord, answer.content.get("config", ConfigRecord()))
         version, client, clients = (config.get(key) for key in ("version", "client", "clients"))
         same = "install the same version of fedpart on both."
-        speaks = (
-            f"A node speaks version {brief(str(version))} of the wire form, this server {VERSION}; {same}"
-        )
-        require(version == VERSION, speaks, NodesError)
+        speaks = f"A node speaks version {brief(str(version))} of the wire form, this server {VERSION}"
+        require(version == VERSION, f"{speaks}; {same}", NodesError)
         if type(client) is not int or type(clients) is not int:
             raise NodesError(f"A node answers without a number; {same}")
         if self.late and self.clients <= client < min(clients, self.clients + MOST_LATE):

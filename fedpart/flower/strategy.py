@@ -15,15 +15,7 @@ from fedpart.federated.cohorts import CohortSum, expected_upload_ratio, sum_coho
 from fedpart.federated.evaluation import ClientScores, evaluation_cohort, is_due
 from fedpart.federated.federation import Federation
 from fedpart.federated.report import RoundReport
-from fedpart.flower.messages import (
-    Incoming,
-    blaming,
-    instruction,
-    question,
-    read_reply,
-    read_score,
-    state_record,
-)
+from fedpart.flower import messages
 from fedpart.flower.nodes import Nodes
 from fedpart.flower.workarounds import guarded, is_deployed
 from fedpart.flower.workarounds.objects import message_bytes
@@ -140,7 +132,7 @@ class FedPart(Strategy):
     def _state(self, values: Round, partition: Partition) -> ArrayRecord:
         key = values.number, partition
         if key not in self._states:
-            self._states[key] = state_record(values, self.federation.protocol, partition)
+            self._states[key] = messages.state_record(values, self.federation.protocol, partition)
         return self._states[key]
 
     def configure_train(
@@ -168,7 +160,7 @@ class FedPart(Strategy):
             for client in (one for one in clients if one in nodes):
                 state = self._state(begun, protocol.partition_of(client))
                 more = nodes[client], state, values.kept
-                self._sent[client] = instruction(protocol, begun.number, client, *more)
+                self._sent[client] = messages.instruction(protocol, begun.number, client, *more)
         return self._messages()
 
     def aggregate_train(
@@ -177,14 +169,14 @@ class FedPart(Strategy):
         """Check the replies, sum them in the cohort's order as they come, and step the federation."""
         federation, protocol = self.federation, self.federation.protocol
         start, whole = self._values(), federation.pace is None and protocol.settings.defence is None
-        relay, messages = self._relay if whole else None, [*self._sent.values()]
-        relayed = relay and relay(messages, protocol, start, protocol.settings.round_timeout)
-        incoming = Incoming(() if relayed else replies, self._sent)
+        relay, written = self._relay if whole else None, [*self._sent.values()]
+        relayed = relay and relay(written, protocol, start, protocol.settings.round_timeout)
+        incoming = messages.Incoming(() if relayed else replies, self._sent)
 
         def sum_of(begun: Round, clients: Sequence[int]) -> CohortSum:
             def answer(client: int) -> Update:
-                read = partial(read_reply, limit=begun.limit)
-                return blaming(read, protocol, begun.number, client, incoming.take(client))
+                read = partial(messages.read_reply, limit=begun.limit)
+                return messages.blaming(read, protocol, begun.number, client, incoming.take(client))
 
             return sum_cohort(protocol, begun, clients, answer)
 
@@ -220,7 +212,8 @@ class FedPart(Strategy):
         self._started, values = time.perf_counter(), self._values()
         for client in (client for client in cohort if client in nodes):
             state = self._state(values, protocol.partition_of(client))
-            self._sent[client] = question(protocol, round, client, nodes[client], state, values.kept)
+            more = nodes[client], state, values.kept
+            self._sent[client] = messages.question(protocol, round, client, *more)
         return self._messages()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -228,11 +221,11 @@ class FedPart(Strategy):
         if self._report is None:
             return None
         report, self._report = self._report, None
-        incoming = Incoming(replies, self._sent)
+        incoming = messages.Incoming(replies, self._sent)
         protocol = self.federation.protocol
         scores = ClientScores(protocol, list(self._sent))
-        of_round = read_score, protocol, report.round
-        scores.gather(lambda client: blaming(*of_round, client, incoming.take(client)))
+        of_round = messages.read_score, protocol, report.round
+        scores.gather(lambda client: messages.blaming(*of_round, client, incoming.take(client)))
         scores.write(report, self._refused(incoming, report.round))
         sent = sum(message_bytes(message) for message in self._sent.values())
         report.evaluation_bytes = sent + incoming.bytes
@@ -258,7 +251,7 @@ class FedPart(Strategy):
             cast(ConfigRecord, message.content["config"]).update(self.told)
         return list(self._sent.values())
 
-    def _refused(self, incoming: Incoming, round: int) -> list[str]:
+    def _refused(self, incoming: messages.Incoming, round: int) -> list[str]:
         """A word for each reply that is in no sum, or a ClientError, where a client has answered twice."""
         repeated = incoming.repeated()
         for client in repeated:

@@ -155,7 +155,5 @@ def _made(chosen: Any) -> tuple[str, Logger]:
         return name, logger
     if callable(logger) and not isinstance(logger, type):
         return name, _Function(logger, options)
-    raise ValueError(
-        f"{name!r} is no logger; give a name ({', '.join(LOGGERS.names())}), a function of a line of "
-        f"metrics.jsonl, or a fedpart.loggers.Logger."
-    )
+    such = f"a name ({', '.join(LOGGERS.names())}), a function of a line of metrics.jsonl"
+    raise ValueError(f"{name!r} is no logger; give {such}, or a fedpart.loggers.Logger.")

@@ -11,18 +11,10 @@ _CLOCKS, _EACH = ("round", "iteration"), ("client_accuracy_each", "client_nll_ea
 
 # beginnings of keys that a line has only where they have a value
 _OPTIONAL = (
-    "epsilon",
-    "server_rates",
-    "examples",
-    "client_seconds",
-    "client_accuracy_caps",
-    "client_nll_caps",
+    *("epsilon", "server_rates", "examples", "client_seconds", "client_accuracy_caps", "client_nll_caps"),
     *_EACH,
     *(f"{name}_architectures" for name in ("val_accuracy", "val_nll", "client_accuracy", "client_nll")),
-    "simulated_seconds",
-    "staleness",
-    "clipped",
-    "psi_alarms",
+    *("simulated_seconds", "staleness", "clipped", "psi_alarms"),
 )
 
 

@@ -47,9 +47,8 @@ class TensorBoard(Logger):
     def finish(self, summary: Mapping[str, Any]) -> None:
         table = {f"summary/{name}": value for name, value in scalars(summary).items()}
         self._writer.add_hparams(dict(self._config), table, run_name=".", global_step=self._step)
-        self._writer.add_text(
-            "summary", f"```\n{json.dumps(summary, indent=2, default=str)}\n```", self._step
-        )
+        text = json.dumps(summary, indent=2, default=str)
+        self._writer.add_text("summary", f"```\n{text}\n```", self._step)
         self._writer.flush()
 
     def show(self, pictures: Sequence[Path]) -> None:

@@ -7,35 +7,19 @@ from dataclasses import replace
 
 import torch
 
-from fedpart.data import (
-    DATASETS,
-    SPLITS,
-    Dataset,
-    Splits,
-    angle_bins,
-    by_client,
-    check_shards,
-    clients_of,
-    has_labels,
-    load_splits,
-    normalised,
-    random_places,
-    rotated,
-)
+from fedpart import data
 from fedpart.data.preprocessing import Pictures
 from fedpart.nn.likelihoods import LIKELIHOODS
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.messages import check_needed, check_types
 
 
-def load_data(config: Config, *, download: bool = True) -> Splits:
+def load_data(config: Config, *, download: bool = True) -> data.Splits:
     """The three data sets, rotated, normalised and reduced to numbers of points as configured."""
     if config.data_dir is None and config.data == "mnist":
-        raise FileNotFoundError(
-            "MNIST needs a folder: add --set data_dir=FOLDER, one with MNIST/raw/ in it or, where a network "
-            "exists, an empty one to download into."
-        )
-    options, loader = dict(config.data_options), DATASETS.resolve(config.data)
+        folder = "one with MNIST/raw/ in it or, where a network exists, an empty one to download into"
+        raise FileNotFoundError(f"MNIST needs a folder: add --set data_dir=FOLDER, {folder}.")
+    options, loader = dict(config.data_options), data.DATASETS.resolve(config.data)
     what = f"the data set {config.data!r}"
     check_types(loader, options, what, "data_options", names=True)
     first = [*inspect.signature(loader).parameters][:1]  # the folder, whatever they call it
@@ -46,7 +30,7 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
     if getattr(likelihood, "real_targets", False):
         options = {"real_targets": True, **options}
     try:
-        splits = load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
+        splits = data.load_splits(config.data, config.data_dir, data_seed=config.data_seed, **options)
     except TypeError as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         said = f"{error}, line {place.lineno} of {place.filename}"
@@ -77,38 +61,37 @@ def load_data(config: Config, *, download: bool = True) -> Splits:
     return replace(splits, train=train, validation=validation, test=test, preprocessing=made)
 
 
-def _part(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
-    """The examples that are wanted, in memory and as networks get them."""
-    part = _turned(config, number, dataset, points)
-    return part if config.normalise is None else normalised(part, config.normalise.mean, config.normalise.std)
-
-
-def _turned(config: Config, number: int, dataset: Dataset, points: int | None) -> Dataset:
-    """The examples that are wanted; an image has the same angle whoever else is wanted."""
-    places = None if points is None else random_places(len(dataset), points, config.data_seed)
+def _part(config: Config, number: int, dataset: data.Dataset, points: int | None) -> data.Dataset:
+    """The examples that are wanted, in memory and as networks get them; an image has the same angle whoever
+    else is wanted."""
+    places = None if points is None else data.random_places(len(dataset), points, config.data_seed)
     if config.rotated:
         angle = math.radians(config.max_angle)
-        return rotated(dataset, config.data_seed, angle, part=number, places=places)
-    chosen = dataset if places is None else dataset.subset(places)
-    return Dataset(chosen.inputs, chosen.targets, chosen.groups, clients=chosen.clients)
+        part = data.rotated(dataset, config.data_seed, angle, part=number, places=places)
+    else:
+        part = dataset if places is None else dataset.subset(places)
+        part = data.Dataset(part.inputs, part.targets, part.groups, clients=part.clients)
+    spread = config.normalise
+    return part if spread is None else data.normalised(part, spread.mean, spread.std)
 
 
-def client_names(config: ExperimentConfig, splits: Splits) -> tuple[str, ...]:
+def client_names(config: ExperimentConfig, splits: data.Splits) -> tuple[str, ...]:
     """Of client 0, 1, ... where each keeps what the data set knows as its own; none if these are numbers."""
     if config.split.recipe != "natural" or not splits.client_names:
         return ()
-    names = tuple(splits.client_names[number] for number in torch.unique(clients_of(splits.train)).tolist())
+    numbers = torch.unique(data.clients_of(splits.train)).tolist()
+    names = tuple(splits.client_names[number] for number in numbers)
     return () if names == tuple(map(str, range(len(names)))) else names
 
 
-def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
+def client_shards(config: ExperimentConfig, splits: data.Splits) -> list[data.Dataset]:
     """What each client holds: training points, and validation points where it evaluates on its own."""
     shards = split_among_clients(config, splits.train)
     if config.evaluation != "clients" or config.evaluation_share is not None:
         return shards
     try:
         if config.split.recipe == "natural":
-            each = by_client(splits.validation, torch.unique(clients_of(splits.train)))
+            each = data.by_client(splits.validation, torch.unique(data.clients_of(splits.train)))
         else:
             each = split_among_clients(config, splits.validation)
     except ValueError as error:
@@ -116,22 +99,21 @@ def client_shards(config: ExperimentConfig, splits: Splits) -> list[Dataset]:
     return [replace(shard, evaluation=part) for shard, part in zip(shards, each, strict=True)]
 
 
-def split_among_clients(config: ExperimentConfig, train: Dataset) -> list[Dataset]:
+def split_among_clients(config: ExperimentConfig, train: data.Dataset) -> list[data.Dataset]:
     """One shard per client, by label or by angle bin, or as the data set says."""
     split = config.split
     if split.recipe == "natural":
-        groups = clients_of(train)
+        groups = data.clients_of(train)
     elif split.by == "angle" and train.groups is not None:
-        groups = torch.from_numpy(angle_bins(train.groups, max_angle=math.radians(config.max_angle)))
-    elif has_labels(train):
+        groups = torch.from_numpy(data.angle_bins(train.groups, max_angle=math.radians(config.max_angle)))
+    elif data.has_labels(train):
         groups = train.targets
     elif split.recipe == "iid":
         groups = torch.zeros(len(train), dtype=torch.int64)
     else:
         raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
-    shards = SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
+    shards = data.SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
     # whose it is, a client's shard need not say
     plain = train if train.clients is None else replace(train, clients=None)
-    return [
-        plain.subset(indices) for indices in check_shards(shards, len(train), config.clients, split.recipe)
-    ]
+    held = data.check_shards(shards, len(train), config.clients, split.recipe)
+    return [plain.subset(indices) for indices in held]

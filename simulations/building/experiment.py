@@ -106,9 +106,8 @@ def check_network(state: ModelState, data: Dataset, num_classes: int) -> None:
         gives = f" gives outputs {[*next(state.predict(few.inputs)).shape]} for inputs {taken}"
         state.evaluate(few)
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
-        what = (
-            f"{gives}, which do not fit {num_classes} classes" if gives else f" does not take inputs {taken}"
-        )
+        unfit = f"{gives}, which do not fit {num_classes} classes"
+        what = unfit if gives else f" does not take inputs {taken}"
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ValueError(f"The network{what} ({reason}); change model or model_options.") from error
 

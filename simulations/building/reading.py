@@ -55,10 +55,8 @@ def seen_shape(config: Config, summary: dict[str, Any]) -> tuple[int, Any]:
 
 def described(inputs: Tree) -> dict[str, Any]:
     """Form, type and shape of an example: with these a network is made without the data."""
-    kinds = {
-        name: [str(leaf.dtype).removeprefix("torch."), *leaf.shape[1:]]
-        for name, leaf in leaves(inputs, "inputs")
-    }
+    named = dict(leaves(inputs, "inputs"))
+    kinds = {k: [str(leaf.dtype).removeprefix("torch."), *leaf.shape[1:]] for k, leaf in named.items()}
     return {"form": form_of(inputs, "inputs"), "kinds": kinds}
 
 

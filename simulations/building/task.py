@@ -75,15 +75,11 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str, tensors: 
     for name in dict.fromkeys((*wanted, *saved)):
         here, there = (str([*part[name].shape]) if name in part else "missing" for part in (wanted, saved))
         if here != there:
-            raise ValueError(
-                f"The {kind} of the run in {folder} does not fit: {name} is {there} there and {here} here; "
-                f"give both the same hyperparameters and model."
-            )
+            fault = f"The {kind} of the run in {folder} does not fit: {name} is {there} there and {here} here"
+            raise ValueError(f"{fault}; give both the same hyperparameters and model.")
         if saved[name].dtype != torch.float32:
-            raise ValueError(
-                f"{Path(folder) / STATE}: {name} is {saved[name].dtype}, and a run leaves float32; run it "
-                f"anew."
-            )
+            fault = f"{Path(folder) / STATE}: {name} is {saved[name].dtype}, and a run leaves float32"
+            raise ValueError(f"{fault}; run it anew.")
         wanted[name].copy_(saved[name])
 
 
@@ -93,11 +89,12 @@ def build_task(
     """The model with its hyperparameters; initial weights are a function of ``config.seed``. The likelihood
     is in units of the targets that the preprocessing tells, if it does."""
     if config.precision == "auto":
-        raise ValueError(
-            "precision: auto is a choice of the machine that starts a run, but Flower's clients are on many; "
-            "give fp32 or bf16."
-        )
-    likelihood = _build_likelihood(config)
+        fault = "precision: auto is a choice of the machine that starts a run"
+        raise ValueError(f"{fault}, but Flower's clients are on many; give fp32 or bf16.")
+    likelihood, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
+    if isinstance(likelihood, type) or options:  # a function of the user's is one as it is
+        check_needs(config.likelihood, likelihood, options)
+        likelihood = built(likelihood, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
     if made is not None and (unit := made.state.get("target")) is not None:
         likelihood.in_units(**unit)
     outputs = likelihood.outputs(num_classes) if isinstance(likelihood, Likelihood) else num_classes
@@ -129,15 +126,6 @@ def _sized(config: Config, outputs: int, input_shape: tuple[int, ...], **options
         return _build_model(config, outputs, input_shape, options)
 
 
-def _build_likelihood(config: Config) -> Any:
-    """The likelihood with its options; a function of the user's is one as it is."""
-    kind, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
-    if not (isinstance(kind, type) or options):
-        return kind
-    check_needs(config.likelihood, kind, options)
-    return built(kind, options, f"the likelihood {config.likelihood!r}", "likelihood_options")
-
-
 def _build_model(
     config: Config, num_classes: int, input_shape: tuple[int, ...], options: Mapping[str, Any]
 ) -> nn.Module:
@@ -148,10 +136,8 @@ def _build_model(
     parameters = inspect.signature(builder).parameters.values()
     takes = any(p.name == "dropout" or p.kind is p.VAR_KEYWORD for p in parameters)
     if not takes and dropout not in (None, DropoutSection()):
-        raise ValueError(
-            f"The model {config.model!r} takes no dropout, so hyperparameters.dropout cannot be set; put "
-            f"ConcreteDropout layers into it, or leave it out."
-        )
+        fault = f"The model {config.model!r} takes no dropout, so hyperparameters.dropout cannot be set"
+        raise ValueError(f"{fault}; put ConcreteDropout layers into it, or leave it out.")
     if takes and "dropout" in options:
         raise ValueError("model_options.dropout is set by hyperparameters.dropout; set it there.")
     taken = {"dropout": None if dropout is None else dropout.rate} if takes else {}
@@ -160,9 +146,8 @@ def _build_model(
         check_shape(builder, input_shape, what)
     module = built(builder, options, what, "model_options", **known, **taken)
     if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"The model {config.model!r} returned {type(module).__name__}; it must return an nn.Module."
-        )
+        remedy = "it must return an nn.Module"
+        raise TypeError(f"The model {config.model!r} returned {type(module).__name__}; {remedy}.")
     return module
 
 
@@ -194,9 +179,8 @@ def _build_transforms(section: HyperparameterSection, input_shape: tuple[int, ..
         key = f"hyperparameters.transforms[{number}].options"
         transform = built(TRANSFORMS.resolve(entry.use), entry.options, f"the transform {entry.use!r}", key)
         if not isinstance(transform, HyperModule):
-            raise TypeError(
-                f"The transform {entry.use!r} is a {type(transform).__name__}, not a fedpart.HyperModule."
-            )
+            fault = f"The transform {entry.use!r} is a {type(transform).__name__}"
+            raise TypeError(f"{fault}, not a fedpart.HyperModule.")
         if entry.part is not None:
             transform.on(entry.part)
         others.append(transform)

@@ -50,9 +50,8 @@ def read_run_config(run_config: Mapping[str, Any]) -> ExperimentConfig:
     else:
         overrides = str(run_config.get("overrides", ""))
         settings = overrides.split(";") if ";" in overrides else overrides.split()
-        config = load_config(
-            APP / str(run_config["config"]), [setting.strip() for setting in settings if setting.strip()]
-        )
+        settings = [setting.strip() for setting in settings if setting.strip()]
+        config = load_config(APP / str(run_config["config"]), settings)
     remedy = "leave attack out, clients here are real"
     require(config.attack is None, f"An attack is simulated by fedpart run alone; {remedy}.", ConfigError)
     return config

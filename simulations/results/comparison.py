@@ -9,23 +9,14 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedpart.data.trained_on import counted
 from simulations.config.federated import Published
 from simulations.config.load import ExperimentConfig
 from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload
 from simulations.results.psi_parts import in_words, single
-from simulations.results.scores import (
-    BYTES,
-    DASH,
-    SCORES,
-    SHARE,
-    Estimate,
-    Score,
-    counted,
-    score_of,
-    with_unit,
-)
+from simulations.results.scores import BYTES, DASH, SCORES, SHARE, Estimate, Score, score_of, with_unit
 from simulations.results.tables import CAPTION, LF, without
 
 DIFFERENCE = "difference\n[std. err.]"
@@ -86,9 +77,8 @@ class Comparison:
             remedy = "for times to compare, run with --jobs 1"
             lines.append(f"Times with a star were measured while {shared} runs shared the machine; {remedy}.")
         if self.published is not None and self.published.rounds != self.rounds:
-            lines.append(
-                f"The paper trains for {self.published.rounds:,} rounds, these runs for {self.rounds:,}."
-            )
+            theirs = f"{self.published.rounds:,}"
+            lines.append(f"The paper trains for {theirs} rounds, these runs for {self.rounds:,}.")
         return lines
 
     def title(self) -> str:
@@ -149,11 +139,8 @@ class Comparison:
         """For the terminal, 80 columns wide: the numbers, and below them what was learned."""
         head, rows = self.cells()
         shown, texts = terminal_columns(head, rows)
-        learned = [
-            f"{row[0].replace(LF, ' ')} learned: {row[-1].replace(LF, '; ')}"
-            for row in rows
-            if row[-1] != DASH
-        ]
+        psi = [(row[0].replace(LF, " "), row[-1].replace(LF, "; ")) for row in rows if row[-1] != DASH]
+        learned = [f"{method} learned: {values}" for method, values in psi]
         held_out = [
             f"{row.method} held out {SHARE.text(row['held_out'].mean)} of the clients' examples."
             for row in self.rows
@@ -164,13 +151,8 @@ class Comparison:
 
     def markdown(self, pictures: Sequence[Path] = ()) -> str:
         """A page with the table, what failed, and the pictures (in the page's folder)."""
-        lines = [
-            "# Comparison",
-            "",
-            f"{self.title()}; {self.caption}. {COLUMNS}.",
-            "",
-            *tables.markdown_table(*self.cells()),
-        ]
+        lines = ["# Comparison", "", f"{self.title()}; {self.caption}. {COLUMNS}.", ""]
+        lines += tables.markdown_table(*self.cells())
         for heading, remarks in (("Notes", self.remarks), ("Failed", self.failed())):
             lines += ["", f"## {heading}", "", *(f"- {line}" for line in remarks)] if remarks else []
         for picture in pictures:

@@ -85,9 +85,8 @@ class PsiParts:
         parts = cls([], [], [], [], [])
         for q, high in _paired(names):
             if high:
-                (parts.angles if (q.component, q.unit) == ("angle", "deg") else parts.ranges).append(
-                    (q.name, high)
-                )
+                kind = parts.angles if (q.component, q.unit) == ("angle", "deg") else parts.ranges
+                kind.append((q.name, high))
             elif (q.component, q.bound, q.unit) == ("rate", "", "%"):
                 parts.rates.append(q.name)
             else:
@@ -198,9 +197,9 @@ def in_words(
             return ""
         (start, end), q = (reach[low][0], reach[high or low][1]), Quantity.parse(low)
         text = span(start, end, q.unit) if high else f"{start:.3g}..{end:.3g}{'%' if q.unit == '%' else ''}"
-        return (
-            f" (at most {text})" if high and text != between(psi, (low, high)) else f" ({text})" * (not high)
-        )
+        if not high:
+            return f" ({text})"
+        return "" if text == between(psi, (low, high)) else f" (at most {text})"
 
     for names in parts.angles:
         began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""

@@ -31,7 +31,11 @@ def write_record(folder: Path, cell: Cell, of: Mapping[str, Any]) -> Path:
     """Write the record of a finished run; ``of``: its table, scale, row and seed."""
     lines, summary = read_metrics(cell.folder), read_summary(cell.folder) or {}
     scored = [line for line in lines if any(line.get(key) is not None for key in OBJECTIVES)] or lines
-    points = [_thin(line) for line in scored[:: -len(scored) // POINTS or -1][::-1]]
+    hidden = ("cohort", "skipped", "seal", "psi")  # neither who was asked, nor psi's raw values
+    points = [
+        {**{key: value for key, value in line.items() if key not in hidden}, "psi": line["psi"]["physical"]}
+        for line in scored[:: -len(scored) // POINTS or -1][::-1]
+    ]
     settings = {key: value for key, value in cell.config.resolved().items() if key not in _PATHS}
     told = {"seconds": summary.get("seconds"), "commit": summary.get("git_commit")}
     told |= {"machine": machine(settings.get("device", "cpu")), "length": cell.config.length}
@@ -41,12 +45,6 @@ def write_record(folder: Path, cell: Cell, of: Mapping[str, Any]) -> Path:
     text = json.dumps(content, ensure_ascii=False)
     file.write_text(text.replace('{"round"', '\n{"round"') + "\n", encoding="utf-8")
     return file
-
-
-def _thin(line: dict[str, Any]) -> dict[str, Any]:
-    """What a record keeps of a line of metrics: neither who was asked, nor psi's raw values."""
-    kept = {key: value for key, value in line.items() if key not in ("cohort", "skipped", "seal", "psi")}
-    return kept | {"psi": line["psi"]["physical"]}
 
 
 def read_records(table: str, scale: str | None, folder: Path = HOME) -> dict[str, list[dict[str, Any]]]:

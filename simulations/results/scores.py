@@ -154,12 +154,8 @@ SCORES = {  # by their keys in metrics.jsonl and summary.json, without the part 
     "lml": Score(EVIDENCE_NAMES["lml"], "nats", 1.0, 3, larger=True),  # per example, of federated runs
 }
 EVIDENCES = {key: Score(name, "nats", 1.0, 1, larger=True) for key, name in EVIDENCE_NAMES.items()}
-SHARE, BYTES, TIME, COUNT = (
-    Score("share", "%", 100.0, 1),
-    Score("bytes", "bytes"),
-    Score("time", "time"),
-    Score("", digits=0),
-)
+SHARE, COUNT = Score("share", "%", 100.0, 1), Score("", digits=0)
+BYTES, TIME = Score("bytes", "bytes"), Score("time", "time")
 FIRST = ("accuracy", "nll")  # what a row of numbers is told by
 PARTS = {"val": "validation", "test": "test", "train": "training", "client": "clients'"}  # of keys
 

@@ -150,11 +150,8 @@ class Selection:
             seeds = counted(max(len(row.seeds) for row in column.rows), "seed")
             lines.append(f"all numbers are of the {seeds} that every value with a result has")
         lines += self.warnings(column)
-        ranks = [
-            f"{value:.2f} with test {column.score(key).word}"
-            for key, value in column.rank_correlation.items()
-            if value is not None
-        ]
+        known = {key: value for key, value in column.rank_correlation.items() if value is not None}
+        ranks = [f"{value:.2f} with test {column.score(key).word}" for key, value in known.items()]
         return lines + ([f"rank correlation of {what} over values: {', '.join(ranks)}"] if ranks else [])
 
     def warnings(self, column: Column) -> list[str]:
@@ -184,9 +181,8 @@ class Selection:
             columns = TypeAdapter(list[Column]).validate_python([*named])
             failures = [(failure["run"], failure["error"]) for failure in content["failures"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{folder / SUMMARY} cannot be read; run fedpart select with the same --out again."
-            ) from error
+            remedy = "run fedpart select with the same --out again"
+            raise ConfigError(f"{folder / SUMMARY} cannot be read; {remedy}.") from error
         return cls(content["key"], columns, failures, config)
 
     def write(self, out: Path) -> None:

@@ -86,9 +86,7 @@ def text_of(heading: str, path: str, summaries: Sequence[Mapping[str, Any]]) -> 
     factor, digits = _UNITS.get(heading[heading.rfind("[") :], (1.0, 3))
     texts = []
     for mean in estimates_at(path, summaries):
-        alone = (
-            "" if mean is None else f"{factor * mean.mean:,.{digits}f}"
-        )  # one run; or counts, for instance
+        alone = "" if mean is None else f"{factor * mean.mean:,.{digits}f}"  # one run; or counts
         texts.append(mean.text(factor, digits) if mean is not None and mean.error else alone or DASH)
     return " / ".join(texts) or DASH
 

@@ -52,19 +52,15 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
             args, kwargs = _arguments(checked)
             wanted = outputs_of(module(*args, **kwargs))
         if outputs.shape != wanted.shape or not torch.allclose(outputs, wanted, rtol=1e-4, atol=1e-5):
-            raise RunError(
-                f"The network in the {kind} file has other outputs than the run's module, so it is not left "
-                f"in {path}; choose another format."
-            )
+            fault = f"The network in the {kind} file has other outputs than the run's module"
+            raise RunError(f"{fault}, so it is not left in {path}; choose another format.")
         os.replace(draft, path)
     except (ConfigError, RunError, OSError, MissingExtra):
         raise
     except Exception as error:  # whatever the exporters raise
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise RunError(
-            f"The network cannot be exported as {kind} ({type(error).__name__}: {reason}); safetensors takes "
-            f"any network."
-        ) from error
+        fault = f"The network cannot be exported as {kind} ({type(error).__name__}: {reason})"
+        raise RunError(f"{fault}; safetensors takes any network.") from error
     finally:
         draft.unlink(missing_ok=True)
         for folder in new if not path.exists() else ():

@@ -44,10 +44,9 @@ class Attacked(Loop):
         classes: int,
         once: int | None,  # each attacks in its first round from this one on; None: in all
     ) -> None:
-        wrong = [
-            attack.shard(shard, classes) if client in hostile else shard
-            for client, shard in enumerate(shards)
-        ]
+        wrong = list(shards)
+        for client in sorted(hostile):
+            wrong[client] = attack.shard(wrong[client], classes)
         super().__init__(protocol, wrong)
         self.executor = self._clients = _Clients(protocol, attack, hostile, once)
 

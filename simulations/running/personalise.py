@@ -135,10 +135,8 @@ def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
     """The run's own, of which only what decides no numbers may change."""
     saved = saved_config(run)
     if not isinstance(saved, ExperimentConfig):
-        raise ConfigError(
-            f"The run in {run} trained in one place and has no clients to personalise for; name a federated "
-            f"run (fedpart run)."
-        )
+        fault = f"The run in {run} trained in one place and has no clients to personalise for"
+        raise ConfigError(f"{fault}; name a federated run (fedpart run).")
     if not (run / STATE).is_file():
         remedy = f"continue it with fedpart {saved.clock.command} --resume {run}"
         raise ConfigError(f"The run in {run} is not finished; {remedy}.")

@@ -9,15 +9,8 @@ from torch import nn
 from fedpart import AffineAugmentation, Task
 from fedpart.methods.base import Method
 from fedpart.methods.plain import Plain
-from simulations.config.load import (
-    AnyConfig,
-    Config,
-    ConfigError,
-    ExperimentConfig,
-    TrainingConfig,
-    load_config,
-    with_overrides,
-)
+from simulations.config import load
+from simulations.config.load import AnyConfig, Config, ConfigError, ExperimentConfig, TrainingConfig
 from simulations.config.yaml_files import key_of
 from simulations.folders.cell import differences
 from simulations.folders.run_directory import BESIDE, CONFIG, STATE, read_summary, saved_config
@@ -32,9 +25,9 @@ def resumed_config(
     """The configuration to continue the run in ``folder`` with: its own, or ``file``, with settings."""
     wanted: AnyConfig = _saved(folder, kind)  # refuses what is no run of that kind before the file is read
     if file is not None:
-        wanted = load_config(file, overrides, kind)
+        wanted = load.load_config(file, overrides, kind)
     elif overrides:
-        wanted = with_overrides(wanted.resolved(), overrides, str(Path(folder) / CONFIG), kind)
+        wanted = load.with_overrides(wanted.resolved(), overrides, str(Path(folder) / CONFIG), kind)
     wanted = choose_precision(wanted, folder)
     return continued_config(folder, wanted, set(map(key_of, overrides)))
 
@@ -69,10 +62,8 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
     """The configuration that trains a plain network on a run's data with the run's final psi, fixed."""
     saved = saved_config(run)
     if not (run / STATE).is_file():
-        raise ConfigError(
-            f"The run in {run} is not finished, so its hyperparameters are not known; continue it with "
-            f"fedpart {saved.clock.command} --resume {run}."
-        )
+        fault = f"The run in {run} is not finished, so its hyperparameters are not known"
+        raise ConfigError(f"{fault}; continue it with fedpart {saved.clock.command} --resume {run}.")
     method = saved.build_method()
     if isinstance(method, Plain) and not method.augment:
         raise ConfigError(
@@ -93,7 +84,7 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
         "select": None,
         "search": None,
     }
-    return with_overrides(data, overrides, f"retraining {run}", TrainingConfig)
+    return load.with_overrides(data, overrides, f"retraining {run}", TrainingConfig)
 
 
 def _affine(section: dict[str, Any] | None, method: Method) -> dict[str, Any] | None:

@@ -178,9 +178,8 @@ def _rounds(
 def _nothing_learnt(lines: Sequence[dict[str, Any]], needed: int) -> str:
     """Why no round has stepped on an update: the commonest category of refusal, and its last example."""
     skips = [skip for line in lines for skip in line["skipped"]]
-    said = (
-        f"Nothing is learnt: none of {len(lines)} rounds had the updates that a step takes, {needed} or more."
-    )
+    fault = f"none of {len(lines)} rounds had the updates that a step takes, {needed} or more"
+    said = f"Nothing is learnt: {fault}."
     if not skips:
         return f"{said} There were too few clients; start more of them, or lower min_replies."
     category, count = Counter(skip["category"] for skip in skips).most_common(1)[0]
@@ -217,6 +216,5 @@ def _starting(config: Config, out: str | Path) -> AbstractContextManager[MakeEng
 def _local_engine(experiment: Experiment, federation: Federation) -> AbstractContextManager[RoundEngine]:
     config = experiment.config
     execution = config.execution if config.attack is None else attacked(experiment)
-    return local_engine(
-        federation, experiment.shards, config.processes or 1, execution, config.evaluate_every
-    )
+    workers = config.processes or 1
+    return local_engine(federation, experiment.shards, workers, execution, config.evaluate_every)

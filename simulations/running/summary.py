@@ -9,13 +9,7 @@ from fedpart import Dataset, Federation, Protocol, Training
 from fedpart.centralised.ensembles import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
-from fedpart.federated.cohorts import (
-    DOWNLOAD_HEADER,
-    UPLOAD_HEADER,
-    expected_upload_ratio,
-    state_bytes,
-    upload_bytes,
-)
+from fedpart.federated import cohorts
 from fedpart.federated.evaluation import by_architecture, ensemble
 from fedpart.randomness.streams import generator
 from fedpart.training.result import remarks_on
@@ -87,7 +81,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     sizes = [len(shard) for shard in experiment.shards]
     refused = sum((Counter(line.get("refused", {})) for line in lines), Counter[str]())
     parameters = protocol.task.counts
-    model_bytes = parameters["trained"] * federation.w.element_size() + UPLOAD_HEADER
+    model_bytes = parameters["trained"] * federation.w.element_size() + cohorts.UPLOAD_HEADER
     late = sum(skip["category"] == "late" for line in lines for skip in line["skipped"])
     replies = max(1, sum(len(line["cohort"]) for line in lines) - late)
     plans = (protocol.plan(client, round) for round, client in _answers(lines))
@@ -106,7 +100,7 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
         "test_nll": test.get("nll"),
         "lml_last10": sum(unseen) / len(unseen) if unseen else None,
         "upload_ratio": upload / (model_bytes * replies),
-        "upload_ratio_expected": expected_upload_ratio(protocol),
+        "upload_ratio_expected": cohorts.expected_upload_ratio(protocol),
         "upload_bytes": upload,
         "upload_bytes_psi": of_psi * protocol.task.psi_space.size * federation.psi.element_size(),
         "download_bytes": sum(line["download_bytes"] for line in lines),
@@ -118,9 +112,8 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     told |= {"parameters": parameters, **limits(federation, lines)}
     if config.caps is not None:
         told["caps"] = {str(cap): share for cap, share in config.caps.items()}
-        told["by_cap"] = [
-            {"cap": cap, **row} for cap, row in sorted(_bytes_by(protocol, lines, protocol.cap).items())
-        ]
+        by_cap = sorted(_bytes_by(protocol, lines, protocol.cap).items())
+        told["by_cap"] = [{"cap": cap, **row} for cap, row in by_cap]
     if config.architectures is not None:
         told |= _by_architecture(federation, experiment.test if looked_at else None, lines, samples)
     if parameters["frozen"]:
@@ -159,16 +152,17 @@ def _by_architecture(
 
 def _bytes_by(protocol: Protocol, lines: Lines, kind: Callable[[int], int]) -> dict[int, dict[str, int]]:
     """How many ``clients`` of each kind there are, also late ones, and their bytes as predicted."""
-    kinds: dict[int, dict[str, int]] = defaultdict(
-        lambda: {"clients": 0, "upload_bytes": 0, "download_bytes": 0}
-    )
+    none = {"clients": 0, "upload_bytes": 0, "download_bytes": 0}
+    kinds: dict[int, dict[str, int]] = defaultdict(none.copy)
     late = {client for line in lines for client in line["cohort"]} - set(range(protocol.settings.clients))
     for client in (*range(protocol.settings.clients), *late):
         kinds[kind(client)]["clients"] += 1
     for client in (client for line in lines for client in line["cohort"]):
-        kinds[kind(client)]["download_bytes"] += state_bytes(protocol, client) + DOWNLOAD_HEADER
+        state = cohorts.state_bytes(protocol, client)
+        kinds[kind(client)]["download_bytes"] += state + cohorts.DOWNLOAD_HEADER
     for round, client in _answers(lines):
-        kinds[kind(client)]["upload_bytes"] += upload_bytes(protocol, client, protocol.plan(client, round))
+        plan = protocol.plan(client, round)
+        kinds[kind(client)]["upload_bytes"] += cohorts.upload_bytes(protocol, client, plan)
     return kinds
 
 
@@ -195,11 +189,9 @@ def _centralised(experiment: TrainingExperiment, training: Training, lines: Line
     wanted = measured(config) and len(experiment.test)
     measures = tested(training, experiment.test, measures=True) if wanted else {}
     validation = scores_of(training, experiment.validation)
-    stages = [
-        {"name": line["stage"]} | {key: line[key] for key in ("iteration", "test_accuracy", "test_nll")}
-        for line in lines
-        if "stage" in line
-    ]
+    of_stage = ("iteration", "test_accuracy", "test_nll")
+    ended = [line for line in lines if "stage" in line]
+    stages = [{"name": line["stage"]} | {key: line[key] for key in of_stage} for line in ended]
     beyond: dict[str, Any] = {}
     if len(experiment.test) and training.task.likelihood_name == "ensemble":
         beyond["ensemble"] = of_ensemble(training, experiment.test)
@@ -224,9 +216,8 @@ def _seen(training: Training, k: int, iteration: int) -> int:
     """The last of the chunks 1.. that subnetwork k's weights were trained on, as of ``iteration``."""
     if training.partition.chunks == len(training.shares):
         return k
-    steps = training.method.steps(
-        training.schedule, iteration, generator(training.seed, "iteration", iteration)
-    )
+    rng = generator(training.seed, "iteration", iteration)
+    steps = training.method.steps(training.schedule, iteration, rng)
     return max((step.last for step in steps if step.job.partition is not None), default=k)
 
 

@@ -72,13 +72,11 @@ def load_hugging_face(
     loaded = _loaded(name, data_dir, subset, revision, download, most)
     tables = {part: loaded[key] for part, names in PARTS.items() for key in loaded if key.casefold() in names}
     if "train" not in tables:
-        raise ValueError(
-            f"{source} has the splits {', '.join(loaded)}, and none to train on; use a loader of your own."
-        )
+        remedy = "use a loader of your own"
+        raise ValueError(f"{source} has the splits {', '.join(loaded)}, and none to train on; {remedy}.")
     if examples is not None and (count := sum(map(len, tables.values()))) != examples:
-        raise ValueError(
-            f"{source} has {count} examples, but {examples} are expected; set data_options.examples."
-        )
+        remedy = "set data_options.examples"
+        raise ValueError(f"{source} has {count} examples, but {examples} are expected; {remedy}.")
     tables = {part: _named(table, f"{source}, {part}") for part, table in tables.items()}
     roles = Roles(target, client, ignore)
     first = tables["train"].features
@@ -166,9 +164,8 @@ def _loaded(
         raise
     except Exception as error:  # its own, of the hub, of the network, of every format's reader
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise FileNotFoundError(
-            f"hf:{name} cannot be loaded ({reason}); check the name, data_dir, and that there is a network."
-        ) from error
+        remedy = "check the name, data_dir, and that there is a network"
+        raise FileNotFoundError(f"hf:{name} cannot be loaded ({reason}); {remedy}.") from error
 
 
 def _named(table: Any, where: str) -> Any:
@@ -183,9 +180,8 @@ def _only_image(features: Any, inputs: Sequence[str], source: str) -> str | None
 
     images = [name for name in inputs if isinstance(features[name], datasets.Image)]
     if len(images) > 1:
-        raise ValueError(
-            f"{source} has several columns of images, {', '.join(images)}; name one: data_options.image."
-        )
+        remedy = "name one: data_options.image"
+        raise ValueError(f"{source} has several columns of images, {', '.join(images)}; {remedy}.")
     return images[0] if images else None
 
 

@@ -47,9 +47,8 @@ def load_image_folder(
     most = Limits.of(limits, IMAGE_BYTES)
     source = open_source(data_dir)
     parts = source.parts(clients)
-    most.check(
-        "total", sum(source.size(path) for files in parts.values() for _, path in files), str(source.root)
-    )
+    sizes = (source.size(path) for files in parts.values() for _, path in files)
+    most.check("total", sum(sizes), str(source.root))
     names = sorted({source.client(name) for files in parts.values() for _, name in files}) if clients else []
     numbers = {name: number for number, name in enumerate(names)}
     classes = sorted({label for label, _ in parts["train"]})

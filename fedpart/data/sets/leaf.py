@@ -64,9 +64,8 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
         if root is not None
     }
     if not files.get("train"):
-        raise FileNotFoundError(
-            f"There are no files of LEAF at {data_dir}; set data_dir to a folder with {_LAYOUT}."
-        )
+        remedy = f"set data_dir to a folder with {_LAYOUT}"
+        raise FileNotFoundError(f"There are no files of LEAF at {data_dir}; {remedy}.")
     seen: dict[str, str] = {}
     for file in itertools.chain.from_iterable(files.values()):
         regular(file)
@@ -120,9 +119,8 @@ def _array(x: list[Any], shape: Sequence[int] | None, where: str) -> Floats:
     try:
         numbers = np.asarray(x, dtype=np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(
-            f"{where}: x are no numbers in one shape; load text and names of images by a loader of your own."
-        ) from error
+        remedy = "load text and names of images by a loader of your own"
+        raise ValueError(f"{where}: x are no numbers in one shape; {remedy}.") from error
     if shape is None:
         return numbers
     check_list("data_options.shape", shape, "lengths", "[1, 28, 28]")

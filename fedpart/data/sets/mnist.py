@@ -53,14 +53,12 @@ def load_mnist(
         validation, hold_out, download, limits, data_seed: see :data:`.Loader`.
     """
     if data_dir is None:
-        raise FileNotFoundError(
-            "MNIST needs data_dir: the folder that contains MNIST/raw/, or an empty one to download into."
-        )
+        fault = "MNIST needs data_dir: the folder that contains MNIST/raw/"
+        raise FileNotFoundError(f"{fault}, or an empty one to download into.")
     root = Path(data_dir).expanduser()
     raw = root / "MNIST" / "raw"
-    check_files(
-        filter(os.path.exists, (raw / name for name in _FILES)), Limits.of(limits), f"What is in {raw}"
-    )
+    files = filter(os.path.exists, (raw / name for name in _FILES))
+    check_files(files, Limits.of(limits), f"What is in {raw}")
     missing = [name for name in _FILES if not (raw / name).is_file()]
     if missing:
         lack = f"{raw} has no {', '.join(missing)}" if root.is_dir() else f"the folder {root} does not exist"

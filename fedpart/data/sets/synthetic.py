@@ -24,9 +24,8 @@ def input_selection(
         needs = "Input selection needs numbers of 0 or more and at least one input"
         raise ValueError(f"{needs}, got n={n}, informative={informative}, spurious={spurious}.")
     labels = torch.from_numpy(generator(seed, stream, 0).integers(2, size=n))
-    inputs = torch.from_numpy(
-        generator(seed, stream, 1).standard_normal((n, informative + spurious), dtype="float32")
-    )
+    noise = generator(seed, stream, 1).standard_normal((n, informative + spurious), dtype="float32")
+    inputs = torch.from_numpy(noise)
     inputs[:, :informative] += labels[:, None]
     return Dataset(inputs, labels)
 
@@ -39,10 +38,8 @@ def load_input_selection(data_dir: str | None = None) -> Splits:
     seed (Section 5 uses 1,000 and App. I.5 says 3,000), 1,000 for validation and 10,000 for test (App. I.5:
     1,000). They are none that :func:`input_selection` returns by default. ``data_dir`` is not used.
     """
-    train, validation, test = (
-        input_selection(n, part, stream="data.input_selection.pool")
-        for part, n in enumerate((20_000, 1_000, 10_000))
-    )
+    stream, sizes = "data.input_selection.pool", enumerate((20_000, 1_000, 10_000))
+    train, validation, test = (input_selection(n, part, stream=stream) for part, n in sizes)
     return Splits(train, validation, test, num_classes=2)
 
 
@@ -75,9 +72,8 @@ def topics(n: int, seed: int, strays: float = 0.15, stream: str = "data.topics")
     Inputs are ``{"input_ids": [n, 29], "attention_mask": [n, 29]}`` int64, labels ``[n]`` in 0..7; ``stream``
     is of their random numbers."""
     if n < 0 or not 0 <= strays <= 1:
-        raise ValueError(
-            f"Topics need a number of texts of 0 or more and strays between 0 and 1, got {n} and {strays}."
-        )
+        fault = "Topics need a number of texts of 0 or more and strays between 0 and 1"
+        raise ValueError(f"{fault}, got {n} and {strays}.")
     random = generator(seed, stream)
     others = random.permuted(np.tile(np.arange(TOPICS), (n, 1)), axis=1)
     labels, about = others[:, 0], others[:, [0, 0, 1, 0]]  # [n], and [n, 4] the clauses' topics
@@ -88,9 +84,8 @@ def topics(n: int, seed: int, strays: float = 0.15, stream: str = "data.topics")
     stray = random.random((n, 4, 4)) < strays
     topic = np.where(stray, random.integers(TOPICS, size=(n, 4, 4)), about[..., None])
     word = random.random((n, 4, 4)) * np.array([_PARTS[slot] for slot in _SLOTS])
-    content = (
-        len(_SPECIAL) + topic * _OF_TOPIC + np.array([_FIRST[slot] for slot in _SLOTS]) + word.astype(int)
-    )
+    begins = np.array([_FIRST[slot] for slot in _SLOTS])
+    content = len(_SPECIAL) + topic * _OF_TOPIC + begins + word.astype(int)
     clauses = np.full((n, 4, 7), THE)
     clauses[..., [1, 2, 3, 5]] = content
     clauses[..., 6] = STOP
@@ -111,9 +106,8 @@ def load_topics(data_dir: str | None = None) -> Splits:
 
     They are none that :func:`topics` returns by default, which may serve to pretrain. ``data_dir`` is not
     used."""
-    train, validation, test = (
-        topics(n, part, stream="data.topics.pool") for part, n in enumerate((2_000, 1_000, 2_000))
-    )
+    stream, sizes = "data.topics.pool", enumerate((2_000, 1_000, 2_000))
+    train, validation, test = (topics(n, part, stream=stream) for part, n in sizes)
     return Splits(train, validation, test, num_classes=TOPICS)
 
 

@@ -50,9 +50,8 @@ def load_torchvision(
     most = Limits.of(limits, IMAGE_BYTES)
     kind = torchvision_class(name)
     if data_dir is None:
-        raise FileNotFoundError(
-            f"{name} needs data_dir: the folder with torchvision's files, or one to download into."
-        )
+        fault = f"{name} needs data_dir"
+        raise FileNotFoundError(f"{fault}: the folder with torchvision's files, or one to download into.")
     root = Path(data_dir).expanduser()
     check_files(_raw_files(kind, name, root), Limits.of(limits), str(root))
     source = _open(kind, name, root, "train", options or {}, download, most)
@@ -77,14 +76,11 @@ def torchvision_class(name: str) -> Any:
     try:
         from torchvision import datasets  # whose import takes longer than a client's round
     except ImportError as error:
-        raise ImportError(
-            f"{name or 'The data set'} is read with torchvision: pip install torchvision."
-        ) from error
+        fault = f"{name or 'The data set'} is read with torchvision"
+        raise ImportError(f"{fault}: pip install torchvision.") from error
     if not name or name not in datasets.__all__:
-        raise ValueError(
-            f"torchvision has no data set {name!r}: {nearest(name, datasets.__all__)} Name one with "
-            f"data_options: {{name: ...}}."
-        )
+        remedy = f"{nearest(name, datasets.__all__)} Name one with data_options: {{name: ...}}"
+        raise ValueError(f"torchvision has no data set {name!r}: {remedy}.")
     return getattr(datasets, name)
 
 
@@ -105,18 +101,15 @@ def _open(
     by_loader = "loader" in takes or ("loader" in parameters and "kwargs" in takes)  # of images in files
     regular_files(root, once=by_loader)
     if by_loader:
-        options = {
-            "loader": lambda path: limits.image(limits.read(path), str(path)).convert("RGB"),
-            **options,
-        }
+        options = {**options}
+        options.setdefault("loader", lambda path: limits.image(limits.read(path), str(path)).convert("RGB"))
     if "train" in parameters:  # EMNIST hands it on, and splits by something else
         options = {**options, "train": part == "train"}
     elif "split" in parameters:
         options = {**options, "split": part}
     else:
-        raise ValueError(
-            f"torchvision's {name} is not divided into training and test images; make an image_folder of it."
-        )
+        remedy = "make an image_folder of it"
+        raise ValueError(f"torchvision's {name} is not divided into training and test images; {remedy}.")
     try:
         return kind(str(root), **options)
     except (RuntimeError, FileNotFoundError) as error:
@@ -142,9 +135,8 @@ def _images(
     if colour is None:
         colour = "grey" if source[0][0].mode == "L" else "rgb"
     label = f"{part} image {{}} of {name}".format
-    return ImageDataset(
-        lambda place: source[place][0], _labels(source), size=size, colour=colour, name=label, limits=limits
-    )
+    known: Any = {"size": size, "colour": colour, "name": label, "limits": limits}
+    return ImageDataset(lambda place: source[place][0], _labels(source), **known)
 
 
 def _labels(source: Any) -> Tensor:

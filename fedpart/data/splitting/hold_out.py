@@ -42,9 +42,8 @@ def divide(targets: Tensor, points: float, how: HoldOut, data_seed: int = 0, par
         raise ValueError(f"hold_out is one of {', '.join(get_args(HoldOut))}, got {how!r}.")
     n = len(targets)
     if isinstance(points, bool) or not isinstance(points, (int, float)) or not 0 <= points < n:
-        raise ValueError(
-            f"Of {n} training examples, {points!r} cannot be held out; give a smaller number, or a share."
-        )
+        remedy = "give a smaller number, or a share"
+        raise ValueError(f"Of {n} training examples, {points!r} cannot be held out; {remedy}.")
     count = round(n * points) if 0 < points < 1 else int(points)
     out = np.zeros(n, dtype=bool)
     if how == "last":
@@ -75,14 +74,11 @@ def divide_clients(
         part: number of the draw, where one source is divided several times.
     """
     if how not in get_args(ClientHoldOut):
-        raise ValueError(
-            f"Where a data set knows its clients, hold_out is one of {', '.join(get_args(ClientHoldOut))}, "
-            f"got {how!r}."
-        )
+        fault = f"Where a data set knows its clients, hold_out is one of {', '.join(get_args(ClientHoldOut))}"
+        raise ValueError(f"{fault}, got {how!r}.")
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
-        raise ValueError(
-            f"Of a data set that knows its clients a share below 1 is held out, such as 0.2, got {share!r}."
-        )
+        fault = "Of a data set that knows its clients a share below 1 is held out, such as 0.2"
+        raise ValueError(f"{fault}, got {share!r}.")
     owners, sizes = np.unique(clients.numpy(), return_inverse=True, return_counts=True)[1:]
     random = generator(data_seed, "data.hold_out_of_clients", part)
     if how == "clients":

@@ -98,20 +98,17 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
         if not indices.size:
             raise ValueError(f"{has} no examples; give every client at least one.")
         if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
-            raise ValueError(
-                f"{has} {indices.dtype} {list(indices.shape)}; it must give [n] integers, its examples."
-            )
+            remedy = "it must give [n] integers, its examples"
+            raise ValueError(f"{has} {indices.dtype} {list(indices.shape)}; {remedy}.")
         outside = indices[(indices < 0) | (indices >= examples)]
         if len(outside):
-            raise ValueError(
-                f"{has} the example {outside[0]}, but there are {examples}, numbered 0 to {examples - 1}."
-            )
+            fault = f"{has} the example {outside[0]}, but there are {examples}"
+            raise ValueError(f"{fault}, numbered 0 to {examples - 1}.")
         indices = indices.astype(np.int64)
         taken = indices[owner[indices] >= 0]
         if len(taken):
-            raise ValueError(
-                f"{has} the example {taken[0]}, which client {owner[taken[0]]} has; give it to one of them."
-            )
+            remedy = "give it to one of them"
+            raise ValueError(f"{has} the example {taken[0]}, which client {owner[taken[0]]} has; {remedy}.")
         if len(np.unique(indices)) < len(indices):
             raise ValueError(f"{has} an example twice; give every example at most once.")
         owner[indices] = client
@@ -159,9 +156,8 @@ def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...],
         whole = examples.subset(order)
     else:
         if len(shares) not in (1, len(chunks)):
-            raise ValueError(
-                f"There are {len(chunks)} chunks of data for {len(shares)} proportions; give as many."
-            )
+            fault = f"There are {len(chunks)} chunks of data for {len(shares)} proportions"
+            raise ValueError(f"{fault}; give as many.")
         counts = [len(chunk) for chunk in chunks]
         if len(shares) > 1:
             shares = tuple(count / sum(counts) for count in counts)
@@ -169,8 +165,6 @@ def in_chunks(dataset: Examples | Sequence[Examples], shares: tuple[float, ...],
             counts = [sum(counts)]
         whole = Dataset(*joined([(chunk.inputs, chunk.targets) for chunk in chunks]))
     if 0 in counts:
-        raise ValueError(
-            f"Chunk {counts.index(0) + 1} of {len(counts)} gets none of the {sum(counts)} examples; give "
-            f"more data, fewer chunks, or a larger proportion."
-        )
+        fault = f"Chunk {counts.index(0) + 1} of {len(counts)} gets none of the {sum(counts)} examples"
+        raise ValueError(f"{fault}; give more data, fewer chunks, or a larger proportion.")
     return Chunks(whole, [0, *np.cumsum(counts).tolist()], shares)

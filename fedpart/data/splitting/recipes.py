@@ -161,9 +161,8 @@ def natural(groups: ArrayLike | Tensor, clients: int, alpha: float, seed: int) -
     owners, sizes = _labels(groups, 1)
     if len(sizes) != clients:
         known = len(sizes)
-        raise ValueError(
-            f"The data have examples of {known} clients, but clients is {clients}; set clients: {known}."
-        )
+        remedy = f"set clients: {known}"
+        raise ValueError(f"The data have examples of {known} clients, but clients is {clients}; {remedy}.")
     return _shards(owners, clients)
 
 
@@ -174,9 +173,8 @@ def angle_bins(angles: ArrayLike | Tensor, bins: int = BINS, max_angle: float = 
     if bins < 1 or not max_angle > 0:
         raise ValueError(f"bins must be 1 or more and max_angle above 0, got {bins} and {max_angle}.")
     if values.size and not bool((np.abs(values) <= max_angle + 1e-5).all()):  # also false for NaN
-        raise ValueError(
-            f"Angles must be finite radians within +-{max_angle:.4f}; convert degrees with numpy.deg2rad."
-        )
+        remedy = "convert degrees with numpy.deg2rad"
+        raise ValueError(f"Angles must be finite radians within +-{max_angle:.4f}; {remedy}.")
     numbers = np.floor((values + max_angle) / (2 * max_angle) * bins)
     return np.clip(numbers, 0, bins - 1).astype(np.int64)
 
@@ -185,15 +183,11 @@ def _labels(groups: ArrayLike | Tensor, clients: int) -> tuple[Ints, Ints]:
     """Labels renumbered 0..L-1 ([n]), and how many examples each has ([L])."""
     values = np.asarray(groups)
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-        raise ValueError(
-            f"A split needs one integer group per example, got {values.dtype} {list(values.shape)}; "
-            f"put angles into angle_bins first."
-        )
+        fault = f"A split needs one integer group per example, got {values.dtype} {list(values.shape)}"
+        raise ValueError(f"{fault}; put angles into angle_bins first.")
     if not 1 <= clients <= len(values):
-        raise ValueError(
-            f"{clients} clients cannot share {len(values)} examples with at least one each; "
-            f"use between 1 and {len(values)} clients, or more points."
-        )
+        fault = f"{clients} clients cannot share {len(values)} examples with at least one each"
+        raise ValueError(f"{fault}; use between 1 and {len(values)} clients, or more points.")
     _, labels, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return labels.astype(np.int64), sizes.astype(np.int64)
 
@@ -201,14 +195,12 @@ def _labels(groups: ArrayLike | Tensor, clients: int) -> tuple[Ints, Ints]:
 def _dirichlet(random: np.random.Generator, alpha: float, size: int) -> NDArray[np.float64]:
     """One draw of a symmetric Dirichlet, [size]."""
     if not 0 < alpha < math.inf:
-        raise ValueError(
-            f"alpha must be a finite number above 0, got {alpha}; 0.1 is strongly skewed, 100 almost even."
-        )
+        remedy = "0.1 is strongly skewed, 100 almost even"
+        raise ValueError(f"alpha must be a finite number above 0, got {alpha}; {remedy}.")
     draw = random.dirichlet(np.full(size, alpha))
     if not bool(np.isfinite(draw).all()):
-        raise ValueError(
-            f"alpha = {alpha} is beyond what a Dirichlet over {size} can be drawn with; use 0.001 to 1e6."
-        )
+        fault = f"alpha = {alpha} is beyond what a Dirichlet over {size} can be drawn with"
+        raise ValueError(f"{fault}; use 0.001 to 1e6.")
     return draw
 
 

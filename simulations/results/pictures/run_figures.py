@@ -74,9 +74,8 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fi
         if (best := run.summary.get("lml_iteration", lml[0][-1])) < lml[0][-1]:
             axes[-2].axvline(best, color=fig.GREY, lw=1.2, ls="--", label="kept")
     fig.dress(axes[-1], nll.axis, run.clock, limits=limits)
-    fig.draw(
-        axes[-1], training, 1, lw=1.2, label="training", **({} if len(training[0]) == 1 else {"marker": ""})
-    )
+    style = {} if len(training[0]) == 1 else {"marker": ""}
+    fig.draw(axes[-1], training, 1, lw=1.2, label="training", **style)
     for i, (label, key) in enumerate(CURVES.items()):
         if i == 0 or not by_clients:  # with an accuracy, clients are drawn above
             fig.draw(axes[-1], run.curve(key.format("nll")), i + (i > 0), label=label)

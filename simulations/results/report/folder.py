@@ -91,10 +91,8 @@ def find(folder: Path) -> Found:
     mine = dict.fromkeys(run.config.method for run in runs)
     methods = [*(method for method in rows if method in mine), *(m for m in mine if m not in rows)]
     runs.sort(key=lambda run: (methods.index(run.config.method), run.config.seed))
-    notes += [
-        f"Failed: {failure['method']}, seed {failure['seed']}: {failure['error']}"
-        for failure in written.get("failures", [])
-    ]
+    for failure in written.get("failures", []):
+        notes.append(f"Failed: {failure['method']}, seed {failure['seed']}: {failure['error']}")
     config = runs[0].config.resolved()
     published = written.get("config", {}).get("published", config["published"])
     config = ExperimentConfig.from_dict(config | {"published": published})
@@ -110,9 +108,8 @@ def _most(runs: Sequence[Run], settings: Callable[[Config], Settings], notes: li
     for run in runs:
         if run not in kept:
             differing = in_short(changed(settings(run.config), settings(kept[0].config)))
-            notes.append(
-                f"A run is left out: {run.folder} has other settings than {kept[0].folder} ({differing})."
-            )
+            other = f"{run.folder} has other settings than {kept[0].folder}"
+            notes.append(f"A run is left out: {other} ({differing}).")
     return kept
 
 

@@ -9,6 +9,7 @@ from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import as_written
 from simulations.folders.run_directory import CONFIG, SUMMARY, saved_config
+from simulations.results import scores
 from simulations.results.comparison import COLUMNS, COSTS, headline
 from simulations.results.curves import Run
 from simulations.results.pictures.figures import COLOURS, DARK, PREFIX, THEMES
@@ -18,31 +19,14 @@ from simulations.results.report import sections as of_runs
 from simulations.results.report.data import Data, clients_section, images_section, read_data
 from simulations.results.report.folder import Found, about, find, points_of, runs_table, versions
 from simulations.results.report.sections import PageSection, PageTable, Part, chart, sorted_out
-from simulations.results.scores import (
-    BYTES,
-    COUNT,
-    DASH,
-    EVIDENCES,
-    FIRST,
-    PARTS,
-    SCORES,
-    SHARE,
-    TIME,
-    Estimate,
-    counted,
-    first_of,
-    score_of,
-)
+from simulations.results.scores import DASH, EVIDENCES, FIRST, PARTS, SCORES, counted, first_of, score_of
 from simulations.results.search import SEARCH
 from simulations.results.search import Found as Search
 from simulations.results.selection import Selection
 from simulations.results.tables import without
 
-_TITLES = {
-    "learning_curve": "Learning curve",
-    "psi": "Hyperparameters over iterations",
-    "mask": "Learned mask",
-}
+_TITLES = {"learning_curve": "Learning curve", "mask": "Learned mask"}
+_TITLES["psi"] = "Hyperparameters over iterations"
 _EXAMPLES = {"val": "validation_examples", "test": "test_examples"}
 COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "examples"]
 
@@ -53,12 +37,12 @@ def cost_rows(entry: Found) -> list[list[str]]:
     for row in entry.comparison.rows:
         runs = entry.finished[row.method]
         texts = (
-            SHARE.shown(row["held_out"]),
-            TIME.shown(row["seconds"]) + row.star,
-            BYTES.shown(row["upload_bytes"]),
-            BYTES.shown(Estimate.of(run.summary.get("upload_bytes_psi") for run in runs)),
-            BYTES.shown(row["download_bytes"]),
-            COUNT.shown(Estimate.of(run.summary.get("examples") for run in runs)),
+            scores.SHARE.shown(row["held_out"]),
+            scores.TIME.shown(row["seconds"]) + row.star,
+            scores.BYTES.shown(row["upload_bytes"]),
+            scores.BYTES.shown(scores.Estimate.of(run.summary.get("upload_bytes_psi") for run in runs)),
+            scores.BYTES.shown(row["download_bytes"]),
+            scores.COUNT.shown(scores.Estimate.of(run.summary.get("examples") for run in runs)),
         )
         rows.append([row.method, *texts])
     return rows
@@ -78,9 +62,8 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         name: {**colours, **{f"c{i}": colour for i, colour in enumerate(DARK if name == "dark" else COLOURS)}}
         for name, colours in THEMES.items()
     }
-    page = environment.get_template("page.html").render(
-        name=folder.resolve().name, prefix=PREFIX, themes=themes, **content
-    )
+    content |= {"name": folder.resolve().name, "prefix": PREFIX, "themes": themes}
+    page = environment.get_template("page.html").render(content)
     path = folder / "report.html" if out is None else Path(out)
     path.write_text(page, encoding="utf-8")
     return path
@@ -93,9 +76,8 @@ def _other(folder: Path) -> Part | None:
     if (folder / CONFIG).is_file():
         config = saved_config(folder)
         if config.search is not None and not (folder / SUMMARY).is_file():
-            raise ConfigError(
-                f"The search in {folder} has not ended; end it with fedpart search --resume {folder}."
-            )
+            remedy = f"end it with fedpart search --resume {folder}"
+            raise ConfigError(f"The search in {folder} has not ended; {remedy}.")
         return None if isinstance(config, ExperimentConfig) else trained(Run.load(folder))
     try:
         chosen = "best_k" in parsed((folder / SUMMARY).read_bytes())
@@ -142,21 +124,21 @@ def _part(entry: Found, data: Data | str) -> Part:
 
 def trained(run: Run) -> Part:
     """A run of ``fedpart train``, finished or not."""
-    config, summary, charts, scores = run.config, run.summary, [], None
+    config, summary, charts, table = run.config, run.summary, [], None
     headline = f"{run.name}: {counted(len(run.metrics), 'report')} so far, not finished."
     if run.finished:
         rows = []
         for part in ("train", "val", "test"):
             rows.append([f"{PARTS[part]} data", *(_score(summary, f"{part}_{key}") for key in FIRST)])
         head = ["scores on", *(SCORES[key].heading for key in FIRST)]
-        scores = PageSection("Scores", tables=[PageTable.of(f"Scores of {run.name}", head, rows)])
+        table = PageSection("Scores", tables=[PageTable.of(f"Scores of {run.name}", head, rows)])
         lml, evidence = summary.get("lml"), EVIDENCES[summary.get("evidence", "lml")]
         judged = lml is not None and f"{evidence.text(lml)} at iteration {summary['lml_iteration']:,}"
         headline = f"{run.name}: {_tested(summary)}{f', {evidence.word} {judged}' if judged else ''}."
     if run.metrics:
         charts = [chart(_TITLES[name], figure) for name, figure in run_figures(run, page=True).items()]
     drawn = images_section([run], read_data(config, [run.folder])) if run.finished else None
-    sections, notes = sorted_out([scores, PageSection("Curves", charts) if charts else None, drawn])
+    sections, notes = sorted_out([table, PageSection("Curves", charts) if charts else None, drawn])
     return _alone(run.folder, "", config, headline, sections, notes)
 
 
@@ -190,9 +172,8 @@ def searched(folder: Path) -> Part:
     for row in search.ranked():
         tried, cost = search.texts(row)
         reached = DASH if row.objective is None else f"{row.objective:.4g}"
-        rows.append(
-            [str(row.number), row.state, *tried, reached, _score(row.summary, "test_accuracy", 1), cost]
-        )
+        tested = _score(row.summary, "test_accuracy", 1)
+        rows.append([str(row.number), row.state, *tried, reached, tested, cost])
     headline = "No trial has a result."
     if best is not None:
         values = ", ".join(f"{key} {value}" for key, value in best.values.items())
@@ -202,9 +183,8 @@ def searched(folder: Path) -> Part:
     caption = f"Trials, the best by {objective} first"
     sections = [PageSection("Trials", tables=[PageTable.of(caption, head, rows, names=2)])]
     if (figure := spent_figure(search, page=True)) is not None:
-        note = (
-            "Test accuracy of the run that was best by the objective, over what all trials had cost by then."
-        )
+        best_run = "the run that was best by the objective"
+        note = f"Test accuracy of {best_run}, over what all trials had cost by then."
         sections.append(PageSection("What would be deployed", [chart("Test accuracy", figure, note)]))
     return _alone(folder, f"A search by {search.section.sampler}. ", search.config, headline, sections)
 
@@ -212,10 +192,8 @@ def searched(folder: Path) -> Part:
 def _alone(
     folder: Path, about: str, config: Config, headline: str, sections: list[PageSection], notes: Any = ()
 ) -> Part:
-    length = counted(config.length, config.clock.name)
-    about += (
-        f"Data {config.data}, {points_of(config)}; model {config.model}; method {config.method}, {length}."
-    )
+    method = f"method {config.method}, {counted(config.length, config.clock.name)}"
+    about += f"Data {config.data}, {points_of(config)}; model {config.model}; {method}."
     return Part(folder.resolve().name, about, headline, notes, sections, as_yaml(config.resolved(), 90, None))
 
 

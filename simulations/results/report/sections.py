@@ -6,23 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from simulations.results import scores
 from simulations.results.curves import Run, metric, seconds_to_accuracy, with_curve
 from simulations.results.pictures import comparison_figures as pictures
 from simulations.results.pictures import figures as fig
 from simulations.results.pictures.comparison_figures import AVERAGED, AXES, OF_ROUNDS, spread
 from simulations.results.pictures.figures import MANY, Chart, svg
-from simulations.results.scores import (
-    BYTES,
-    COUNT,
-    DASH,
-    FIRST,
-    TIME,
-    Estimate,
-    client_text,
-    score_of,
-    size_name,
-    words_of,
-)
+from simulations.results.scores import BYTES, COUNT, DASH, FIRST, TIME, Estimate, score_of, words_of
 
 KINDS = {"by_architecture": "size", "by_cap": "cap"}  # of clients, by the key in a summary
 OF_KIND = {  # columns
@@ -154,9 +144,9 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     for run in (run for group in asked.values() for run in group):
         line = [one for one in run.metrics if one.get(key) is not None][-1]
         told = "; ".join(
-            f"by {kind} " + ", ".join("none" if x is None else score.text(x) for x in scores)
+            f"by {kind} " + ", ".join("none" if x is None else score.text(x) for x in several)
             for kind in ("chunk", "cap")
-            if (scores := line.get(f"{key}_{kind}s"))
+            if (several := line.get(f"{key}_{kind}s"))
         )
         lines.append(f"{run.name}, round {line['round']}: {told}.")
         each.setdefault(run.config.method, []).append(line.get(f"{key}_each", []))
@@ -165,12 +155,12 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     note = f"{AVERAGED.capitalize()}. {spread(runs).capitalize()}."
     title = f"{score.word.capitalize()} on the clients over rounds"
     drawn = chart(title, pictures.clients_figure(asked, page=True), note)
-    clients = range(max(len(scores) for seeds in each.values() for scores in seeds))
-    known = {m: seeds for m, seeds in each.items() if all(len(scores) == len(clients) for scores in seeds)}
+    clients = range(max(len(row) for seeds in each.values() for row in seeds))
+    known = {m: seeds for m, seeds in each.items() if all(len(row) == len(clients) for row in seeds)}
     texts = ([score.cell(Estimate.of(x)) for x in zip(*seeds, strict=True)] for seeds in known.values())
     every = (run.summary.get("client_names", ()) for group in asked.values() for run in group)
     names = next((told for told in every if len(told) == len(clients)), ())
-    rows = [[client_text(client, names), *row] for client, row in enumerate(zip(*texts, strict=True))]
+    rows = [[scores.client_text(client, names), *row] for client, row in enumerate(zip(*texts, strict=True))]
     head = ["client", *(f"{method} [{score.unit}]" for method in known)]
     table = PageTable.of(f"{score.word.capitalize()} of each client after the last round", head, rows)
     return PageSection("Evaluation on the clients", [drawn], tables=[table] if rows else [], lines=lines)
@@ -182,7 +172,7 @@ def kinds_section(runs: Runs) -> PageSection | None:
     for key, kind in KINDS.items():
         kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for method, row in ((m, row) for m in runs for run in runs[m] for row in run.summary.get(key, ())):
-            name = size_name(row) if "model_options" in row else str(row["cap"])
+            name = scores.size_name(row) if "model_options" in row else str(row["cap"])
             each = {way: row[way] / max(1, row["clients"]) for way in ("upload_bytes", "download_bytes")}
             kinds.setdefault((name, method), []).append(row | each)
         rows = [

@@ -16,23 +16,8 @@ from fedpart.registry import foreign
 from fedpart.updates.combining.names import spelled
 from simulations.config.yaml_files import key_of, read_yaml, shipped
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
-from simulations.results.scores import (
-    BYTES,
-    EVIDENCES,
-    FIRST,
-    PARTS,
-    SCORES,
-    SHARE,
-    TIME,
-    client_text,
-    counted,
-    first_of,
-    privacy_text,
-    score_of,
-    shown,
-    size_name,
-    told,
-)
+from simulations.results import scores
+from simulations.results.scores import BYTES, EVIDENCES, FIRST, PARTS, SCORES, SHARE, TIME, counted, told
 from simulations.results.terminal.psi_rows import Rows, learned, psi_rows, several
 from simulations.results.verdicts import beside, guessed
 
@@ -81,10 +66,9 @@ def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in rows(summary, out):
-        table.add_row(name, Text(shown(text)))
-    table.add_row(
-        "files", Text(f"{out}/: config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png")
-    )
+        table.add_row(name, Text(scores.shown(text)))
+    files = "config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
+    table.add_row("files", Text(f"{out}/: {files}"))
     base, ways = spelled(method)
     headline = what.get(base, f"Method {base}.").format(psi=learned(summary))
     headline += f" Clients were combined by {' and '.join(ways)}." if ways else ""
@@ -170,7 +154,7 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
     if rounds := summary.get("rounds_without_step"):
         yield "not stepped", f"{rounds} rounds, for lack of replies"
     if "epsilon" in summary:
-        yield "privacy", privacy_text(summary)
+        yield "privacy", scores.privacy_text(summary)
 
 
 def limit_rows(summary: Mapping[str, Any]) -> Rows:
@@ -178,8 +162,9 @@ def limit_rows(summary: Mapping[str, Any]) -> Rows:
     if (clip := summary.get("clip") or {}).get("multiple") is not None:
         counts = sorted(clip["clipped"].items(), key=lambda one: (-one[1], int(one[0])))[:3]
         names = summary.get("client_names", ())
-        most = [f"client {client_text(int(who), names)} {counted(times, 'time')}" for who, times in counts]
-        longer = f": longer were {', '.join(most)}" if most else ""
+        most = [(scores.client_text(int(who), names), counted(times, "time")) for who, times in counts]
+        longer = ", ".join(f"client {who} {times}" for who, times in most)
+        longer = f": longer were {longer}" if most else ""
         yield "clip", f"{clip['multiple']:g} times the usual norm{longer}"
     if clip.get("quantile") is not None:
         psi, cells = clip["bounds"]["psi"], clip["bounds"]["cells"]
@@ -199,13 +184,13 @@ def _federated_rows(summary: Mapping[str, Any]) -> Rows:
         score = SCORES["accuracy"].text(summary["val_accuracy_last10"])
         average = f" (mean of the last {many} evaluations {score})"
     looked = f", which taught it nothing{average}" if summary["val_accuracy"] is not None else ""
-    scores = [
+    parts = [
         test and f"{test} on test data that no client has seen",
         (validation := told(summary, "val_")) and f"{validation} on validation data{looked}",
         _by_clients(summary),
     ]
     classes = any(summary.get(f"{part}_accuracy") is not None for part in PARTS)
-    yield from several("accuracy" if classes else "loss", *scores)
+    yield from several("accuracy" if classes else "loss", *parts)
     yield from several("by guess", guessed(summary))
     yield from several("sizes", *_by_architecture(summary))
     if (lml := summary.get("lml_last10")) is not None:
@@ -224,17 +209,18 @@ def _by_architecture(summary: Mapping[str, Any]) -> Iterator[str]:
     for row in summary.get("by_architecture", ()):
         score = f"{score} on test data, " if (score := told(row)) else ""
         sent = f"{row['clients']} clients, {BYTES.text(row['upload_bytes'])} sent"
-        yield f"{size_name(row)}: {score}{row['parameters']:,} parameters, {sent}"
+        yield f"{scores.size_name(row)}: {score}{row['parameters']:,} parameters, {sent}"
     if (together := summary.get("ensemble")) is not None:
         yield f"their ensemble: {told(together)}"
 
 
 def _by_clients(summary: Mapping[str, Any]) -> str:
     """What the clients found on the examples that they hold out, and how it differs among them."""
-    if (key := first_of(summary, "client_")) is None:
+    if (key := scores.first_of(summary, "client_")) is None:
         return ""
     when = " in the last round" if "kept_round" in summary else ""
-    show, parts = score_of(key).text, [f"{told(summary, 'client_')} on examples that clients hold out{when}"]
+    show = scores.score_of(key).text
+    parts = [f"{told(summary, 'client_')} on examples that clients hold out{when}"]
     if (worst := summary.get(f"{key}_worst_decile")) is not None:
         parts.append(f"{show(worst)} for the worst tenth of clients")
         for kind, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows
@@ -246,11 +232,9 @@ def _by_clients(summary: Mapping[str, Any]) -> str:
 def _training_rows(summary: Mapping[str, Any]) -> Rows:
     """Scores, the evidence, an ensemble's, those of subnetworks and stages."""
     key = "accuracy" if summary["train_accuracy"] is not None else "nll"
-    score, scores = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
-    texts = [
-        f"{score.text(value)} on {PARTS[part]} data" for part, value in scores.items() if value is not None
-    ]
-    yield score.word, ", ".join(texts)
+    score, values = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
+    known = ((score.text(value), PARTS[part]) for part, value in values.items() if value is not None)
+    yield score.word, ", ".join(f"{text} on {data} data" for text, data in known)
     yield from several("by guess", guessed(summary))
     if summary["lml"] is not None:
         evidence = EVIDENCES[summary.get("evidence", "lml")]
