@@ -152,10 +152,8 @@ class GroupedRunner:
             found = {member.client: self._alone(round, member) for member in whole}
             if not any(isinstance(update, ClientError) for update in found.values()):
                 reason = " ".join(str(error).split())
-                raise ValueError(
-                    f"These clients cannot be computed together ({type(error).__name__}: {reason}); use "
-                    f"execution: loop, or fewer rows at once."
-                ) from error
+                fault = f"These clients cannot be computed together ({type(error).__name__}: {reason})"
+                raise ValueError(f"{fault}; use execution: loop, or fewer rows at once.") from error
         if len(members) > 1 and not whole:  # of none that fit
             for part in (members[: len(members) // 2], members[len(members) // 2 :]):
                 yield from self._updates(round, part)

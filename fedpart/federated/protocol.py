@@ -65,10 +65,8 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
     spaces = [network.parameter_space(number) for network in tasks]
     if has_private(spaces):  # then no network has all
         if shapes[0] not in shapes[1:]:
-            raise ValueError(
-                "No architecture is the task's own network, which is the one that is scored; give the task "
-                "the network of one of them."
-            )
+            fault = "No architecture is the task's own network, which is the one that is scored"
+            raise ValueError(f"{fault}; give the task the network of one of them.")
         partitions = nested(method.partition(prepared, chunks, settings, united(spaces)), spaces)
         index = shapes[1:].index(shapes[0])
         return Networks(tasks[index], partitions[index], tasks, partitions)
@@ -111,9 +109,8 @@ class Protocol:
         self.settings = settings
         method = build_method(settings.method, settings.method_options)
         if not isinstance(method, FederatedMethod):
-            raise ValueError(
-                f"The method {settings.method!r} is centralised only; plain federated training is 'fedavg'."
-            )
+            remedy = "plain federated training is 'fedavg'"
+            raise ValueError(f"The method {settings.method!r} is centralised only; {remedy}.")
         self.method = method
         settings.check_feedback(self.method.held_out)
         self.chunks = self.method.proportions(settings.chunks)
@@ -155,10 +152,8 @@ class Protocol:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
             check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
         asked = (self.unseen(client, self.plan(client, 1)) for client, _ in self.kinds.values())
-        require(
-            settings.keep_best is None or any(asked),
-            f"keep_best goes by L_ML, which {settings.method!r} has not here; set keep_best to null.",
-        )
+        fault = f"keep_best goes by L_ML, which {settings.method!r} has not here"
+        require(settings.keep_best is None or any(asked), f"{fault}; set keep_best to null.")
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:
             firsts = (client for client, _ in self.kinds.values())

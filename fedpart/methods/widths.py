@@ -65,11 +65,8 @@ class HeteroFL(FedAvg):
                 "mask_classes tells the rows of absent classes by changes of 0, which weight decay makes "
                 "others; set local.weight_decay to 0.",
             )
-            require(
-                getattr(settings, "privacy", None) is None,
-                "mask_classes leaves rows out as clients' classes say, which privacy may not depend on; "
-                "leave one of the two out.",
-            )
+            fault = "mask_classes leaves rows out as clients' classes say, which privacy may not depend on"
+            require(getattr(settings, "privacy", None) is None, f"{fault}; leave one of the two out.")
             require(
                 space is None,
                 "mask_classes averages rows of the last layer, which networks with numbers of their own do "

@@ -107,10 +107,8 @@ def _misfit(
 def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: str) -> Tree:
     """Inputs of several parts, one of them transformed; None: the only one with real numbers."""
     if isinstance(inputs, Tensor):
-        raise ValueError(
-            f"The inputs are one tensor, so the transform {name!r} cannot act on a part {part!r} of them; "
-            f"leave out .on({part!r}), in a configuration its key `part`."
-        )
+        fault = f"The inputs are one tensor, so the transform {name!r} cannot act on a part {part!r} of them"
+        raise ValueError(f"{fault}; leave out .on({part!r}), in a configuration its key `part`.")
     parts = dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs))
     real = [key for key, leaf in parts.items() if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if part is None:

@@ -225,10 +225,8 @@ class Task:
         if batch.weights is None:
             return nll.mean()
         if not nll.ndim:
-            raise NetworkError(
-                "The network returns one loss for the whole batch, which cannot be padded; return one for "
-                "each row, or use execution: loop."
-            )
+            fault = "The network returns one loss for the whole batch, which cannot be padded"
+            raise NetworkError(f"{fault}; return one for each row, or use execution: loop.")
         return (nll * batch.weights).sum() / batch.weights.sum()
 
     def _own(

@@ -29,9 +29,8 @@ def pretrain_resnet(
 
     data = splits.train
     steps = epochs * (len(data) // batch_size)
-    require(
-        steps, f"{len(data)} images in {epochs} epochs are no batch of {batch_size}; give more of either."
-    )
+    remedy = "give more of either"
+    require(steps, f"{len(data)} images in {epochs} epochs are no batch of {batch_size}; {remedy}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: nn.Module = resnet18(num_classes=splits.num_classes)

@@ -205,10 +205,8 @@ class FirstLook:
 def _check_hooks(tensors: Tensors) -> None:
     for name, tensor in tensors.items():
         if tensor._backward_hooks or (tensor.is_leaf and tensor._post_accumulate_grad_hooks):
-            raise ValueError(
-                f"forward() puts a hook on the weight {_short(name)!r}, which is lost after the pass; "
-                f"compute with weight * mask + (weight * ~mask).detach() in its place."
-            )
+            fault = f"forward() puts a hook on the weight {_short(name)!r}, which is lost after the pass"
+            raise ValueError(f"{fault}; compute with weight * mask + (weight * ~mask).detach() in its place.")
 
 
 def _gradients(outputs: Any, tensors: Tensors, reads: AbstractContextManager[object]) -> Any:

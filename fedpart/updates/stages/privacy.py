@@ -141,10 +141,8 @@ class Privacy(Stage):
             "Privacy is spent round by round, but error_feedback carries what a client has computed from one "
             "round to the next; leave one of the two out.",
         )
-        require(
-            settings.defence is None,
-            "Privacy adds noise to a sum, which a defence does not take; leave defence out.",
-        )
+        fault = "Privacy adds noise to a sum, which a defence does not take"
+        require(settings.defence is None, f"{fault}; leave defence out.")
         require(
             settings.min_replies == 1,
             f"Privacy steps in every round, whoever has answered, but min_replies is {settings.min_replies}; "
