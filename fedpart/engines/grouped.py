@@ -56,11 +56,9 @@ class GroupedRunner:
         require(type(protocol.method).objective is FederatedMethod.objective, apart)
         mine = f"{together} start, but with {method!r} each has weights of its own; {loop}"
         require(not protocol.settings.combination.personal, mine)
-        require(
-            not protocol.task.channels_last,
-            "Clients cannot be computed together in channels-last memory format; set channels_last to false, "
-            "or compute them one after another.",
-        )
+        fault = "Clients cannot be computed together in channels-last memory format"
+        remedy = "set channels_last to false, or compute them one after another"
+        require(not protocol.task.channels_last, f"{fault}; {remedy}.")
         for name, part in protocol.task.module.named_modules():
             penalty = "The network has a penalty, as with sharing of kind basis, which is not computed for"
             require(not isinstance(part, Penalised), f"{penalty} several clients together; {loop}")

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.federated.clients import (
-    assigned_architectures,
-    assigned_caps,
-    assigned_chunks,
-    check_architectures,
-    check_plans,
-    kinds_of,
-)
+from fedpart.federated import clients
 from fedpart.federated.drawn import as_trained, draws_sizes, shares_of
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import ClientView, FederatedMethod, Method, build_method
@@ -123,12 +116,12 @@ class Protocol:
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
         of_clients = settings.clients, settings.seed
-        self.assignment = assigned_chunks(self.chunks, *of_clients)
-        self.caps = assigned_caps(settings.caps, settings.caps_by, self.assignment, *of_clients)
+        self.assignment = clients.assigned_chunks(self.chunks, *of_clients)
+        self.caps = clients.assigned_caps(settings.caps, settings.caps_by, self.assignment, *of_clients)
         shares = [size["share"] for size in settings.architectures or [{"share": 1.0}]]
-        self.architectures = assigned_architectures(shares, self.assignment, *of_clients)
+        self.architectures = clients.assigned_architectures(shares, self.assignment, *of_clients)
         columns = (self.assignment, self.caps, self.architectures)
-        self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
+        self.kinds = clients.kinds_of(*(column.first(settings.clients) for column in columns))
         more, local = settings.combination.head_epochs, settings.local
         self._local = replace(local, epochs=local.epochs + more) if more else local
         self.draws = draws_sizes(self.method, settings)
@@ -150,7 +143,7 @@ class Protocol:
         self.download: torch.dtype | None = narrow[settings.download]
         if settings.caps is not None:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
-            check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
+            clients.check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
         asked = (self.unseen(client, self.plan(client, 1)) for client, _ in self.kinds.values())
         fault = f"keep_best goes by L_ML, which {settings.method!r} has not here"
         require(settings.keep_best is None or any(asked), f"{fault}; set keep_best to null.")
@@ -158,7 +151,8 @@ class Protocol:
         if settings.architectures is not None:
             firsts = (client for client, _ in self.kinds.values())
             sent = [self.upload_sizes(client, self.plan(client, 1)).keys() - {PSI} for client in firsts]
-            check_architectures(self.kinds, sent, len(self.partition.cells) - 1, settings.architectures)
+            cells = len(self.partition.cells) - 1
+            clients.check_architectures(self.kinds, sent, cells, settings.architectures)
             self.agreement["architectures' shapes"] = [shapes(each.space) for each in self.partitions]
         agreed = json.dumps(self.agreement, sort_keys=True)
         self.fingerprint = hashlib.sha256(agreed.encode()).hexdigest()[:16]

@@ -135,10 +135,9 @@ def outputs_of(found: Any) -> Tensor:
     elif isinstance(found, (tuple, list)) and logits is None:
         logits = next(iter(found), None)
     if not isinstance(logits, Tensor):
-        raise NetworkError(
-            f"The network returns a {type(found).__name__} in which no outputs are found; return a tensor, a "
-            f"tuple whose first is one, or something with .logits."
-        )
+        fault = f"The network returns a {type(found).__name__} in which no outputs are found"
+        remedy = "return a tensor, a tuple whose first is one, or something with .logits"
+        raise NetworkError(f"{fault}; {remedy}.")
     return logits
 
 

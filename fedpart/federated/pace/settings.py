@@ -150,11 +150,9 @@ class PaceSettings(RunSettings):
             value = getattr(self, key)
             says = f"{key} is between 1 and the number of clients ({clients}), got {value}."
             require(value is None or value <= clients, says)
-        require(
-            min_replies <= (self.buffer or cohort),
-            f"min_replies is {min_replies}, but a step takes {self.buffer} answers; set buffer to "
-            f"{min_replies} or more, or lower min_replies.",
-        )
+        fault = f"min_replies is {min_replies}, but a step takes {self.buffer} answers"
+        remedy = f"set buffer to {min_replies} or more, or lower min_replies"
+        require(min_replies <= (self.buffer or cohort), f"{fault}; {remedy}.")
 
 
 _PACE = frozenset(inspect.get_annotations(PaceSettings))

@@ -27,10 +27,9 @@ class Personal(Stage):
         super().__init__(run)
         self.way: Combination = run.settings.combination
         name, untrained = run.settings.method, "through weights that a client has for itself and never trains"
-        require(
-            self.way.tie is not None or len(run.chunks) == 1,
-            f"{name!r} would take psi's gradient {untrained}; use ditto, or fedavg or augerino in its place.",
-        )
+        fault = f"{name!r} would take psi's gradient {untrained}"
+        remedy = "use ditto, or fedavg or augerino in its place"
+        require(self.way.tie is not None or len(run.chunks) == 1, f"{fault}; {remedy}.")
         fault = f"{name!r} gives clients settings of their own, and weights as well"
         require(not run.method.tells_clients_apart, f"{fault}; use one of the two.")
         self._slices = [slice(*ends) for ends in pairwise(run.partition.cells)]
