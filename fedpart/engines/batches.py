@@ -96,10 +96,9 @@ def evaluated(protocol: Protocol, client: int, shard: Dataset) -> Dataset:
     if protocol.settings.evaluation_share is not None:
         return shard.subset(divided(protocol, client, len(shard)).evaluation)
     if shard.evaluation is None:
-        raise ValueError(
-            "evaluation_share is None, but the client has no examples for evaluations; give "
-            "Dataset(inputs, targets, evaluation=Dataset(...)), or a share of its examples."
-        )
+        fault = "evaluation_share is None, but the client has no examples for evaluations"
+        remedy = "give Dataset(inputs, targets, evaluation=Dataset(...)), or a share of its examples"
+        raise ValueError(f"{fault}; {remedy}.")
     return shard.evaluation
 
 

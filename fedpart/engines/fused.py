@@ -78,9 +78,8 @@ class FusedRunner:
             found = self._one_by_one.sum(round, cohort)
             if not (found.skipped or isinstance(error, ArithmeticError)):
                 reason = " ".join(str(error).split())
-                raise NotTogether(
-                    f"The clients of round {round.number} cannot be fused ({reason}); use execution: loop."
-                ) from error
+                fault = f"The clients of round {round.number} cannot be fused ({reason})"
+                raise NotTogether(f"{fault}; use execution: loop.") from error
             return found
         if not self._one_by_one.executor.moved.give_up():
             if self._rows == 1:

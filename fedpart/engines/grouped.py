@@ -56,11 +56,9 @@ class GroupedRunner:
         require(type(protocol.method).objective is FederatedMethod.objective, apart)
         mine = f"{together} start, but with {method!r} each has weights of its own; {loop}"
         require(not protocol.settings.combination.personal, mine)
-        require(
-            not protocol.task.channels_last,
-            "Clients cannot be computed together in channels-last memory format; set channels_last to false, "
-            "or compute them one after another.",
-        )
+        fault = "Clients cannot be computed together in channels-last memory format"
+        remedy = "set channels_last to false, or compute them one after another"
+        require(not protocol.task.channels_last, f"{fault}; {remedy}.")
         for name, part in protocol.task.module.named_modules():
             penalty = "The network has a penalty, as with sharing of kind basis, which is not computed for"
             require(not isinstance(part, Penalised), f"{penalty} several clients together; {loop}")
@@ -152,10 +150,8 @@ class GroupedRunner:
             found = {member.client: self._alone(round, member) for member in whole}
             if not any(isinstance(update, ClientError) for update in found.values()):
                 reason = " ".join(str(error).split())
-                raise ValueError(
-                    f"These clients cannot be computed together ({type(error).__name__}: {reason}); use "
-                    f"execution: loop, or fewer rows at once."
-                ) from error
+                fault = f"These clients cannot be computed together ({type(error).__name__}: {reason})"
+                raise ValueError(f"{fault}; use execution: loop, or fewer rows at once.") from error
         if len(members) > 1 and not whole:  # of none that fit
             for part in (members[: len(members) // 2], members[len(members) // 2 :]):
                 yield from self._updates(round, part)

@@ -128,18 +128,13 @@ def _divided(shard: Dataset, held_out: float | Examples, seed: int, client: int)
     """What is trained on, and what is scored."""
     if not isinstance(held_out, (int, float)):
         scored = as_dataset(held_out)
-        require(
-            len(shard) and len(scored),
-            f"Client {client} has {len(shard)} examples to train on and {len(scored)} to be scored on; give "
-            f"at least one of each.",
-        )
+        fault = f"Client {client} has {len(shard)} examples to train on and {len(scored)} to be scored on"
+        require(len(shard) and len(scored), f"{fault}; give at least one of each.")
         return shard, scored
     n, share = len(shard), "The share that is held out lies between 0 and 1, for instance 0.25"
     require(0 < held_out < 1, f"{share}, got {held_out!r}.")
-    require(
-        n > 1,
-        f"Client {client} has too few examples ({n}) to train on some and hold out others; it takes two.",
-    )
+    fault = f"Client {client} has too few examples ({n}) to train on some and hold out others"
+    require(n > 1, f"{fault}; it takes two.")
     count = count_held_out(held_out, n)
     order = torch.from_numpy(generator(seed, "personal held out", client).permutation(n))
     return shard.subset(order[count:].sort().values), shard.subset(order[:count].sort().values)
@@ -205,10 +200,8 @@ class _Tuning:
     def check(self, loss: float) -> None:
         """Refuse a loss that is not finite."""
         if not math.isfinite(loss):
-            raise ClientError(
-                f"The loss of client {self._client} is {loss} while its network is fine-tuned; lower the "
-                f"learning rate."
-            )
+            fault = f"The loss of client {self._client} is {loss} while its network is fine-tuned"
+            raise ClientError(f"{fault}; lower the learning rate.")
 
     def _noisy(self, data: Dataset, purpose: str, batches: Sequence[Tensor]) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""

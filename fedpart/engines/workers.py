@@ -176,10 +176,9 @@ class WorkerPool:
         try:
             return pickle.dumps((self.protocol, self.shards))
         except Exception as error:  # whatever the pickling of foreign objects raises
-            raise ValueError(
-                f"Task and shards cannot be sent to worker processes ({error}); define what they consist of "
-                f"at the top level of a module, or use workers=1."
-            ) from error
+            fault = f"Task and shards cannot be sent to worker processes ({error})"
+            remedy = "define what they consist of at the top level of a module, or use workers=1"
+            raise ValueError(f"{fault}; {remedy}.") from error
 
     def _all(self) -> list[_Worker]:
         return [*self._idle, *(worker for worker, _ in self._busy.values())]

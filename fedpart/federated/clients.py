@@ -61,10 +61,8 @@ def assigned_chunks(proportions: Sequence[float], clients: int, seed: int) -> As
 def check_clients(chunks: int, clients: int) -> None:
     """Refuse fewer clients than chunks."""
     if clients < chunks:
-        raise ValueError(
-            f"There are {clients} clients for {chunks} chunks; use at least one client per chunk, or "
-            f"fewer chunks."
-        )
+        remedy = "use at least one client per chunk, or fewer chunks"
+        raise ValueError(f"There are {clients} clients for {chunks} chunks; {remedy}.")
 
 
 def assigned_caps(
@@ -140,10 +138,8 @@ def check_plans(
                 f"takes one of {chunk}{gradient}; {remedy}."
             )
         if any(job.subnetwork > cap for job in jobs):
-            raise ValueError(
-                f"The method {method!r} has clients compute more than their caps; make its plan() heed "
-                f"ClientView.cap, or leave caps out."
-            )
+            remedy = "make its plan() heed ClientView.cap, or leave caps out"
+            raise ValueError(f"The method {method!r} has clients compute more than their caps; {remedy}.")
         trained |= {job.partition for job in jobs}
     if idle := sorted(set(range(1, chunks + 1)) - trained):
         raise ValueError(

@@ -13,10 +13,9 @@ from fedpart.updates.update import Round, Update
 def draws_sizes(method: FederatedMethod, settings: Any) -> bool:
     """Whether local steps go through parts of the clients' networks."""
     sizes = settings.architectures is not None
-    require(
-        sizes or not settings.method_options.get("draw_sizes"),
-        "draw_sizes draws from architectures, but there are none; give them, or leave draw_sizes out.",
-    )
+    fault = "draw_sizes draws from architectures, but there are none"
+    remedy = "give them, or leave draw_sizes out"
+    require(sizes or not settings.method_options.get("draw_sizes"), f"{fault}; {remedy}.")
     require(
         not (sizes and method.draw_sizes and settings.error_feedback),
         "A round leaves out numbers that none of a client's steps has trained, and with them what "

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.federated.clients import (
-    assigned_architectures,
-    assigned_caps,
-    assigned_chunks,
-    check_architectures,
-    check_plans,
-    kinds_of,
-)
+from fedpart.federated import clients
 from fedpart.federated.drawn import as_trained, draws_sizes, shares_of
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import ClientView, FederatedMethod, Method, build_method
@@ -65,10 +58,8 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
     spaces = [network.parameter_space(number) for network in tasks]
     if has_private(spaces):  # then no network has all
         if shapes[0] not in shapes[1:]:
-            raise ValueError(
-                "No architecture is the task's own network, which is the one that is scored; give the task "
-                "the network of one of them."
-            )
+            fault = "No architecture is the task's own network, which is the one that is scored"
+            raise ValueError(f"{fault}; give the task the network of one of them.")
         partitions = nested(method.partition(prepared, chunks, settings, united(spaces)), spaces)
         index = shapes[1:].index(shapes[0])
         return Networks(tasks[index], partitions[index], tasks, partitions)
@@ -111,9 +102,8 @@ class Protocol:
         self.settings = settings
         method = build_method(settings.method, settings.method_options)
         if not isinstance(method, FederatedMethod):
-            raise ValueError(
-                f"The method {settings.method!r} is centralised only; plain federated training is 'fedavg'."
-            )
+            remedy = "plain federated training is 'fedavg'"
+            raise ValueError(f"The method {settings.method!r} is centralised only; {remedy}.")
         self.method = method
         settings.check_feedback(self.method.held_out)
         self.chunks = self.method.proportions(settings.chunks)
@@ -126,12 +116,12 @@ class Protocol:
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
         settings.check_caps(len(self.chunks))
         of_clients = settings.clients, settings.seed
-        self.assignment = assigned_chunks(self.chunks, *of_clients)
-        self.caps = assigned_caps(settings.caps, settings.caps_by, self.assignment, *of_clients)
+        self.assignment = clients.assigned_chunks(self.chunks, *of_clients)
+        self.caps = clients.assigned_caps(settings.caps, settings.caps_by, self.assignment, *of_clients)
         shares = [size["share"] for size in settings.architectures or [{"share": 1.0}]]
-        self.architectures = assigned_architectures(shares, self.assignment, *of_clients)
+        self.architectures = clients.assigned_architectures(shares, self.assignment, *of_clients)
         columns = (self.assignment, self.caps, self.architectures)
-        self.kinds = kinds_of(*(column.first(settings.clients) for column in columns))
+        self.kinds = clients.kinds_of(*(column.first(settings.clients) for column in columns))
         more, local = settings.combination.head_epochs, settings.local
         self._local = replace(local, epochs=local.epochs + more) if more else local
         self.draws = draws_sizes(self.method, settings)
@@ -153,17 +143,16 @@ class Protocol:
         self.download: torch.dtype | None = narrow[settings.download]
         if settings.caps is not None:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
-            check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
+            clients.check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
         asked = (self.unseen(client, self.plan(client, 1)) for client, _ in self.kinds.values())
-        require(
-            settings.keep_best is None or any(asked),
-            f"keep_best goes by L_ML, which {settings.method!r} has not here; set keep_best to null.",
-        )
+        fault = f"keep_best goes by L_ML, which {settings.method!r} has not here"
+        require(settings.keep_best is None or any(asked), f"{fault}; set keep_best to null.")
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:
             firsts = (client for client, _ in self.kinds.values())
             sent = [self.upload_sizes(client, self.plan(client, 1)).keys() - {PSI} for client in firsts]
-            check_architectures(self.kinds, sent, len(self.partition.cells) - 1, settings.architectures)
+            cells = len(self.partition.cells) - 1
+            clients.check_architectures(self.kinds, sent, cells, settings.architectures)
             self.agreement["architectures' shapes"] = [shapes(each.space) for each in self.partitions]
         agreed = json.dumps(self.agreement, sort_keys=True)
         self.fingerprint = hashlib.sha256(agreed.encode()).hexdigest()[:16]

@@ -143,10 +143,8 @@ class FederationSettings(PaceSettings):
         super().__post_init__()
         for key in ("server", "server_psi"):
             if type(given := getattr(self, key)) not in (AdamSettings, SGDSettings):
-                raise ValueError(
-                    f"The server steps by Adam or SGD, but {key} is {given!r}; give it AdamSettings or "
-                    f"SGDSettings."
-                )
+                remedy = "give it AdamSettings or SGDSettings"
+                raise ValueError(f"The server steps by Adam or SGD, but {key} is {given!r}; {remedy}.")
         require(
             self.cohort <= self.clients,
             f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}.",
@@ -157,18 +155,14 @@ class FederationSettings(PaceSettings):
         )
         if self.caps is not None:
             object.__setattr__(self, "caps", checked_caps(self.caps, len(self.chunks)))
-        require(
-            self.caps is not None or self.caps_by == "chunk",
-            f"caps_by is {self.caps_by}, but there are no caps to deal; set caps as well.",
-        )
+        fault = f"caps_by is {self.caps_by}, but there are no caps to deal"
+        require(self.caps is not None or self.caps_by == "chunk", f"{fault}; set caps as well.")
         if self.architectures is not None:
             object.__setattr__(self, "architectures", checked_architectures(self.architectures))
         if self.sharing is not None:
             sharing_of(self.sharing)  # refuses
-            require(
-                self.architectures is not None,
-                "sharing says what networks of several sizes have in common; set architectures as well.",
-            )
+            fault = "sharing says what networks of several sizes have in common"
+            require(self.architectures is not None, f"{fault}; set architectures as well.")
             require(
                 self.scheme != "node",
                 "The scheme node divides units of plain layers, but with sharing their weights are composed; "

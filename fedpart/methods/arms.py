@@ -68,11 +68,8 @@ def grids_of(arms: Any, space: Mapping[str, Any] | None, eps: float, seed: int) 
     """The grids that FedEx's options describe, see :class:`.FedEx`."""
     if isinstance(arms, int) and not isinstance(arms, bool):
         return (_perturbed(arms, SPACE if space is None else space, eps, seed),)
-    require(
-        space is None,
-        f"FedEx's space is where a number of arms is drawn, but arms is {arms!r}; give a number as arms, or "
-        f"leave space out.",
-    )
+    fault = f"FedEx's space is where a number of arms is drawn, but arms is {arms!r}"
+    require(space is None, f"{fault}; give a number as arms, or leave space out.")
     if isinstance(arms, Mapping) and arms:
         for key, values in arms.items():
             require(

@@ -122,10 +122,9 @@ class FedEx(Plain, FederatedMethod):
         self.schedule, self.discount, self.cutoff = schedule, discount, cutoff
 
     def prepare(self, task: Task) -> Task:
-        require(
-            self.score == "loss" or task.likelihood_name == "classification",
-            "FedEx counts wrong classes, but the targets are none; set its score to loss.",
-        )
+        fault = "FedEx counts wrong classes, but the targets are none"
+        remedy = "set its score to loss"
+        require(self.score == "loss" or task.likelihood_name == "classification", f"{fault}; {remedy}.")
         task = super().prepare(task)
         require(
             _logits(task) or not any(DROPOUT in arm for grid in self.grids for arm in grid.arms),

@@ -80,10 +80,9 @@ class Laplace(CentralMethod):
     def partition(
         self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
-        require(
-            self.kind is not Kfac or not getattr(settings, "weight_decay", None),
-            "The method laplace learns the prior of the weights; set weight_decay to 0.",
-        )
+        fault = "The method laplace learns the prior of the weights"
+        remedy = "set weight_decay to 0"
+        require(self.kind is not Kfac or not getattr(settings, "weight_decay", None), f"{fault}; {remedy}.")
         return super().partition(task, chunks, settings, space)
 
     def psi_slices(self, task: Task) -> list[slice]:

@@ -55,21 +55,16 @@ class HeteroFL(FedAvg):
         if self.mask_classes:
             _check_logits(task, "mask_classes sets logits to 0")
             decay = getattr(getattr(settings, "local", None), "weight_decay", 0.0)
-            require(
-                getattr(settings, "architectures", None) is not None,
-                "mask_classes averages rows by themselves, which is done with architectures; give at least "
-                "one, [{share: 1.0, model_options: {}}].",
-            )
+            fault = "mask_classes averages rows by themselves, which is done with architectures"
+            remedy = "give at least one, [{share: 1.0, model_options: {}}]"
+            require(getattr(settings, "architectures", None) is not None, f"{fault}; {remedy}.")
             require(
                 not decay,
                 "mask_classes tells the rows of absent classes by changes of 0, which weight decay makes "
                 "others; set local.weight_decay to 0.",
             )
-            require(
-                getattr(settings, "privacy", None) is None,
-                "mask_classes leaves rows out as clients' classes say, which privacy may not depend on; "
-                "leave one of the two out.",
-            )
+            fault = "mask_classes leaves rows out as clients' classes say, which privacy may not depend on"
+            require(getattr(settings, "privacy", None) is None, f"{fault}; leave one of the two out.")
             require(
                 space is None,
                 "mask_classes averages rows of the last layer, which networks with numbers of their own do "
@@ -139,16 +134,12 @@ class FedRolex(FedAvg):
     ) -> Partition:
         server = getattr(settings, "server", None)
         buffered = getattr(settings, "buffer", None) is not None
-        require(
-            isinstance(server, SGDSettings) and not server.momentum,
-            "fedrolex moves units between rounds, which Adam's state and momentum cannot follow; set server: "
-            "{name: sgd, learning_rate: 1.0}, in Python SGDSettings(1.0).",
-        )
-        require(
-            not (buffered or getattr(settings, "error_feedback", False)),
-            "fedrolex moves units between rounds, which what clients found in earlier ones cannot follow; "
-            "leave buffer and error_feedback out.",
-        )
+        fault = "fedrolex moves units between rounds, which Adam's state and momentum cannot follow"
+        remedy = "set server: {name: sgd, learning_rate: 1.0}, in Python SGDSettings(1.0)"
+        require(isinstance(server, SGDSettings) and not server.momentum, f"{fault}; {remedy}.")
+        fault = "fedrolex moves units between rounds, which what clients found in earlier ones cannot follow"
+        remedy = "leave buffer and error_feedback out"
+        require(not (buffered or getattr(settings, "error_feedback", False)), f"{fault}; {remedy}.")
         require(
             space is None,
             "fedrolex moves the units of plain layers, which networks with numbers of their own cannot "
@@ -213,8 +204,6 @@ class FjORD(FedAvg):
 def _check_logits(task: Task, what: str) -> None:
     """Refuse a task whose outputs are not the logits of one class per example."""
     ends = task.likelihood_name, task.average
-    require(
-        ends == ("classification", "logits"),
-        f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}; use classification "
-        f"with average logits, or leave that option out.",
-    )
+    fault = f"{what} of classes, but the likelihood is {ends[0]} with the average {ends[1]}"
+    remedy = "use classification with average logits, or leave that option out"
+    require(ends == ("classification", "logits"), f"{fault}; {remedy}.")

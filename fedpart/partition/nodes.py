@@ -144,9 +144,8 @@ def chain_of(module: nn.Module, chain: Sequence[str] | None = None) -> list[tupl
             raise ValueError(f"The module has no layer {name!r}: {nearest(name, filter(None, known))}")
         layer = known[name]
         if not isinstance(layer, (nn.Linear, *_CONVS)):
-            raise ValueError(
-                f"The chain names {name!r}, a {type(layer).__name__}; it lists Linear and Conv layers only."
-            )
+            remedy = "it lists Linear and Conv layers only"
+            raise ValueError(f"The chain names {name!r}, a {type(layer).__name__}; {remedy}.")
         layers.append((name, layer))  # type: ignore[arg-type]  # Conv weights are [out, in, ...] as well
     return layers
 

@@ -88,10 +88,9 @@ class ParameterSpace:
         if missing := [name for name in (*folds, *(only or ())) if name not in names | constants]:
             raise ValueError(f"The module has no parameter {missing[0]!r}: {nearest(missing[0], names)}")
         if not entries and only is None:
-            raise ValueError(
-                "The module has no trainable parameters, so there is nothing to partition; call "
-                "module.requires_grad_(True) on the layers that shall be trained."
-            )
+            fault = "The module has no trainable parameters, so there is nothing to partition"
+            remedy = "call module.requires_grad_(True) on the layers that shall be trained"
+            raise ValueError(f"{fault}; {remedy}.")
         self.entries: tuple[Entry, ...] = tuple(entries)
         self.size = offset
         self._sizes = [entry.size for entry in entries]

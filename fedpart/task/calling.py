@@ -107,10 +107,8 @@ def _misfit(
 def replaced(inputs: Tree, part: str | int | None, transform: nn.Module, name: str) -> Tree:
     """Inputs of several parts, one of them transformed; None: the only one with real numbers."""
     if isinstance(inputs, Tensor):
-        raise ValueError(
-            f"The inputs are one tensor, so the transform {name!r} cannot act on a part {part!r} of them; "
-            f"leave out .on({part!r}), in a configuration its key `part`."
-        )
+        fault = f"The inputs are one tensor, so the transform {name!r} cannot act on a part {part!r} of them"
+        raise ValueError(f"{fault}; leave out .on({part!r}), in a configuration its key `part`.")
     parts = dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs))
     real = [key for key, leaf in parts.items() if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if part is None:
@@ -137,10 +135,9 @@ def outputs_of(found: Any) -> Tensor:
     elif isinstance(found, (tuple, list)) and logits is None:
         logits = next(iter(found), None)
     if not isinstance(logits, Tensor):
-        raise NetworkError(
-            f"The network returns a {type(found).__name__} in which no outputs are found; return a tensor, a "
-            f"tuple whose first is one, or something with .logits."
-        )
+        fault = f"The network returns a {type(found).__name__} in which no outputs are found"
+        remedy = "return a tensor, a tuple whose first is one, or something with .logits"
+        raise NetworkError(f"{fault}; {remedy}.")
     return logits
 
 

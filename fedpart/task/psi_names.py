@@ -88,10 +88,8 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
         if name.startswith("transforms.") and id(every[name]) not in shared and every[name].requires_grad
     ]
     if strays:
-        raise ValueError(
-            f"The transform's parameter {short_name(strays[0])!r} is not listed in its `hyperparameters`; "
-            f"list it there or register it as a buffer."
-        )
+        fault = f"The transform's parameter {short_name(strays[0])!r} is not listed in its `hyperparameters`"
+        raise ValueError(f"{fault}; list it there or register it as a buffer.")
     return tuple(name for name in parameters if id(every[name]) in shared)
 
 

@@ -14,6 +14,7 @@ from fedpart.nn.likelihoods import FromModel, Likelihood
 from fedpart.nn.likelihoods.base import OwnLikelihood, resolve_likelihood
 from fedpart.partition.space import Fold, ParameterSpace
 from fedpart.randomness.noise import Noise
+from fedpart.task import psi_names
 from fedpart.task.adapting import adapt, dtype_of, to_dtype
 from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.looking.attributes import check_memory
@@ -21,14 +22,7 @@ from fedpart.task.looking.memory import Given, Tensors
 from fedpart.task.model import Batch as Batch
 from fedpart.task.model import Model, Prediction, channels_last_of
 from fedpart.task.passes import Finish, Passes, frozen_of, share_frozen
-from fedpart.task.psi_names import (
-    checked_transforms,
-    physical_values,
-    psi_bounds,
-    psi_name,
-    psi_paths,
-    short_name,
-)
+from fedpart.task.psi_names import psi_name, short_name
 from fedpart.trees import Tree, first_leaf, with_floats
 
 
@@ -88,12 +82,12 @@ class Task:
         self.samples, self.average, self.stratified = samples, average, stratified
         self.precision, self.share_dropout_mask = precision, share_dropout_mask
         self.channels_last, self.stacked = channels_last, dict(stacked or {})
-        named = checked_transforms(transforms, module)
+        named = psi_names.checked_transforms(transforms, module)
         check_memory(module)
         own, self.notes = adapt(copied(module), learn_dropout)
         self._model = Model(copied(named), own, ends, samples, precision == "bf16", channels_last, stratified)
         to_dtype(self._model, self.dtype)
-        self._psi_paths = psi_paths(self._model, hyperparameters)
+        self._psi_paths = psi_names.psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)
         self.psi_names = tuple(psi_name(self._model, entry.name) for entry in self.psi_space.entries)
         self.transform_psi = tuple(map(short_name, self._paths_of("transforms")))
@@ -166,7 +160,7 @@ class Task:
     @property
     def psi_bounds(self) -> tuple[Tensor, Tensor]:
         """The smallest and the largest psi that a server keeps, ``[P]`` each; its start may be one."""
-        return psi_bounds(self._model, self.psi_space)
+        return psi_names.psi_bounds(self._model, self.psi_space)
 
     def psi_tensors(self, psi: Tensor) -> dict[str, Tensor]:
         """Views of ``psi [P]`` by name."""
@@ -225,10 +219,8 @@ class Task:
         if batch.weights is None:
             return nll.mean()
         if not nll.ndim:
-            raise NetworkError(
-                "The network returns one loss for the whole batch, which cannot be padded; return one for "
-                "each row, or use execution: loop."
-            )
+            fault = "The network returns one loss for the whole batch, which cannot be padded"
+            raise NetworkError(f"{fault}; return one for each row, or use execution: loop.")
         return (nll * batch.weights).sum() / batch.weights.sum()
 
     def _own(
@@ -279,7 +271,7 @@ class Task:
         device = self.psi_space.initial().device  # where a module's buffers are, which it may compute with
         learned = psi.detach().to(device).requires_grad_()  # modules may ask whether a parameter is trained
         with self._passes.holding(self.psi_space.tensors(learned)):
-            return physical_values(self._model, self._psi_paths)
+            return psi_names.physical_values(self._model, self._psi_paths)
 
     def widths(self, psi: Tensor) -> Tensor:
         """Widths of all transforms' distributions, one vector, differentiable in ``psi``; see Augerino."""

@@ -170,9 +170,8 @@ def own_steps(
         return told
 
     returned = train(weights, batches, loss)
-    require(
-        returned is None, "train_fn moves the weights in place and returns nothing; copy yours into them."
-    )
+    remedy = "copy yours into them"
+    require(returned is None, f"train_fn moves the weights in place and returns nothing; {remedy}.")
     require(results, "train_fn has not called loss(batch), so that nothing is known of the client's loss.")
     sgd.move_to(weights.detach())
     yield from results

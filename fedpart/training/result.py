@@ -233,10 +233,8 @@ class Loaded(Trained):
         are made already as a :class:`Dataset`. Other runs take inputs."""
         if self.preprocessing is not None and not isinstance(x, Dataset):
             return super().predict(self.preprocessing.inputs(x))
-        require(
-            not isinstance(x, (str, Path)),
-            "This run does not know how its inputs are made of files; give predict the inputs, as tensors.",
-        )
+        fault = "This run does not know how its inputs are made of files"
+        require(not isinstance(x, (str, Path)), f"{fault}; give predict the inputs, as tensors.")
         return super().predict(x)
 
     def with_preprocessing(self) -> nn.Module:

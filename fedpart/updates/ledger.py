@@ -31,10 +31,9 @@ class Ledger:
         try:
             self._seals += [line[SEAL] for line in read_lines(data, run)]
         except ValueError as error:
-            raise ValueError(
-                f"The releases of a private run in {file} cannot be read ({error}); put the file back as "
-                f"it was, for epsilon is not known without it, or start a new run."
-            ) from None
+            fault = f"The releases of a private run in {file} cannot be read ({error})"
+            remedy = "put the file back as it was, for epsilon is not known without it, or start a new run"
+            raise ValueError(f"{fault}; {remedy}.") from None
         if torn := data[data.rfind(b"\n") + 1 :]:
             try:
                 self._seals.append(read_object(torn, self._seals[-1])[SEAL])
@@ -91,10 +90,9 @@ class Ledger:
         if self._file is None:
             self._seals = [*self._seals, *[last] * (releases - self.releases)]
         elif self._seals[releases : releases + 1] != [last]:
-            raise ValueError(
-                f"The checkpoint has {releases} releases behind it that {self._file} does not count; put the "
-                f"file back as it was, for epsilon is not known without it, or start a new run."
-            )
+            fault = f"The checkpoint has {releases} releases behind it that {self._file} does not count"
+            remedy = "put the file back as it was, for epsilon is not known without it, or start a new run"
+            raise ValueError(f"{fault}; {remedy}.")
 
 
 ORDERS = np.array([*range(2, 257), 320, 384, 512, 768, 1024])

@@ -144,18 +144,14 @@ class ExperimentConfig(_Keys, _Pace, Config):
             raise ValueError(f"{self.processes} workers of engine local have one torch thread each; {remedy}")
         share = type(self).model_fields["evaluation_share"].default
         if self.evaluation != "clients" and self.evaluation_share != share:
-            raise ValueError(
-                "evaluation_share is for evaluation: clients; set that, or leave evaluation_share out"
-            )
+            remedy = "set that, or leave evaluation_share out"
+            raise ValueError(f"evaluation_share is for evaluation: clients; {remedy}")
         if self.measures and self.evaluation == "none":
-            raise ValueError(
-                "measures are taken on the test data, which evaluation: none does not look at; set "
-                "evaluation: central or clients, or leave measures out"
-            )
+            fault = "measures are taken on the test data, which evaluation: none does not look at"
+            raise ValueError(f"{fault}; set evaluation: central or clients, or leave measures out")
         if self.split.by == "angle" and not self.rotated:
-            raise ValueError(
-                "split.by is angle, but the data are not rotated; set rotated: true or split.by: label"
-            )
+            remedy = "set rotated: true or split.by: label"
+            raise ValueError(f"split.by is angle, but the data are not rotated; {remedy}")
         return self
 
     @property
@@ -174,14 +170,11 @@ class ExperimentConfig(_Keys, _Pace, Config):
             ("execution", self.execution, "loop"),
         ):
             if value not in ("auto", wanted):
-                raise ValueError(
-                    f"an attack is simulated in one process, client by client, but {key} is {value}; set "
-                    f"{key}: {wanted}, or leave attack out"
-                )
+                fault = f"an attack is simulated in one process, client by client, but {key} is {value}"
+                raise ValueError(f"{fault}; set {key}: {wanted}, or leave attack out")
         if self.upload is not None:
-            raise ValueError(
-                "an attack changes the numbers that are uploaded, not their codes; leave attack or upload out"
-            )
+            remedy = "leave attack or upload out"
+            raise ValueError(f"an attack changes the numbers that are uploaded, not their codes; {remedy}")
         if self.attack is not None and self.attack.once is not None and (self.devices or self.privacy):
             raise ValueError(
                 "attack.once goes by the cohorts that are drawn from the seed, and with devices or privacy "

@@ -174,9 +174,8 @@ def check_needed(
             kind = misfit(parameter, None) or "of any type"
             meaning = said[1].replace("``", "") if said else kind
             example = f"{key.rpartition('.')[2]}: {{{name}: {_SAMPLES.get(kind, '...')}}}"
-            raise ValueError(
-                f"{key}.{name} is missing, and {what} needs it ({meaning}); set it, for instance {example}."
-            )
+            remedy = f"set it, for instance {example}"
+            raise ValueError(f"{key}.{name} is missing, and {what} needs it ({meaning}); {remedy}.")
 
 
 def check_types(

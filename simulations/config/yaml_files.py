@@ -101,9 +101,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(
-            f"There is no configuration file {path}; check the path, or take a name from fedpart configs."
-        ) from None
+        remedy = "check the path, or take a name from fedpart configs"
+        raise ConfigError(f"There is no configuration file {path}; {remedy}.") from None
     except (OSError, ValueError) as error:
         text = isinstance(error, UnicodeDecodeError)
         reason = "it is not text" if text else getattr(error, "strerror", error)
@@ -175,9 +174,8 @@ def apply_override(data: dict[str, Any], override: str) -> None:
             section[part] = {}
         section = section[part]
         if not isinstance(section, dict):
-            raise ConfigError(
-                f"--set {override}: {'.'.join(parts[:depth])} has no keys of its own; set it as a whole."
-            )
+            fault = f"--set {override}: {'.'.join(parts[:depth])} has no keys of its own"
+            raise ConfigError(f"{fault}; set it as a whole.")
     section[parts[-1]] = value
 
 

@@ -43,10 +43,8 @@ class Control:
         try:
             certificates, token = (keys / CA).read_bytes(), (keys / TOKEN).read_text().strip()
         except OSError as error:
-            raise RunError(
-                f"The operator's keys cannot be read ({error.strerror}: {error.filename}); make them with "
-                f"fedpart keys, and name their folder."
-            ) from error
+            fault = f"The operator's keys cannot be read ({error.strerror}: {error.filename})"
+            raise RunError(f"{fault}; make them with fedpart keys, and name their folder.") from error
         self._call = ApiCalls("control", address, certificates, lambda: {"Authorization": f"Bearer {token}"})
 
     def register(self) -> tuple[int, int]:
@@ -130,9 +128,8 @@ class Control:
         except httpx.HTTPStatusError as error:
             raise RunError(f"The SuperLink at {self.address} refuses: {refusal(error.response)}.") from error
         except httpx.HTTPError as error:
-            raise Unreachable(
-                f"The SuperLink at {self.address} cannot be reached ({error}); start it, or name its address."
-            ) from error
+            fault = f"The SuperLink at {self.address} cannot be reached ({error})"
+            raise Unreachable(f"{fault}; start it, or name its address.") from error
 
 
 class Unreachable(RunError):

@@ -118,6 +118,5 @@ def _once(path: Path, content: bytes) -> bytes:
 def _copy(folder: Path, name: str, content: bytes) -> None:
     """A file with that content."""
     if _once(folder / name, content) != content:
-        raise FileExistsError(
-            f"{folder / name} belongs to another federation; give an empty folder, or the whole of one."
-        )
+        remedy = "give an empty folder, or the whole of one"
+        raise FileExistsError(f"{folder / name} belongs to another federation; {remedy}.")

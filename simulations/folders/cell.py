@@ -31,10 +31,8 @@ class Cell:
         differing = changed(saved_config(self.folder).resolved(), deciding(self.config))
         differing += changed_data(self.folder, (KnownData() if known is None else known).of(self.config))
         if differing:
-            raise ConfigError(
-                f"{self.folder} holds a run with other settings ({in_short(differing)}); choose another "
-                f"folder with --out, or delete this one."
-            )
+            fault = f"{self.folder} holds a run with other settings ({in_short(differing)})"
+            raise ConfigError(f"{fault}; choose another folder with --out, or delete this one.")
         return "finished" if self.finished() else "started"
 
     def finished(self) -> bool:

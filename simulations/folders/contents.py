@@ -74,9 +74,8 @@ def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
         lines = read_lines(file.read_bytes(), name, partial(_check_line, whole=whole))
     except ValueError as error:
         line, _, reason = str(error).partition(": ")
-        raise ConfigError(
-            f"{line.capitalize()} of {file} is damaged ({reason}); {keeps_weights(path)}."
-        ) from None
+        remedy = f"{keeps_weights(path)}"
+        raise ConfigError(f"{line.capitalize()} of {file} is damaged ({reason}); {remedy}.") from None
     for line in lines:
         line.pop(SEAL, None)
     return lines

@@ -107,8 +107,7 @@ def lock(path: Path) -> int | None:
     except OSError as error:
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
-            raise FileExistsError(
-                f"Another process is running in {path}; wait for it, or choose another folder."
-            ) from None
+            remedy = "wait for it, or choose another folder"
+            raise FileExistsError(f"Another process is running in {path}; {remedy}.") from None
         return None  # a file system without locks
     return descriptor

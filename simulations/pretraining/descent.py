@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
 import typer
 from torch import Tensor
 from torch.optim import Optimizer
@@ -29,8 +30,11 @@ def descend(
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Arguments, data and files that do not fit end the command with a sentence and exit status 2."""
+def training_here() -> Iterator[None]:
+    """On one thread, with a log; arguments, data and files that do not fit end the command with a sentence
+    and exit status 2."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(1)
     try:
         with one_sentence(expected=(ValueError, OSError, ImportError)):
             yield

@@ -3,7 +3,6 @@
 ``python -m simulations.pretraining.resnet`` writes what ``simulations/configs/frozen_resnet.yaml`` reads.
 """
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from torch.nn import functional
 from fedpart.checks import require
 from fedpart.data import Dataset, Splits, load_splits
 from fedpart.nn.models.pretrained import three_channels
-from simulations.pretraining.descent import descend, refusals
+from simulations.pretraining.descent import descend, training_here
 
 OUT = Path("pretrained/digits_resnet18.pt")
 CLASSES = [0, 1, 2, 3, 4]
@@ -29,9 +28,8 @@ def pretrain_resnet(
 
     data = splits.train
     steps = epochs * (len(data) // batch_size)
-    require(
-        steps, f"{len(data)} images in {epochs} epochs are no batch of {batch_size}; give more of either."
-    )
+    remedy = "give more of either"
+    require(steps, f"{len(data)} images in {epochs} epochs are no batch of {batch_size}; {remedy}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: nn.Module = resnet18(num_classes=splits.num_classes)
@@ -66,9 +64,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of initial values and order.")] = 0,
 ) -> None:
     """Train a ResNet-18 on the digits 0-4 of MNIST, and write its weights."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(1)
-    with refusals():
+    with training_here():
         splits = load_splits("mnist", data_dir, classes=CLASSES)
         out.parent.mkdir(parents=True, exist_ok=True)
         model = pretrain_resnet(splits, epochs, seed=seed)

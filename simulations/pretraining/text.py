@@ -3,7 +3,6 @@
 ``python -m simulations.pretraining.text`` writes what ``simulations/configs/lora_text.yaml`` reads.
 """
 
-import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from fedpart.data.sets.synthetic import LENGTH, MASK, PAD, THE, WORDS, topics
 from fedpart.extras import need
-from simulations.pretraining.descent import descend, refusals
+from simulations.pretraining.descent import descend, training_here
 
 OUT = Path("pretrained/topics_distilbert")
 _WARM = 50  # steps in which the learning rate rises
@@ -59,9 +58,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of initial values, texts, order and masks.")] = 0,
 ) -> None:
     """Train a small DistilBERT on texts without labels, and save it as transformers does."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(1)
-    with refusals():
+    with training_here():
         out.mkdir(parents=True, exist_ok=True)
         pretrain_text(steps, seed=seed).save_pretrained(out)
     print(f"{out}: a DistilBERT of two layers that has read {steps} batches of texts.")

@@ -29,9 +29,8 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
         remedy = "add for instance select: {key: hyperparameters.mask.kept, values: [5, 10, 15]}"
         raise ConfigError(f"The configuration does not say what to select; {remedy}.")
     if (reason := _INCOMPARABLE.get(section.key.partition(".")[0])) is not None:
-        raise ConfigError(
-            f"Values of {section.key} cannot be compared by their evidence, for {reason}; select another key."
-        )
+        fault = f"Values of {section.key} cannot be compared by their evidence, for {reason}"
+        raise ConfigError(f"{fault}; select another key.")
     folders = [folder_name(str(value)) or "null" for value in section.values]
     if twice := [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]:
         raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")

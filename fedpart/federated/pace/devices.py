@@ -82,15 +82,11 @@ def _traced(file: str, clients: int) -> dict[int, Device]:
                 raise ValueError(f"line {lines.line_num} is of client {client} again")
             found[client] = device
     except ValueError as error:
-        raise ValueError(
-            f"The trace {file} is damaged ({error}); give it a line for every client, with the "
-            f"columns client,speed,upload,download[,available]."
-        ) from error
+        remedy = "give it a line for every client, with the columns client,speed,upload,download[,available]"
+        raise ValueError(f"The trace {file} is damaged ({error}); {remedy}.") from error
     if lacking := [client for client in range(clients) if client not in found]:
-        raise ValueError(
-            f"The trace {file} has no line for client {lacking[0]}, one of {len(lacking)}; give "
-            f"every client one, or set clients to fewer."
-        )
+        fault = f"The trace {file} has no line for client {lacking[0]}, one of {len(lacking)}"
+        raise ValueError(f"{fault}; give every client one, or set clients to fewer.")
     return {client: found[client] for client in range(clients)}
 
 

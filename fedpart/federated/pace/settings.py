@@ -50,10 +50,8 @@ class DeviceSettings(Settings):
                 check_draw(f"devices.{name}", distribution, tuple(numbers))
                 object.__setattr__(self, name, {distribution: tuple(numbers)})
             elif amount is not None and not _is_amount(amount):
-                raise ValueError(
-                    f"devices.{name} is a number above 0, or a distribution, got {amount!r}; null takes no "
-                    f"time."
-                )
+                fault = f"devices.{name} is a number above 0, or a distribution, got {amount!r}"
+                raise ValueError(f"{fault}; null takes no time.")
 
 
 def read_trace(file: str) -> bytes:
@@ -61,9 +59,8 @@ def read_trace(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise ValueError(
-            f"The trace {file} cannot be read ({error.strerror}); name a file in devices."
-        ) from error
+        remedy = "name a file in devices"
+        raise ValueError(f"The trace {file} cannot be read ({error.strerror}); {remedy}.") from error
 
 
 @documented
@@ -142,16 +139,10 @@ class PaceSettings(RunSettings):
                 f"{self.simulated[0]} would tell; leave one of the two out."
             )
         for key in [key for key in ("overselect", "deadline") if getattr(self, key) not in (1, None)]:
-            require(
-                not buffered,
-                f"{key} is for rounds that wait for their cohort, and with a buffer they do not; leave {key} "
-                f"or buffer out.",
-            )
-            require(
-                self.devices is not None,
-                f"{key} leaves clients out by their simulated time, but there is none; set devices as "
-                f"well, or leave {key} out.",
-            )
+            fault = f"{key} is for rounds that wait for their cohort, and with a buffer they do not"
+            require(not buffered, f"{fault}; leave {key} or buffer out.")
+            fault = f"{key} leaves clients out by their simulated time, but there is none"
+            require(self.devices is not None, f"{fault}; set devices as well, or leave {key} out.")
         for key in ("concurrency", "staleness"):
             says = f"{key} is for steps with the first answers; set buffer, or leave {key} out."
             require(buffered or getattr(self, key) in (None, "none"), says)
@@ -159,11 +150,9 @@ class PaceSettings(RunSettings):
             value = getattr(self, key)
             says = f"{key} is between 1 and the number of clients ({clients}), got {value}."
             require(value is None or value <= clients, says)
-        require(
-            min_replies <= (self.buffer or cohort),
-            f"min_replies is {min_replies}, but a step takes {self.buffer} answers; set buffer to "
-            f"{min_replies} or more, or lower min_replies.",
-        )
+        fault = f"min_replies is {min_replies}, but a step takes {self.buffer} answers"
+        remedy = f"set buffer to {min_replies} or more, or lower min_replies"
+        require(min_replies <= (self.buffer or cohort), f"{fault}; {remedy}.")
 
 
 _PACE = frozenset(inspect.get_annotations(PaceSettings))

@@ -51,10 +51,8 @@ def _rows(given: Mapping[str, Any]) -> Tensor:
     if weight.ndim == 2:
         return x.reshape(len(x), -1, x.shape[-1])  # type: ignore[no-any-return]
     if given.get("groups", 1) != 1 or isinstance(given.get("padding", 0), str):
-        raise ValueError(
-            "There are Kronecker factors of convolutions in one group whose padding is a number; change the "
-            "layer's groups or padding."
-        )
+        fault = "There are Kronecker factors of convolutions in one group whose padding is a number"
+        raise ValueError(f"{fault}; change the layer's groups or padding.")
     how = {key: given.get(key, default) for key, default in (("dilation", 1), ("padding", 0), ("stride", 1))}
     return F.unfold(x, weight.shape[2:], **how).transpose(1, 2)
 

@@ -143,10 +143,8 @@ class TokenDropout(ConcreteDropout):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: embedded tokens ``[rows, tokens, features]``; every token has its own mask value."""
         if x.ndim != 3:
-            raise ValueError(
-                f"Token dropout takes embedded tokens [rows, tokens, features], got {tuple(x.shape)}; put it "
-                f"behind the embedding."
-            )
+            fault = f"Token dropout takes embedded tokens [rows, tokens, features], got {tuple(x.shape)}"
+            raise ValueError(f"{fault}; put it behind the embedding.")
         if not self.training:
             return x
         u = uniform((*x.shape[:2], 1), like=self.logit, coarse=True)

@@ -122,9 +122,8 @@ class InputNoise(HyperModule):
     def __init__(self, std: float = 0.1) -> None:
         super().__init__()
         if not 0 < std < math.inf:
-            raise ValueError(
-                f"The standard deviation of input noise is positive, got {std}; leave the noise out for 0."
-            )
+            remedy = "leave the noise out for 0"
+            raise ValueError(f"The standard deviation of input noise is positive, got {std}; {remedy}.")
         self.log_std = nn.Parameter(torch.tensor(math.log(std)))
 
     def forward(self, x: Tensor) -> Tensor:

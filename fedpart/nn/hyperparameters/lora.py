@@ -69,10 +69,8 @@ def learn_lora(
     rates = [getattr(layer.lora_dropout[adapter], "p", 0.0) for _, layer, adapter in places]
     gate = LoraGate(scale, (max(rates, default=0.0) or 0.1) if dropout == "peft" else dropout)
     if not places:
-        raise ValueError(
-            "The module has no LoRA adapters, layers with lora_A, lora_B and lora_dropout; make them with "
-            "peft.get_peft_model(module, peft.LoraConfig(...))."
-        )
+        fault = "The module has no LoRA adapters, layers with lora_A, lora_B and lora_dropout"
+        raise ValueError(f"{fault}; make them with peft.get_peft_model(module, peft.LoraConfig(...)).")
     for name, layer, adapter in places:
         if adapter in getattr(layer, "lora_variant", {}):
             raise ValueError(

@@ -103,10 +103,8 @@ class TimeShift(HyperModule):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: signals ``[rows, channels, time]``; each row has its own shift."""
         if x.ndim != 3:
-            raise ValueError(
-                f"A time shift takes signals [rows, channels, time], got {tuple(x.shape)}; give those "
-                f"without channels one by unsqueeze(1)."
-            )
+            fault = f"A time shift takes signals [rows, channels, time], got {tuple(x.shape)}"
+            raise ValueError(f"{fault}; give those without channels one by unsqueeze(1).")
         length = x.shape[-1]
         u = uniform((len(x), 1, 1), like=self.reach)
         shift = length * self.reach * (2 * u - 1)

@@ -97,9 +97,8 @@ def spectral_weights(layer: nn.Module) -> list[Tensor]:
 
 def _check_forward(layer: _BatchNorm) -> None:
     if layer.running_mean is not None and is_lazy(layer.running_mean):
-        raise ValueError(
-            f"The shape of {type(layer).__name__} is not known yet; run one batch first: module(inputs[:2])."
-        )
+        remedy = "run one batch first: module(inputs[:2])"
+        raise ValueError(f"The shape of {type(layer).__name__} is not known yet; {remedy}.")
     if has_own_forward(layer):
         raise ValueError(
             f"{type(layer).__name__} is a BatchNorm with a forward() of its own, which would be lost; call "

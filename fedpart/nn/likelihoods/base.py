@@ -244,9 +244,8 @@ class FromModel(Likelihood):
     are made without targets."""
 
     def forward(self, outputs: Tensor, targets: Any) -> Tensor:
-        raise ValueError(
-            "The network computes its loss itself, so that there is none of its outputs; use Task.loss."
-        )
+        fault = "The network computes its loss itself, so that there is none of its outputs"
+        raise ValueError(f"{fault}; use Task.loss.")
 
     def hits(self, outputs: Tensor, targets: Any) -> Tensor | None:
         classes = isinstance(targets, Tensor) and targets.ndim == 1 and not targets.is_floating_point()

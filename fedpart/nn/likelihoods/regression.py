@@ -124,10 +124,9 @@ class Ordinal(Likelihood):
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.numel() != len(outputs):
-            raise ValueError(
-                f"ordinal takes one number per example, got outputs {list(outputs.shape)}; let the network "
-                f"end in one output, or use likelihood='classification'."
-            )
+            fault = f"ordinal takes one number per example, got outputs {list(outputs.shape)}"
+            remedy = "let the network end in one output, or use likelihood='classification'"
+            raise ValueError(f"{fault}; {remedy}.")
         if targets.is_floating_point() or targets.ndim != 1:
             raise ValueError(
                 f"ordinal takes integers, one per example, got targets {targets.dtype} "

@@ -37,10 +37,8 @@ class _Normalised(nn.Module):
         super().__init__()
         numbers = [*mean, *std]
         if (len(mean), len(std)) != (3, 3) or not all(map(math.isfinite, numbers)) or min(std) <= 0:
-            raise ValueError(
-                f"mean and std have three numbers each, those of std above 0, got {[*mean]} and {[*std]}; "
-                f"give those that the weights were trained with."
-            )
+            fault = f"mean and std have three numbers each, those of std above 0, got {[*mean]} and {[*std]}"
+            raise ValueError(f"{fault}; give those that the weights were trained with.")
         for name, values in (("mean", mean), ("std", std)):
             self.register_buffer(name, torch.tensor(values, dtype=torch.get_default_dtype()).view(3, 1, 1))
 
@@ -87,9 +85,8 @@ def frozen_resnet(
         body.load_state_dict({name: part for name, part in saved.items() if not name.startswith("fc.")})
     except Exception as error:  # torch raises half a dozen kinds
         reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"{weights} holds no weights of torchvision's resnet18 ({reason}); make them with {_REMEDY}."
-        ) from error
+        fault = f"{weights} holds no weights of torchvision's resnet18 ({reason})"
+        raise ValueError(f"{fault}; make them with {_REMEDY}.") from error
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if input_shape[0] == 1:
         layers["channels"] = _Grey()

@@ -158,9 +158,8 @@ class Bank(Sharing):
                     cluster = f"quarter{4 * place // len(names) + 1}"
                 clusters.setdefault(cluster, []).append((index, name))
         if not clusters:
-            raise ValueError(
-                "No network has a layer whose weight could be composed, besides its last; leave sharing out."
-            )
+            fault = "No network has a layer whose weight could be composed, besides its last"
+            raise ValueError(f"{fault}; leave sharing out.")
         return clusters
 
     def _alpha(self, bank: str, index: int, layer: str) -> str:
@@ -183,10 +182,8 @@ def _allocated(sizes: Sequence[int], uses: Sequence[int], budget: int, most: int
     suffices."""
     left = budget - sum(sizes)
     if left < 0:
-        raise ValueError(
-            f"The budget is {budget:,} numbers, but one template for each bank takes {sum(sizes):,}; "
-            f"raise the budget, or let more layers share a bank (clusters: depth)."
-        )
+        fault = f"The budget is {budget:,} numbers, but one template for each bank takes {sum(sizes):,}"
+        raise ValueError(f"{fault}; raise the budget, or let more layers share a bank (clusters: depth).")
     counts = [1] * len(sizes)
     for wants in (uses, [most] * len(sizes)):
         before: list[int] = []

@@ -81,9 +81,8 @@ class OneBasis(Sharing):
         for of_network in weights:
             for name, weight in of_network.items():
                 users.setdefault(_name(name, weight), []).append(weight)
-        require(
-            users, "No network has a layer between its first and last: nothing to compose; leave sharing out."
-        )
+        remedy = "leave sharing out"
+        require(users, f"No network has a layer between its first and last: nothing to compose; {remedy}.")
         bases = {
             name: Basis(self._basis(theirs, seed, index), self.penalty)
             for index, (name, theirs) in enumerate(users.items())

@@ -133,9 +133,8 @@ def sharing_of(given: Mapping[str, Any]) -> Sharing:
         raise ValueError(f"sharing needs a kind, one of {', '.join(SHARINGS.names())}, got {dict(given)}.")
     made = SHARINGS.make(kind, options)
     if not isinstance(made, Sharing):
-        raise ValueError(
-            f"The kind of sharing {kind!r} is no fedpart.partition.sharing.Sharing; derive it from that."
-        )
+        remedy = "derive it from that"
+        raise ValueError(f"The kind of sharing {kind!r} is no fedpart.partition.sharing.Sharing; {remedy}.")
     return made
 
 

@@ -15,19 +15,9 @@ from fedpart.checks import NetworkError
 from fedpart.randomness.noise import without_noise
 from fedpart.randomness.redirection import Kind
 from fedpart.randomness.watching import states, unwatched
+from fedpart.task.looking import memory
 from fedpart.task.looking.attributes import Attributes
-from fedpart.task.looking.memory import (
-    Context,
-    Given,
-    Held,
-    Memory,
-    Reads,
-    Tensors,
-    copies,
-    leaves_of,
-    other_weights,
-    registered,
-)
+from fedpart.task.looking.memory import Context, Given, Tensors, copies, leaves_of
 from fedpart.task.looking.reach import OF_TORCH
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.trees import Tree, leaves, memory_of, same_numbers, tensors_in, version_of
@@ -79,13 +69,14 @@ class FirstLook:
             self._keeps |= attributes.before.keeps or self.acts_backward
             self._writes |= attributes.before.writes
             self._exact |= attributes.before.past_versions
-            held = {name: tensor for name, tensor in registered(self._model) if not tensor.is_meta}
-            before = {name: Held(tensor, self._keeps, self._exact) for name, tensor in held.items()}
+            held = {name: tensor for name, tensor in memory.registered(self._model) if not tensor.is_meta}
+            before = {name: memory.Held(tensor, self._keeps, self._exact) for name, tensor in held.items()}
             names = {**held, **{f"{_INPUTS}{at}": leaf for at, leaf in enumerate(tensors_in(inputs))}}
-            memory = Memory(names)
+            spans = memory.Memory(names)
         originals = [(name, weight) for name, held in self.originals if (weight := held()) is not None]
         grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}
-        with Reads([*originals, *self._own.items()], set(map(memory_of, tensors.values())), memory) as reads:
+        places = set(map(memory_of, tensors.values()))
+        with memory.Reads([*originals, *self._own.items()], places, spans) as reads:
             outputs = returned = compute(*inputs)
         gradients_on = torch.is_grad_enabled()
         if attributes.before.acts_backward:
@@ -123,7 +114,7 @@ class FirstLook:
                 for key in (key for key in reached if key not in known and key in repeated):
                     raise _unreached(self._named(reached[key]))
             if drawing is not None:
-                attributes.check(returned, given, again, partial(other_weights, tensors))
+                attributes.check(returned, given, again, partial(memory.other_weights, tensors))
             self._settled |= self._changed_since(then).keys()
         return outputs
 
@@ -145,10 +136,9 @@ class FirstLook:
             if not same_numbers(copy, held[name].detach()):
                 raise _changed(name)
         if [*map(version_of, inputs)] != versions:
-            raise NetworkError(
-                "forward() writes into its inputs, but not in each pass, so that data have changed; compute "
-                "without writing, as in x = x / 2 in place of x.div_(2), and load the data anew."
-            )
+            fault = "forward() writes into its inputs, but not in each pass, so that data have changed"
+            remedy = "compute without writing, as in x = x / 2 in place of x.div_(2), and load the data anew"
+            raise NetworkError(f"{fault}; {remedy}.")
         if self.acts_backward:
             _check_hooks(tensors)
         if drawing is not None and (changed := self._changed_since(kept)):
@@ -180,10 +170,10 @@ class FirstLook:
         return FirstLook, (self._model,)
 
     def _check_held(
-        self, held: Mapping[str, Tensor], before: Mapping[str, Held], written: Collection[str]
+        self, held: Mapping[str, Tensor], before: Mapping[str, memory.Held], written: Collection[str]
     ) -> None:
         """Refuse a pass that has changed what the network holds; :func:`.watched` looks at most buffers."""
-        after = dict(registered(self._model))
+        after = dict(memory.registered(self._model))
         for name, tensor in held.items():
             now = after.get(name, tensor)
             buffer = name not in self._parameters
@@ -205,10 +195,8 @@ class FirstLook:
 def _check_hooks(tensors: Tensors) -> None:
     for name, tensor in tensors.items():
         if tensor._backward_hooks or (tensor.is_leaf and tensor._post_accumulate_grad_hooks):
-            raise ValueError(
-                f"forward() puts a hook on the weight {_short(name)!r}, which is lost after the pass; "
-                f"compute with weight * mask + (weight * ~mask).detach() in its place."
-            )
+            fault = f"forward() puts a hook on the weight {_short(name)!r}, which is lost after the pass"
+            raise ValueError(f"{fault}; compute with weight * mask + (weight * ~mask).detach() in its place.")
 
 
 def _gradients(outputs: Any, tensors: Tensors, reads: AbstractContextManager[object]) -> Any:

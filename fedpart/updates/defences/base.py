@@ -52,6 +52,13 @@ class Defence(ABC):
         return None
 
 
+class Majority(Defence):
+    """A defence that less than half of the clients do not move far."""
+
+    def bears(self, clients: int) -> int:
+        return (clients - 1) // 2
+
+
 DEFENCES: Registry[Callable[..., Defence]] = Registry("defence", makes=(Defence,))
 
 

@@ -13,7 +13,7 @@ _TINY = 1e-300  # a distance of none, where it is divided by
 
 
 @base.DEFENCES.register("geometric")
-class Geometric(base.Defence):
+class Geometric(base.Majority):
     """The point with the least sum of distances to the clients' (Pillutla et al. 2022, algorithm 2).
 
     It is a mean of the clients' vectors, so its weights are all that is iterated, from the vectors' inner
@@ -30,10 +30,6 @@ class Geometric(base.Defence):
         if smoothing <= 0:
             raise ValueError(f"The smoothing of the defence 'geometric' is above 0, got {smoothing}.")
         self.smoothing = smoothing
-
-    def bears(self, clients: int) -> int:
-        """See :meth:`.Defence.bears`: less than half."""
-        return (clients - 1) // 2
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
         return base.weighted_sum(values, self._weights(base.inner_products(values)).tolist())
@@ -91,7 +87,7 @@ class Krum(base.Defence):
 
 
 @base.DEFENCES.register("centred")
-class Centred(base.Defence):
+class Centred(base.Majority):
     """The mean of what clients send, each drawn towards a centre until it is within a radius of it.
 
     The centre is an average over the results of earlier rounds, at first 0: ``c + mean(clip(x - c))``. In the
@@ -119,10 +115,6 @@ class Centred(base.Defence):
         if reach is not None and reach < 1:
             raise ValueError(f"The reach of the defence 'centred' is at least 1, or null, got {reach}.")
         self.radius, self.momentum, self.reach = radius, momentum, reach
-
-    def bears(self, clients: int) -> int:
-        """See :meth:`.Defence.bears`: less than half."""
-        return (clients - 1) // 2
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
         n, centre = len(values), torch.zeros_like(values[0]) if memory is None else memory

@@ -67,13 +67,11 @@ class ClipSettings(Settings):
         ):
             raise ValueError(f"Norms to clip to are positive numbers, got {self.weights!r}.")
         if self.multiple is not None and fixed:
-            raise ValueError(
-                "Norms to clip to are numbers or follow the clients; leave out multiple, or weights and psi."
-            )
+            remedy = "leave out multiple, or weights and psi"
+            raise ValueError(f"Norms to clip to are numbers or follow the clients; {remedy}.")
         if self.multiple is not None and self.quantile is not None:
-            raise ValueError(
-                "Norms follow a multiple of the usual or, with privacy, a quantile; leave one of them out."
-            )
+            remedy = "leave one of them out"
+            raise ValueError(f"Norms follow a multiple of the usual or, with privacy, a quantile; {remedy}.")
         super().__post_init__()
 
     @property

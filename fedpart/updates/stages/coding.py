@@ -29,11 +29,8 @@ class UploadCodec(Stage):
             f"upload_options are {dict(settings.upload_options)}, but there is no upload codec to take them; "
             f"set upload as well.",
         )
-        require(
-            not settings.error_feedback,
-            "error_feedback keeps what an upload codec loses, but there is none; set upload as well, or "
-            "leave error_feedback out.",
-        )
+        fault = "error_feedback keeps what an upload codec loses, but there is none"
+        require(not settings.error_feedback, f"{fault}; set upload as well, or leave error_feedback out.")
 
     def send(self, update: Update, client: int, round: Round) -> None:
         for j, delta in update.cells.items():

@@ -27,14 +27,11 @@ class Personal(Stage):
         super().__init__(run)
         self.way: Combination = run.settings.combination
         name, untrained = run.settings.method, "through weights that a client has for itself and never trains"
-        require(
-            self.way.tie is not None or len(run.chunks) == 1,
-            f"{name!r} would take psi's gradient {untrained}; use ditto, or fedavg or augerino in its place.",
-        )
-        require(
-            not run.method.tells_clients_apart,
-            f"{name!r} gives clients settings of their own, and weights as well; use one of the two.",
-        )
+        fault = f"{name!r} would take psi's gradient {untrained}"
+        remedy = "use ditto, or fedavg or augerino in its place"
+        require(self.way.tie is not None or len(run.chunks) == 1, f"{fault}; {remedy}.")
+        fault = f"{name!r} gives clients settings of their own, and weights as well"
+        require(not run.method.tells_clients_apart, f"{fault}; use one of the two.")
         self._slices = [slice(*ends) for ends in pairwise(run.partition.cells)]
 
     @classmethod
@@ -52,11 +49,8 @@ class Personal(Stage):
                 f"With {settings.method!r} a client goes on from weights that its last round has left, which "
                 f"{key} does not follow; leave {key} out.",
             )
-        require(
-            way.whole or settings.evaluation != "central",
-            f"With {settings.method!r} the server has a part of the network, which cannot be scored; set "
-            f"evaluation: clients.",
-        )
+        fault = f"With {settings.method!r} the server has a part of the network, which cannot be scored"
+        require(way.whole or settings.evaluation != "central", f"{fault}; set evaluation: clients.")
 
     def starts(self, update: Update, round: Round) -> list[Round]:
         """What a client begins from: for what it sends, and last, for what it is scored with."""

@@ -43,11 +43,9 @@ class PrivacySettings(Settings):
 
 def refuse_seeded(privacy: PrivacySettings | None) -> None:
     """Refuse a run with real clients whose noise they could take off again."""
-    require(
-        privacy is None or privacy.randomness == "system",
-        "privacy.randomness is seed, which clients know, and real ones could take the noise off again; "
-        "set randomness: system, or simulate with fedpart run.",
-    )
+    fault = "privacy.randomness is seed, which clients know, and real ones could take the noise off again"
+    remedy = "set randomness: system, or simulate with fedpart run"
+    require(privacy is None or privacy.randomness == "system", f"{fault}; {remedy}.")
 
 
 class Privacy(Stage):
@@ -123,38 +121,30 @@ class Privacy(Stage):
     def check(cls, settings: Any) -> None:
         clip = settings.clip
         if settings.privacy is None:
-            require(
-                clip is None or clip.quantile is None,
-                "clip.quantile counts clients under the noise of privacy, and there is none; set privacy as "
-                "well, or clip: adaptive.",
-            )
+            fault = "clip.quantile counts clients under the noise of privacy, and there is none"
+            remedy = "set privacy as well, or clip: adaptive"
+            require(clip is None or clip.quantile is None, f"{fault}; {remedy}.")
             return
         uniform = settings.weighting == "uniform"
         require(uniform, "Privacy has to bound the weight of a client; set weighting: uniform.")
-        require(
-            clip is not None and clip.multiple is None,
-            "Privacy needs norms to clip to, and none that follow the clients without noise; set "
-            "clip.weights, and clip.psi for psi, and clip.quantile to have them follow.",
-        )
+        fault = "Privacy needs norms to clip to, and none that follow the clients without noise"
+        remedy = "set clip.weights, and clip.psi for psi, and clip.quantile to have them follow"
+        require(clip is not None and clip.multiple is None, f"{fault}; {remedy}.")
         require(
             not settings.error_feedback,
             "Privacy is spent round by round, but error_feedback carries what a client has computed from one "
             "round to the next; leave one of the two out.",
         )
-        require(
-            settings.defence is None,
-            "Privacy adds noise to a sum, which a defence does not take; leave defence out.",
-        )
+        fault = "Privacy adds noise to a sum, which a defence does not take"
+        require(settings.defence is None, f"{fault}; leave defence out.")
         require(
             settings.min_replies == 1,
             f"Privacy steps in every round, whoever has answered, but min_replies is {settings.min_replies}; "
             f"leave it at 1.",
         )
-        require(
-            settings.evaluation != "clients",
-            "What clients say in evaluations is not covered by differential privacy; set evaluation: central "
-            "or none, or leave privacy out.",
-        )
+        fault = "What clients say in evaluations is not covered by differential privacy"
+        remedy = "set evaluation: central or none, or leave privacy out"
+        require(settings.evaluation != "clients", f"{fault}; {remedy}.")
 
     def start(self, round: Round) -> Round:
         """With the norms to which the server clips, where they follow the clients."""

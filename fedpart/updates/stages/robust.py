@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.randomness.streams import generator
-from fedpart.updates.defences import Defence
+from fedpart.updates.defences.base import Defence, weighted_sum
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import FREE, MEASURED, SUMMED, Bound, Bounds, Round, Update, length, usual
 
@@ -31,17 +31,15 @@ class RobustSum(Stage):
 
     @classmethod
     def check(cls, settings: Any) -> None:
-        require(
-            settings.defence is not None or not settings.defence_options,
-            f"defence_options are {dict(settings.defence_options)}, but there is no defence to take them; "
-            f"set defence as well.",
-        )
+        fault = f"defence_options are {dict(settings.defence_options)}, but there is no defence to take them"
+        remedy = "set defence as well"
+        require(settings.defence is not None or not settings.defence_options, f"{fault}; {remedy}.")
         if settings.defence is not None:
             uniform = settings.weighting == "uniform"
             require(uniform, "A defence counts clients, not examples; set weighting: uniform.")
-            defended = settings.defend()  # refuses
+            of_each = settings.defend().defence.by_coordinate  # refuses
             require(
-                not (defended.by_coordinate and settings.upload is not None and settings.codec().sparse),
+                not (of_each and settings.upload is not None and settings.codec().sparse),
                 f"A coordinate that most clients leave out of their upload has a median of 0, so nothing "
                 f"would be learnt with upload: {settings.upload}; leave it or defence out, or "
                 f"use defence: geometric.",
@@ -74,22 +72,17 @@ class Defended:
     def __init__(self, defence: Defence, bucket: int = 1, seed: int = 0) -> None:
         if type(bucket) is not int or bucket < 1:
             raise ValueError(f"bucket, of defence_options, is a whole number of at least 1, got {bucket!r}.")
-        self._defence, self._bucket, self._seed = defence, bucket, seed
+        self.defence, self._bucket, self._seed = defence, bucket, seed
         self.memory: dict[int, Tensor] = {}
-
-    @property
-    def by_coordinate(self) -> bool:
-        """See :class:`.Defence`."""
-        return self._defence.by_coordinate
 
     def bears(self, clients: int) -> int:
         """How many of the contributors to a cell may send anything; see :meth:`.Defence.bears`."""
-        return self._defence.bears(self._buckets(clients))
+        return self.defence.bears(self._buckets(clients))
 
     def _buckets(self, clients: int) -> int:
         """In how many buckets so many clients are."""
         buckets = -(-clients // self._bucket)
-        return clients if self._defence.bears(buckets) == 0 else buckets
+        return clients if self.defence.bears(buckets) == 0 else buckets
 
     def sum(
         self,
@@ -132,8 +125,9 @@ class Defended:
                 bound.shorten(value)
         if buckets < n:
             ends = [n * i // buckets for i in range(buckets + 1)]
-            values = [_mean(values[start:end]) for start, end in pairwise(ends)]
-        combined = self._defence.combine(values, None if memory is None else memory.to(values[0].device))
+            groups = [values[start:end] for start, end in pairwise(ends)]
+            values = [weighted_sum(group, [1.0] * len(group)).div_(len(group)) for group in groups]
+        combined = self.defence.combine(values, None if memory is None else memory.to(values[0].device))
         if bound.norm is not None:
             bound.shorten(combined)
         return combined
@@ -142,7 +136,7 @@ class Defended:
         """Keep what the defence remembers of a round that steps with ``total``, which is not used up yet."""
         for cell, value in total.parts.items():
             memory = self.memory.get(cell)
-            memory = self._defence.remembered(value, None if memory is None else memory.to(value.device))
+            memory = self.defence.remembered(value, None if memory is None else memory.to(value.device))
             if memory is not None:
                 self.memory[cell] = memory
 
@@ -153,10 +147,3 @@ class Defended:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of :meth:`state_dict`."""
         self.memory = dict(state.get("memory", {}))
-
-
-def _mean(values: Sequence[Tensor]) -> Tensor:
-    total = torch.zeros_like(values[0])
-    for value in values:
-        total += value
-    return total.div_(len(values))

@@ -102,10 +102,8 @@ def _section(config: Config) -> SearchSection:
         raise ConfigError(f"The configuration does not say what to search; {remedy}.")
     by_clients = section.objective.startswith("client")
     if by_clients and not isinstance(config, ExperimentConfig):
-        raise ConfigError(
-            f"{config.clock.kind.capitalize()} has no clients for search.objective: {section.objective}; "
-            f"set it to val_accuracy or val_nll."
-        )
+        fault = f"{config.clock.kind.capitalize()} has no clients for search.objective: {section.objective}"
+        raise ConfigError(f"{fault}; set it to val_accuracy or val_nll.")
     federated, settings = isinstance(config, ExperimentConfig), config.settings()
     if federated and not (config.evaluation == "clients" if by_clients else settings.scored):
         remedy = f"set evaluation: {'clients' if by_clients else 'central'}, or another objective"
@@ -116,9 +114,8 @@ def _section(config: Config) -> SearchSection:
     for key, domain in domains.items():
         runs = [{_decided(_with(config, {**of, key: value})) for value in domain.ends} for of in methods]
         if max(map(len, runs)) < min(2, len(domain.ends)):
-            raise ConfigError(
-                f"search.space.{key} decides nothing in a run of {config.method}; leave it out."
-            )
+            fault = f"search.space.{key} decides nothing in a run of {config.method}"
+            raise ConfigError(f"{fault}; leave it out.")
     return section
 
 

@@ -63,10 +63,8 @@ class Study:
             if any(trial.params.keys() != self._distributions.keys() for trial in self.trials):
                 raise ValueError("a trial has other keys")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(
-                f"The search's {file} cannot be read ({type(error).__name__}); put it back as it was, or "
-                f"search anew with --out."
-            ) from error
+            fault = f"The search's {file} cannot be read ({type(error).__name__})"
+            raise ConfigError(f"{fault}; put it back as it was, or search anew with --out.") from error
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -158,10 +156,8 @@ class Attempt(Cell):
         if any(true.get(round) not in (None, value) for round, value in told.items()) or (
             self.known.state == TrialState.COMPLETE and value != told.get(max(told, default=0))
         ):
-            raise ConfigError(
-                f"{self.folder.parents[1] / JOURNAL} does not tell what is in {self.folder}; put both back "
-                f"as they were, or search anew with --out."
-            )
+            fault = f"{self.folder.parents[1] / JOURNAL} does not tell what is in {self.folder}"
+            raise ConfigError(f"{fault}; put both back as they were, or search anew with --out.")
 
     def caught_up(self) -> bool:
         """Tell the study what it has not heard of the run's folder; whether this ends the run."""

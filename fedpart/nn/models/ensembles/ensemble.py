@@ -55,10 +55,8 @@ def deep(build: BuildMember, members: Sequence[Member]) -> Ensemble:
 def equal(kind: str, members: Sequence[Member]) -> Member:
     """The member that all of them are; refused if they differ."""
     if any(member != members[0] for member in members):
-        raise ValueError(
-            f"The members of a {kind} ensemble have one architecture, but two of them differ; give one "
-            f"member with times: {len(members)}, or use kind: deep."
-        )
+        fault = f"The members of a {kind} ensemble have one architecture, but two of them differ"
+        raise ValueError(f"{fault}; give one member with times: {len(members)}, or use kind: deep.")
     return members[0]
 
 
@@ -109,9 +107,8 @@ def ensemble(
         wanted = {"dropout": dropout, "temperature": temperature}
         common |= {name: value for name, value in wanted.items() if name in known}
         if clash := sorted(common.keys() & member.options.keys()):
-            raise ValueError(
-                f"A member has no {clash[0]} of its own, for all of them have the same; leave it out there."
-            )
+            fault = f"A member has no {clash[0]} of its own, for all of them have the same"
+            raise ValueError(f"{fault}; leave it out there.")
         network: nn.Module = MODELS.make(member.model, {**member.options, **common})
         return network
 
