@@ -22,8 +22,8 @@ def splits_of_clients(
     tables: Mapping[str, tuple[Columns, str]], roles: Roles, real: bool, divided: Any, how: Mapping[str, Any]
 ) -> Splits:
     """A table's splits, of which each client holds out rows by itself, ``divided`` as :func:`.with_held_out`
-    says. ``how``: what :func:`.sums.joined` takes, ``categorical``, and ``statistics``: ``federated``, of these
-    clients, the state of the preprocessing, or a callable that makes it of their sums, a list."""
+    says. ``how``: what :func:`.sums.joined` takes, ``categorical``, and ``statistics``: ``federated``, of
+    these clients, the state of the preprocessing, or a callable that makes it of their sums, a list."""
     names, target, (table, file) = roles.inputs(*tables["train"]), roles.target, tables["train"]
     owned, values = (
         {name: columns[str(role)] for columns, name in tables.values()} for role in (roles.client, target)
