@@ -72,6 +72,7 @@ def guessed(summary: Mapping[str, Any]) -> str:
         return ""
     said, noise = f"rmse {guess['rmse']:.4g} by the mean; this run has {rmse:.4g}", guess.get("noise")
     if noise is None:
-        return f"{said}, too few examples to say whether that is noise"
+        few = ", too few examples to say whether that is noise"
+        return said + few * (summary["test_examples"] < 10)  # older runs have kept no noise
     how = f"noise of {counted(summary['test_examples'], 'example')}: +-{noise:.2g}"
     return f"{said} and is {_word(guess['rmse'], rmse, noise)} it ({how})"

@@ -58,6 +58,7 @@ def check_sums(sums: Any, target: str) -> None:
             continue
         mean, rest, squares = values = told["mean"], told["rest"], told["squares"]
         require(_are_counts([told["missing"]]) and told["missing"] <= rows, f"{has} more gaps than rows")
+        require(name != target or not told["missing"], f"{has} gaps, and is what is predicted")
         finite = all(type(value) is float and math.isfinite(value) for value in values)
         require(finite, f"{has} sums that are not finite (values this large or small take another unit)")
         most, held = MOST * (told["missing"] < rows), rows - told["missing"]
@@ -83,6 +84,7 @@ def joined(
     for client, why in odd.items():
         refuse(client, why)
     every = {client: told[client] for client in sorted(told) if client not in odd}
+    require(every, "No client has sums that fit to another's; repair their tables.")
     by_client, columns, classes = (
         {str(client): sums["rows"] for client, sums in every.items()},
         [],
@@ -136,10 +138,12 @@ def _odd(told: Mapping[int, Sums], target: str) -> Iterator[tuple[int, str]]:
     first, classes = dict[str, int](), dict[str, int]()
     for client, kinds in kinds_of.items():
         both = {name: (kinds.get(name, "not there"), usual.get(name, "not there")) for name in kinds | usual}
-        strange = sorted(name for name, pair in both.items() if len({*pair} - {None}) > 1)
+        strange = sorted(
+            name for name, pair in both.items() if "not there" in pair or len({*pair} - {None}) > 1
+        )
         try:
             if strange:
-                here = "is {}, and {} at others".format(*both[strange[0]])
+                here = "is {}, and {} at others".format(*(kind or "empty" for kind in both[strange[0]]))
                 raise ValueError(f"its column {strange[0]!r} {here}; repair it, or name the categorical ones")
             name, merged = told[client]["client"], classes | told[client]["columns"][target].get("levels", {})
             same = f"its rows are of {name!r}, as those of client {first.setdefault(name, client)} are"

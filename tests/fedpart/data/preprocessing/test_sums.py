@@ -230,9 +230,11 @@ def odd(client, path, value):
 def test_who_does_not_fit_to_most_is_left_out_by_the_name_of_its_column(client):
     rows = told_by(table())[client]["rows"]
     number = moments(np.arange(rows, dtype=float))
+    empty = moments(np.full(rows, math.nan))
     text = {"kind": "category", "levels": {"a": rows}}
     for path, value, says in (
         (["columns", "more"], number, "'more' is number, and not there at others"),
+        (["columns", "more"], empty, "'more' is empty, and not there at others"),
         (["columns", "age"], KeyError, "'age' is not there, and number"),
         (["columns", "age"], text, "'age' is category, and number at others"),
         (["columns", "stamp", "kind"], "date", "'stamp' is date, and number at others"),
@@ -240,6 +242,24 @@ def test_who_does_not_fit_to_most_is_left_out_by_the_name_of_its_column(client):
     ):
         left = odd(client, path, value)
         assert list(left) == [client] and says in left[client]
+
+
+def test_who_lacks_a_column_that_is_empty_at_others_is_left_out():
+    every, left = dict(enumerate(told_by(table()))), {}
+    for sums in every.values():
+        sums["columns"]["notes"] = moments(np.full(sums["rows"], math.nan))
+    del every[2]["columns"]["notes"]
+    with pytest.raises(ValueError, match="'notes' has no number in any client's"):
+        joined(every, "ill", left.__setitem__, HOW | {"missing": "mean"})
+    assert list(left) == [2] and "'notes' is not there, and empty at others" in left[2]
+
+
+def test_a_target_of_numbers_has_no_gaps():
+    told = {"client": "a", "rows": 2, "columns": {"y": moments(np.array([1.0, 2.0]))}}
+    check_sums(told, "y")
+    told["columns"]["y"] = moments(np.array([1.0, math.nan]))
+    with pytest.raises(ValueError, match="'y' has gaps, and is what is predicted"):
+        check_sums(told, "y")
 
 
 def test_of_two_that_do_not_fit_the_later_is_left_out():
