@@ -17,7 +17,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.trees import leaves
 
 # What R, pandas, spreadsheets and databases write for a value that is not there, without case.
-_MISSING = frozenset(
+GAPS = frozenset(
     (
         *("na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "nat", "null", "(null)", "none"),
         *("nil", "-1.#ind", "1.#ind", "-1.#qnan", "1.#qnan", "?", ".", r"\n"),
@@ -66,7 +66,7 @@ def texts_of(column: Sequence[Any], name: str, file: str) -> list[str]:
             remedy = "fill it in, or remove the row"
             raise ValueError(f"Row {row} of {file}: the column {name!r} is empty; {remedy}.")
         text = text_of(value)
-        if text.casefold() in _MISSING:
+        if text.casefold() in GAPS:
             fault = f"Row {row} of {file}: the column {name!r} is {text!r}, which stands for an empty cell"
             raise ValueError(f"{fault}; fill it in, remove the row, or spell the name out if it is one.")
         names.append(text)
@@ -84,7 +84,7 @@ def is_empty(value: Any) -> bool:
 
 def is_missing(value: Any) -> bool:
     """Whether a cell holds nothing, or what stands for nothing in tables."""
-    return is_empty(value) or plain(str(value)).casefold() in _MISSING
+    return is_empty(value) or plain(str(value)).casefold() in GAPS
 
 
 def text_of(value: Any) -> str:

@@ -12,6 +12,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from fedpart.data.cells import GAPS
+from fedpart.data.preprocessing import Rows
 from fedpart.extras import MissingExtra, need
 from fedpart.nn.layers.copying import copied
 from fedpart.task.calling import outputs_of
@@ -40,7 +42,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
         else with_floats(example_inputs(run, rows), task.dtype)
         for rows in (TRACED, CHECKED)
     )
-    known = {"classes": loaded.classes, "preprocessing": made and made.state}
+    gaps = sorted(GAPS) if isinstance(made, Rows) else None
+    known = {"classes": loaded.classes, "preprocessing": made and made.state, "gaps": gaps}
     metadata = {name: json.dumps(value) for name, value in known.items() if value}
     path = out or run / f"model{SUFFIXES[kind]}"
     new = [folder for folder in path.parents if not folder.exists()]

@@ -271,6 +271,8 @@ def test_the_guide(run):
         {**row, "seen": str(np.datetime64(19_900 + place, "D"))}
         for place, row in enumerate(people(9, seed=3))
     ]
+    new[0] |= {"ward": "N/A", "age": "?"}
+    new[1] |= {"ward": "null", "seen": "NaT"}
     written(Path("new.csv"), new)
     found = {}
     exec(python_with("csv.DictReader"), found)
