@@ -66,7 +66,7 @@ def guessed(summary: Mapping[str, Any]) -> str:
     if guess and "accuracy" in guess and accuracy is not None:
         score = SCORES["accuracy"].text(guess["accuracy"])
         said = verdict(accuracy, guess["accuracy"], summary["test_examples"])
-        return f"{score} by the commonest class; {said}"
+        return f"{score} by the commonest class of the training data; {said}"
     known = guess and "rmse" in guess and rmse is not None
     if not (guess and known):
         return ""
