@@ -9,9 +9,17 @@ import pytest
 import yaml
 from places import EXPERIMENTS
 
-from fedpart import AdamSettings, AdamWSettings, FederationSettings, SGDSettings, TrainingSettings
+from fedpart import (
+    AdamSettings,
+    AdamWSettings,
+    FederationSettings,
+    LocalSettings,
+    SGDSettings,
+    TrainingSettings,
+)
 from simulations.config.keys import keys_of
 from simulations.config.load import ExperimentConfig, TrainingConfig, kind_of, load_config
+from simulations.config.sections import LocalSection
 from simulations.config.yaml_files import CONFIGS, read_extended
 
 
@@ -206,14 +214,27 @@ def test_what_decides_the_course_of_a_run_is_told_apart_from_what_decides_nothin
 
 
 @pytest.mark.parametrize(
-    ("config", "settings"), [(ExperimentConfig, FederationSettings), (TrainingConfig, TrainingSettings)]
+    ("config", "settings"),
+    [
+        (ExperimentConfig, FederationSettings),
+        (TrainingConfig, TrainingSettings),
+        (LocalSection, LocalSettings),
+    ],
 )
 def test_a_setting_is_the_same_in_yaml_and_python(config, settings):
     """Default, range, meaning and what it decides; apart from what YAML groups in another way."""
-    grouped = {"method_options", "optimiser", "optimiser_psi", "on_client_error", "server", "server_psi"}
+    grouped = {
+        "method_options",
+        "optimiser",
+        "optimiser_psi",
+        "on_client_error",
+        "server",
+        "server_psi",
+        "local",
+    }
     fields = keys_of(settings)
     shared = fields.keys() & config.model_fields.keys() - grouped
-    assert len(shared) >= 12
+    assert len(shared) >= 6
     for name in shared:
         here, there = config.model_fields[name], fields[name]
         assert (here.default, here.metadata, here.description) == (

@@ -59,7 +59,7 @@ def _loaded_once(monkeypatch):
     def load(name, data_dir, *, data_seed, **options):
         return splits_of(name, json.dumps(options))
 
-    monkeypatch.setattr(building, "load_splits", load)
+    monkeypatch.setattr(building.data, "load_splits", load)
 
 
 def weights_of(model, folder):
