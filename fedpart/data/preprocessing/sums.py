@@ -24,9 +24,8 @@ def moments(values: Floats, kind: str = "number") -> dict[str, Any]:
     ``rest`` that float64 leaves of it, and the sum of ``squares`` of deviations from both."""
     held, mean, rest, squares = values[~np.isnan(values)], 0.0, 0.0, 0.0
     if len(held):
-        with np.errstate(
-            all="ignore"
-        ):  # what is too large, or too small to be squared, is refused by its name
+        # What is too large, or too small to be squared, is refused by its name.
+        with np.errstate(all="ignore"):
             mean = float(held[0] + (held - held[0]).mean())
             rest = float((held - mean).mean())
             squares = float(np.square(held - mean - rest).sum())
@@ -85,11 +84,8 @@ def joined(
         refuse(client, why)
     every = {client: told[client] for client in sorted(told) if client not in odd}
     require(every, "No client has sums that fit to another's; repair their tables.")
-    by_client, columns, classes = (
-        {str(client): sums["rows"] for client, sums in every.items()},
-        [],
-        list[str](),
-    )
+    by_client = {str(client): sums["rows"] for client, sums in every.items()}
+    columns, classes = list[dict[str, Any]](), list[str]()
     rows, same = sum(by_client.values()), f"All training rows have the same {target!r}; name another target."
     state = {"standardise": how.get("standardise", False), "missing": how.get("missing", "refuse")}
     for name in next(iter(every.values()))["columns"]:

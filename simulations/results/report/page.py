@@ -25,8 +25,11 @@ from simulations.results.search import Found as Search
 from simulations.results.selection import Selection
 from simulations.results.tables import without
 
-_TITLES = {"learning_curve": "Learning curve", "mask": "Learned mask"}
-_TITLES["psi"] = "Hyperparameters over iterations"
+_TITLES = {
+    "learning_curve": "Learning curve",
+    "psi": "Hyperparameters over iterations",
+    "mask": "Learned mask",
+}
 _EXAMPLES = {"val": "validation_examples", "test": "test_examples"}
 COST_HEAD = ["method", "held out\n[%]", "measured time", "upload", "of it\npsi", "download", "examples"]
 

@@ -5,7 +5,9 @@ import csv
 
 import numpy as np
 import pytest
+import three_sites
 from places import ROOT
+from three_sites import SITES
 
 from simulations.config.load import ExperimentConfig
 from simulations.deployment.up import Deployment, complete
@@ -13,28 +15,7 @@ from simulations.flower.config import deployed_run_config
 from simulations.folders.run_directory import STATE, read_summary
 from simulations.running.run import run_experiment
 
-SITES = ("east", "north", "south")
-CONFIG = {
-    "data": "table",
-    "data_dir": "/proc/self/cwd/rows.csv",  # of each process its own
-    "data_options": {
-        "target": "ill",
-        "client": "site",
-        "standardise": True,
-        "categorical": "auto",
-        "missing": "mean",
-        "statistics": "federated",
-    },
-    "clients": 3,
-    "cohort": 3,
-    "rounds": 2,
-    "chunks": [0.6, 0.4],
-    "samples": 1,
-    "model": "mlp",
-    "model_options": {"hidden": [4]},
-    "hyperparameters": {"dropout": {}},
-    "clip": "adaptive",
-}
+CONFIG = {**three_sites.CONFIG, "cohort": 3, "clip": "adaptive"}
 
 
 class Apart(Deployment):

@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+import three_sites
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 from inprocess_grid import InProcessGrid
+from three_sites import SITES
 
 import simulations.running.server_app as served
 from fedpart import load
@@ -20,29 +22,9 @@ from simulations.flower.config import run_config_of
 from simulations.folders.run_directory import read_metrics, read_summary, saved_config
 from simulations.running.run import run_experiment
 
-SITES = ("east", "north", "south")
-CONFIG = {
-    "data": "table",
-    "data_dir": "/proc/self/cwd/rows.csv",  # of each process its own
-    "data_options": {
-        "target": "ill",
-        "client": "site",
-        "standardise": True,
-        "categorical": "auto",
-        "missing": "indicator",
-        "statistics": "federated",
-    },
-    "clients": 3,
-    "cohort": 2,
-    "rounds": 2,
-    "evaluate_every": 1,
-    "chunks": [0.6, 0.4],
-    "samples": 1,
-    "model": "mlp",
-    "model_options": {"hidden": [4]},
-    "hyperparameters": {"dropout": {}},
-    "node_timeout": 0.5,
-}
+OPTIONS = {**three_sites.CONFIG["data_options"], "missing": "indicator"}
+TIMES = {"cohort": 2, "evaluate_every": 1, "node_timeout": 0.5}
+CONFIG = {**three_sites.CONFIG, "data_options": OPTIONS, **TIMES}
 
 
 def rows(seed=0):
