@@ -50,8 +50,10 @@ def test_a_guess_of_numbers_is_beaten_by_more_than_the_noise_of_each_examples_er
     )
     assert "is level with it" in guessed({**run, "test_rmse": 1.95})
     assert "is behind it" in guessed({**run, "test_rmse": 2.5})
-    told = guessed({"guess": {"rmse": 2.0}, "test_rmse": 1.5})
-    assert "too few" in told and not any(word in told for word in ("ahead", "level", "behind"))
+    told = guessed({"guess": {"rmse": 2.0}, "test_rmse": 1.5, "test_examples": 9})
+    assert told == "rmse 2 by the mean; this run has 1.5, too few examples to say whether that is noise"
+    older = guessed({"guess": {"rmse": 2.0}, "test_rmse": 1.5, "test_examples": 16})
+    assert older == "rmse 2 by the mean; this run has 1.5"
 
 
 def test_a_loss_alone_has_no_verdict_and_bytes_are_told_in_any_case():
