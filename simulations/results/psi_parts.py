@@ -189,7 +189,8 @@ def in_words(
     reach: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[str]:
     """All that has moved, a line of each kind, and where it began; ``chosen``: drop rates from a grid;
-    ``reach``: between which values each number was, of a range how wide it was at most."""
+    ``reach``: between which values each number was, of a range how wide it was at most. Drop rates are in
+    the order of their layers, and have their names where ``before`` has more of them."""
     parts, before, reach, lines = PsiParts.of(psi), before or {}, reach or {}, []
 
     def around(low: str, high: str = "") -> str:
@@ -199,7 +200,7 @@ def in_words(
         text = span(start, end, q.unit) if high else f"{start:.3g}..{end:.3g}{'%' if q.unit == '%' else ''}"
         if not high:
             return f" ({text})"
-        return "" if text == between(psi, (low, high)) else f" (at most {text})"
+        return "" if text == between(psi, (low, high)) else f" (widest {text})"
 
     for names in parts.angles:
         began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""
@@ -208,9 +209,17 @@ def in_words(
     words = {names: key.removesuffix("_min").replace("_", " ") for names, key in ranges.items()}
     lines.append(", ".join(f"{name} {between(psi, names)}{around(*names)}" for names, name in words.items()))
     if parts.rates:
-        first = dict.fromkeys(f"{before[name]:.1f}%" for name in parts.rates if name in before)
+        starts = [before[name] for name in parts.rates if name in before]
+        back = any(f"{psi[name]:.1f}" == f"{before.get(name):.1f}" for name in parts.rates if name in before)
+        places = 2 if back else 1  # else a rate that has moved reads as it did at the start
+        first = dict.fromkeys(f"{rate:.{places}f}%" for rate in starts)
         began = f" ({', '.join(first)} at the start)" if first else ""
-        lines.append(f"dropout {', '.join(f'{psi[name]:.1f}%{around(name)}' for name in parts.rates)}{began}")
+        some = len(parts.rates) < len(PsiParts.of(before).rates)
+        rates = [
+            f"{Quantity.parse(name).module + ' ' if some else ''}{psi[name]:.{places}f}%{around(name)}"
+            for name in parts.rates
+        ]
+        lines.append(f"dropout {', '.join(rates)}{began}")
     grid = {f"dropout of {Quantity.parse(name).module}": single(own) for name, own in (chosen or {}).items()}
     if len({tuple(values) for values in grid.values()}) == 1:
         grid = {"dropout": next(iter(grid.values()))}

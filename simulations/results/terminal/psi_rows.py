@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedpart.updates.combining.names import spelled
-from simulations.results.psi_parts import in_words, whole
+from simulations.results.psi_parts import PsiParts, in_words, whole
 from simulations.results.scores import EVIDENCES, SCORES
 from simulations.results.verdicts import guessed
 
 Rows = Iterator[tuple[str, str]]  # names and texts; a row without a name belongs to the one above
 _OF_STATES = {  # see :func:`.courses`: what follows the numbers; {larger}, {smaller}: what moves them
-    "settled": "",
+    "settled": "means and reach of the last fifth of the {clock}",
     "moving": "still drifting over the last fifth of the {clock}: more of them may change it",
     "swinging": "to and fro, the mean of the last fifth of the {clock}: {smaller} calms it",
     "unclear": "too uneven over the last fifth of the {clock} to rule a drift out: more of them may tell",
@@ -34,8 +34,15 @@ def learned(summary: Mapping[str, Any]) -> str:
         return f"alone{no_better}"
     if states and states <= {"fixed", "not moved"}:
         return f"alone, for its hyperparameters have not moved{no_better}"
-    settled = "" if not states or "settled" in states else ", none of which is known to have settled"
-    return f"and its hyperparameters{settled}{no_better}"
+    return f"and its hyperparameters{_settled(summary.get('psi_course', {}))}{no_better}"
+
+
+def _settled(told_of: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many have settled, a range as one; nothing where all have, or where there are no courses."""
+    parts = PsiParts.of(told_of)
+    firsts = [*(low for low, _ in (*parts.angles, *parts.ranges)), *parts.rates, *parts.keeps[:1], *parts.rest]
+    many, all_of = sum(told_of[name]["state"] == "settled" for name in firsts), len(firsts)
+    return "" if many == all_of else f", {many or 'none'} of {all_of} known to have settled"
 
 
 def psi_rows(summary: Mapping[str, Any]) -> Rows:
@@ -52,7 +59,7 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
     for state, text in _OF_STATES.items():
         those = {name: course for name, course in told_of.items() if course["state"] == state}
         steady = state in ("settled", "swinging", "unclear")
-        reach = {name: (course["low"], course["high"]) for name, course in those.items() if steady}
+        reach = {name: (course["low"], course["high"]) for name, course in those.items()}
         values = {name: course["mean" if steady else "last"] for name, course in those.items()}
         lines = in_words(values, before, reach=reach)
         yield from several(state, *lines, text.format(**words) if lines else None)

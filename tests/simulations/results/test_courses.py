@@ -76,14 +76,32 @@ def summary(states, **more):
 
 def test_rows_tell_the_mean_and_reach_of_what_has_settled_and_the_last_value_of_what_moves():
     rows = [*psi_rows(summary({"a": "settled", "b": "moving", "c": "not moved", "d": "fixed"}))]
-    assert rows[0] == ("settled", "a 2 (1..3)")
-    assert rows[1] == ("moving", "b 2.5") and rows[2][1].startswith("still drifting")
-    assert rows[3] == ("not moved", "c 2.5") and "server_psi.learning_rate" in rows[4][1]
-    assert len(rows) == 5
+    assert rows[0] == ("settled", "a 2 (1..3)") and rows[1][1].startswith("means and reach")
+    assert rows[2] == ("moving", "b 2.5 (1..3)") and rows[3][1].startswith("still drifting")
+    assert rows[4] == ("not moved", "c 2.5 (1..3)") and "server_psi.learning_rate" in rows[5][1]
+    assert len(rows) == 6
+
+
+def test_a_drop_rate_has_its_layers_name_where_a_row_has_some_of_them_and_digits_enough_to_have_moved():
+    """One that went away and came back."""
+    start = {"body.drop.rate [%]": 10.0, "head.rate [%]": 10.0, "gain": 1.0}
+    curves = {"body.drop.rate [%]": 10 - np.sin(ROUNDS / 300 * 3.13), "head.rate [%]": 5 + 0 * ROUNDS}
+    lines = [dict(zip(curves, map(float, values), strict=True)) for values in zip(*curves.values())]
+    told = courses([{"psi": {"physical": {**line, "gain": 2.0}}} for line in lines], start)
+    known = {"psi": lines[-1], "psi_course": told, "psi_initial": start, "rounds": 300}
+    assert told["head.rate [%]"]["state"] == told["gain"]["state"] == "settled"
+    rows = dict(psi_rows(known))
+    assert rows["moving"].startswith("dropout body.drop 9.99% (9.41..9.99%) (10.00% at the start)")
+    assert rows["settled"].startswith("dropout head 5.0% (10.0% at the start)")
+    assert learned({**known, "method": "partitioned"}) == (
+        "and its hyperparameters, 2 of 3 known to have settled"
+    )
 
 
 def test_the_first_sentence_claims_no_more_than_the_courses():
-    assert learned(summary({"a": "settled", "b": "moving"})) == "and its hyperparameters"
-    assert "none of which is known to have settled" in learned(summary({"a": "moving", "b": "moved"}))
+    told = dict.fromkeys(("a.angle_min [deg]", "a.angle_max [deg]", "b"), "settled")
+    assert learned(summary(told)) == "and its hyperparameters"
+    assert learned(summary({**told, "c": "moving"})).endswith(", 2 of 3 known to have settled")
+    assert learned(summary({"a": "moving", "b": "moved"})).endswith(", none of 2 known to have settled")
     assert learned(summary({"a": "fixed", "b": "not moved"})).startswith("alone")
     assert learned(summary({})) == learned(summary({"a": "fixed"}, untaught="Why.")) == "alone"
