@@ -40,7 +40,8 @@ def learned(summary: Mapping[str, Any]) -> str:
 def _settled(told_of: Mapping[str, Mapping[str, Any]]) -> str:
     """How many have settled, a range as one; nothing where all have, or where there are no courses."""
     parts = PsiParts.of(told_of)
-    firsts = [*(low for low, _ in (*parts.angles, *parts.ranges)), *parts.rates, *parts.keeps[:1], *parts.rest]
+    lows = [low for low, _ in (*parts.angles, *parts.ranges)]
+    firsts = [*lows, *parts.rates, *parts.keeps[:1], *parts.rest]
     many, all_of = sum(told_of[name]["state"] == "settled" for name in firsts), len(firsts)
     return "" if many == all_of else f", {many or 'none'} of {all_of} known to have settled"
 

@@ -86,7 +86,7 @@ def test_a_drop_rate_has_its_layers_name_where_a_row_has_some_of_them_and_digits
     """One that went away and came back."""
     start = {"body.drop.rate [%]": 10.0, "head.rate [%]": 10.0, "gain": 1.0}
     curves = {"body.drop.rate [%]": 10 - np.sin(ROUNDS / 300 * 3.13), "head.rate [%]": 5 + 0 * ROUNDS}
-    lines = [dict(zip(curves, map(float, values), strict=True)) for values in zip(*curves.values())]
+    lines = [{name: float(curve[i]) for name, curve in curves.items()} for i in range(300)]
     told = courses([{"psi": {"physical": {**line, "gain": 2.0}}} for line in lines], start)
     known = {"psi": lines[-1], "psi_course": told, "psi_initial": start, "rounds": 300}
     assert told["head.rate [%]"]["state"] == told["gain"]["state"] == "settled"
