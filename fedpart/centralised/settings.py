@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from fedpart.checks import Misfit
+from fedpart.checks import Misfit, require
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.training import optimisers
 from fedpart.training.settings import RunOptions, RunSettings, documented, setting
@@ -62,6 +62,8 @@ class TrainingSettings(RunSettings, optimisers.DecaySettings):
         super().__post_init__()
         if getattr(self.optimiser, "hypergradient", 0.0):
             raise ValueError("A hypergradient is of psi or a federation's server; leave it out of optimiser.")
+        sizes = self.method_options.get("draw_sizes")
+        require(not sizes, "draw_sizes is of clients with architectures; training has none, so leave it out.")
 
     def may_grow(self, stages: Sized) -> bool:
         """Whether a run with these stages may go on for longer: nothing in it depends on how long it is."""
