@@ -149,8 +149,10 @@ def columns_of(given: Any, signs: Signs) -> tuple[Columns, str]:
         ValueError: it is none of these, or cannot be read.
     """
     if isinstance(given, (str, Path)):
-        require(Path(given).exists(), f"There is no file {given}; name a CSV or Parquet file.")
-        (file,) = table_files(given).values() if Path(given).is_file() else (Path(given),)
+        file = Path(given)
+        require(file.exists(), f"There is no file {file}; name a CSV or Parquet file.")
+        fits = file.is_file() and _kind(file) in KINDS
+        require(fits, f"{file} is no CSV or Parquet file by its name; name one, or save it as one.")
         regular(file)
         return read_table(file, signs)[0], str(file)
     name = f"the {type(given).__name__}"

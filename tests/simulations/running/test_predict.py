@@ -130,6 +130,9 @@ def test_new_rows_are_treated_as_in_training(run):
     written(Path("less.csv"), [{"age": "3"}])
     refused(command("predict", run, "less.csv"), "less.csv has no column 'ward'")
     refused(command("predict", run, "nowhere.csv"), "There is no file nowhere.csv; name a CSV")
+    Path("people.xls").write_text("")
+    for other in ("people.xls", "."):
+        refused(command("predict", run, other), f"{other} is no CSV or Parquet file by its name; name one")
     written(Path("text.csv"), [{**row, "age": "old"} for row in new])
     refused(command("predict", run, "text.csv"), "column 'age'", "such as 'old': write numbers there")
     loaded = fedpart.load(run)
