@@ -1,25 +1,29 @@
 """Courses: whether each hyperparameter has settled, still moves, or has not moved, by its values over a run.
 
-The last fifth of the values is cut into five blocks. A line is fitted to the blocks' means by least squares.
-There is a drift where its slope is more than 3.18 of its standard errors away from 0, a t-test with three
-degrees of freedom at the level of 5%, and where it amounts to a twentieth or more of the way from the start,
-and of the last values' reach. A drift is ruled out where all slopes within 3.18 standard errors amount to
-at most half of the way from the start."""
+Lines in which psi is as it was in the line before do not count: nothing has stepped it. The last fifth of
+the values is cut into five blocks. A line is fitted to the blocks' means by least squares. There is a drift
+where its slope is more than 3.18 of its standard errors away from 0, a t-test with three degrees of freedom
+at the level of 5%, and where it amounts to a twentieth or more of the way from the start, and of the last
+values' reach. A drift is ruled out where all slopes within 3.18 standard errors amount to at most half of the
+way from the start."""
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulations.results.psi_parts import PsiParts
+from simulations.results.psi_parts import PsiParts, Quantity
 
 BLOCKS, CRITICAL = 5, 3.18  # of Student's t: two-sided, 5%, BLOCKS - 2 degrees of freedom
 SMALL = 0.05  # a change that is none, of where it began; a drift that is none, of way and reach
 LAST = 5  # the last one of so many equal parts is looked at, where it has BLOCKS values
 MOST = 0.5  # of the way from the start: what a drift must be ruled out to amount to
-STATES = ("moving", "swinging", "unclear", "moved", "settled", "not moved", "fixed")  # a range has the first
+STATES = (  # a range has the first that one of its ends has
+    "moving", "swinging", "unclear", "moved", "held", "settled", "not moved", "length", "fixed",
+)  # fmt: skip
 
 
 def courses(
@@ -29,11 +33,14 @@ def courses(
     its last values: the last fifth, or the last one where a fifth has fewer than five.
 
     ``state`` is ``fixed``: all values are the start; ``not moved``: within 5% of it (of a range, of its
-    half-width); ``moving``: there is a drift; ``swinging``: there is none, and the last values are further
-    apart than their mean is from the ``start``; ``settled``: a drift is ruled out; ``unclear``: it is not; or
-    ``moved``, where a run is too short to say.
+    half-width); ``held``: elsewhere, and stands still while others move: at a bound of what it can mean, or
+    without a gradient; ``moving``: there is a drift; ``swinging``: there is none, and the last values are
+    further apart than their mean is from the ``start``; ``settled``: a drift is ruled out; ``unclear``: it is
+    not; or ``moved``, where a run is too short to say. ``length``: the norm of weights, which says little of
+    the weights.
     """
-    physical: list[Mapping[str, float | None]] = [line["psi"]["physical"] for line in lines]
+    every: list[Mapping[str, float | None]] = [line["psi"]["physical"] for line in lines]
+    physical = [row for before, row in pairwise([{}, *every]) if row != before]
     if not physical or any(value is None for row in (start, *physical) for value in row.values()):
         return {}
     names = [name for name in start if name in physical[-1]]
@@ -46,6 +53,8 @@ def courses(
         state = min((told[name]["state"] for name in together), key=STATES.index, default="")
         for name in together:
             told[name]["state"] = state
+    for name in (name for name in names if Quantity.parse(name).kind == "norm"):
+        told[name]["state"] = "fixed" if told[name]["state"] == "fixed" else "length"
     return told
 
 
@@ -56,6 +65,8 @@ def _course(values: NDArray[np.float64], unit: float) -> dict[str, Any]:
     way, spread, most = abs(last.mean() - start), np.ptp(last), np.abs(after - start).max()
     if most <= SMALL * unit:
         state = "not moved" if most else "fixed"
+    elif len(after) > 1 and after[-1] == after[-2]:
+        state = "held"
     elif len(last) < BLOCKS:
         state = "moved"
     else:

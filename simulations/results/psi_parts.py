@@ -189,18 +189,20 @@ def in_words(
     reach: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[str]:
     """All that has moved, a line of each kind, and where it began; ``chosen``: drop rates from a grid;
-    ``reach``: between which values each number was, of a range how wide it was at most. Drop rates are in
+    ``reach``: between which values each number was, of a range its outermost ends. Drop rates are in
     the order of their layers, and have their names where ``before`` has more of them."""
     parts, before, reach, lines = PsiParts.of(psi), before or {}, reach or {}, []
 
-    def around(low: str, high: str = "") -> str:
-        if low not in reach or (not high and reach[low][0] == reach[low][1]):
+    def around(low: str, high: str = "", form: str = ".3g") -> str:
+        if low not in reach:
             return ""
-        (start, end), q = (reach[low][0], reach[high or low][1]), Quantity.parse(low)
-        text = span(start, end, q.unit) if high else f"{start:.3g}..{end:.3g}{'%' if q.unit == '%' else ''}"
-        if not high:
-            return f" ({text})"
-        return "" if text == between(psi, (low, high)) else f" (widest {text})"
+        start, end = reach[low][0], reach[high or low][1]
+        if high:
+            text = span(start, end, Quantity.parse(low).unit)
+            return "" if text == between(psi, (low, high)) else f" (within {text})"
+        texts = dict.fromkeys(format(value, form) for value in (start, psi[low], end))
+        percent = "%" if Quantity.parse(low).unit == "%" else ""
+        return f" ({start:{form}}..{end:{form}}{percent})" if len(texts) > 1 else ""
 
     for names in parts.angles:
         began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""
@@ -210,23 +212,23 @@ def in_words(
     lines.append(", ".join(f"{name} {between(psi, names)}{around(*names)}" for names, name in words.items()))
     if parts.rates:
         starts = [before[name] for name in parts.rates if name in before]
-        back = any(f"{psi[name]:.1f}" == f"{before.get(name):.1f}" for name in parts.rates if name in before)
-        places = 2 if back else 1  # else a rate that has moved reads as it did at the start
+        close = [before.get(name, 100.0) for name in parts.rates], [psi[name] for name in parts.rates]
+        near = any(f"{start:.1f}" == f"{rate:.1f}" or rate < 1 for start, rate in zip(*close, strict=True))
+        places = 2 if near else 1  # else a rate that has moved may read as it did at the start
         first = dict.fromkeys(f"{rate:.{places}f}%" for rate in starts)
         began = f" ({', '.join(first)} at the start)" if first else ""
-        some = len(parts.rates) < len(PsiParts.of(before).rates)
-        rates = [
-            f"{Quantity.parse(name).module + ' ' if some else ''}{psi[name]:.{places}f}%{around(name)}"
-            for name in parts.rates
-        ]
-        lines.append(f"dropout {', '.join(rates)}{began}")
+        some, form = len(parts.rates) < len(PsiParts.of(before).rates), f".{places}f"
+        layers = [f"of {Quantity.parse(name).module} " if some else "" for name in parts.rates]
+        rates = [f"{psi[name]:{form}}%{around(name, form=form)}" for name in parts.rates]
+        lines.append(f"dropout {', '.join(map(''.join, zip(layers, rates, strict=True)))}{began}")
     grid = {f"dropout of {Quantity.parse(name).module}": single(own) for name, own in (chosen or {}).items()}
     if len({tuple(values) for values in grid.values()}) == 1:
         grid = {"dropout": next(iter(grid.values()))}
     for name, values in grid.items():
         lines.append(f"{name} {'%, '.join(values)}% (chosen{', by seed' if len(values) > 1 else ''})")
     if parts.keeps:
-        lines.append(f"mask keeps {len(kept(psi))} of {len(parts.keeps)} inputs: {_runs(kept(psi))}")
+        keeps = f"{len(kept(psi))} of {len(parts.keeps)} inputs with more than 50%"
+        lines.append(f"mask keeps {keeps}: {_runs(kept(psi))}")
     hidden = parts.probabilities if parts.rates or grid else []  # what rates are chosen by
     rest = entries({name: psi[name] for name in parts.rest if name not in hidden}, around)
     more = [f"and {len(rest) - limit} more in summary.json"] if len(rest) > limit else []

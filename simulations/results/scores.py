@@ -31,11 +31,14 @@ def byte_text(count: float) -> str:
 
 
 def span(one: float, other: float, unit: str = "") -> str:
-    """A range, ``-12.4..+14.1 deg``, the smaller end first, with three digits of its larger end."""
+    """A range, ``-12.4..+14.1 deg``, the smaller end first, with three digits of its larger end; with more,
+    at most four behind the point, where both ends would read alike."""
     largest = max(abs(one), abs(other))
     first = math.floor(math.log10(largest)) if 0 < largest < math.inf else 0
     places = min(max(2 - first, 0), max(2, -first))
     low, high = sorted((one, other))
+    while places < 4 and low != high and f"{low:.{places}f}" == f"{high:.{places}f}":
+        places += 1
     return with_unit(f"{low:+.{places}f}..{high:+.{places}f}", unit)
 
 

@@ -40,7 +40,8 @@ def verdict(mine: float, other: float, examples: int) -> str:
     """
     left, right = ((share * examples + 1) / (examples + 2) for share in (mine, other))
     off = 2 * math.sqrt((left * (1 - left) + right * (1 - right)) / (examples + 2))
-    word = _word(left, right, off)
+    off = min(1.0, off * (examples + 2) / examples)  # of the accuracies as they are told
+    word = _word(mine, other, off)
     noise = f"noise of {counted(examples, 'example')}: +-{SCORES['accuracy'].text(off)}"
     return f"this run is {word} it ({noise})"
 
@@ -74,5 +75,5 @@ def guessed(summary: Mapping[str, Any]) -> str:
     if noise is None:
         few = ", too few examples to say whether that is noise"
         return said + few * (summary["test_examples"] < 10)  # older runs have kept no noise
-    how = f"noise of {counted(summary['test_examples'], 'example')}: +-{noise:.2g}"
+    how = f"noise of {counted(summary['test_examples'], 'example')}: +-{noise:.3g}"
     return f"{said} and is {_word(guess['rmse'], rmse, noise)} it ({how})"

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpart.registry import foreign
-from fedpart.updates.combining.names import spelled
+from fedpart.updates.combining.names import is_personal, spelled
 from simulations.config.yaml_files import key_of, read_yaml, shipped
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.results import scores
@@ -117,7 +117,8 @@ def _tips(
         # A run on Flower goes on by the command that knows its federation, or here.
         engine = ["--engine", "local"] if summary["engine"] == "flower" and command == "run" else []
         longer = ["--set", f"rounds={2 * summary['rounds']}"]
-        yield "go on for more rounds", [command, "--resume", str(out), *engine, *longer]
+        spent = ", which spends more privacy" if "epsilon" in summary else ""
+        yield f"go on for more rounds{spent}", [command, "--resume", str(out), *engine, *longer]
     trust = ["--trust-code"] if any(foreign(saved)) else []  # it names code of its user
     yield "a page with its curves and pictures", ["report", str(out), *trust]
     yield "the network in a file", ["export", str(out), *trust]
@@ -171,9 +172,11 @@ def limit_rows(summary: Mapping[str, Any]) -> Rows:
         ends = ["none" if norm is None else f"{norm:.3g}" for norm in cells]
         ends += [] if psi is None else [f"psi {psi:.3g}"]
         yield "clip", f"follows the {clip['quantile']:g} quantile of norms, ends at {', '.join(ends)}"
-    for chunk, rounds in (summary.get("psi_alarms") or {}).items():
-        yield "alarm", f"psi gradients of chunk {chunk} of another size in {rounds} rounds"
-    if held := summary.get("psi_held"):
+    alarms = (summary.get("psi_alarms") or {}).items()
+    strange = "psi gradients of chunk {} of another size in {}"
+    yield from several("alarm", *(strange.format(chunk, counted(n, "round")) for chunk, n in alarms))
+    courses = summary.get("psi_course", {}).values()
+    if (held := summary.get("psi_held")) and all(course["state"] != "held" for course in courses):
         yield "held", f"at the bound of what it can mean: {', '.join(held)}"
 
 
@@ -200,7 +203,8 @@ def _federated_rows(summary: Mapping[str, Any]) -> Rows:
     if share := summary.get("held_out_share"):
         yield "held out", f"{SHARE.text(share)} of the clients' examples, from which no weights learn"
     ratio, expected = (SHARE.text(summary[key]) for key in ("upload_ratio", "upload_ratio_expected"))
-    sent = f"{ratio} of what FedAvg's clients send (expected {expected})"
+    who = "clients with the whole network would" if "by_architecture" in summary else "FedAvg's clients"
+    sent = f"{ratio} of what {who} send (expected {expected})"
     yield "upload", f"{sent}; {BYTES.text(summary['upload_bytes'])} in all"
 
 
@@ -211,7 +215,7 @@ def _by_architecture(summary: Mapping[str, Any]) -> Iterator[str]:
         sent = f"{row['clients']} clients, {BYTES.text(row['upload_bytes'])} sent"
         yield f"{scores.size_name(row)}: {score}{row['parameters']:,} parameters, {sent}"
     if (together := summary.get("ensemble")) is not None:
-        yield f"their ensemble: {told(together)}"
+        yield f"their ensemble: {told(together)} on test data"
 
 
 def _by_clients(summary: Mapping[str, Any]) -> str:
@@ -220,12 +224,14 @@ def _by_clients(summary: Mapping[str, Any]) -> str:
         return ""
     when = " in the last round" if "kept_round" in summary else ""
     show = scores.score_of(key).text
-    parts = [f"{told(summary, 'client_')} on examples that clients hold out{when}"]
+    by = " (with weights of their own)" if is_personal(summary["method"]) else ""
+    parts = [f"{told(summary, 'client_')} on examples that clients hold out{by}{when}"]
     if (worst := summary.get(f"{key}_worst_decile")) is not None:
         parts.append(f"{show(worst)} for the worst tenth of clients")
         for kind, words in (("chunks", "in chunk"), ("caps", "with cap")):  # architectures have rows
-            values = enumerate(summary.get(f"{key}_{kind}") or [], start=1)
-            parts.append(", ".join(f"{show(value)} {words} {k}" for k, value in values if value is not None))
+            values = summary.get(f"{key}_{kind}") or []
+            each = [f"{show(score)} {words} {k}" for k, score in enumerate(values, 1) if score is not None]
+            parts.append(", ".join(each if len(values) > 1 else ()))
     return "; ".join(filter(None, parts))
 
 
@@ -233,8 +239,10 @@ def _training_rows(summary: Mapping[str, Any]) -> Rows:
     """Scores, the evidence, an ensemble's, those of subnetworks and stages."""
     key = "accuracy" if summary["train_accuracy"] is not None else "nll"
     score, values = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
-    known = ((score.text(value), PARTS[part]) for part, value in values.items() if value is not None)
-    yield score.word, ", ".join(f"{text} on {data} data" for text, data in known)
+    known = {part: score.text(value) for part, value in values.items() if value is not None}
+    looked = {"val": " (only looked at)"}
+    texts = (f"{text} on {PARTS[part]} data{looked.get(part, '')}" for part, text in known.items())
+    yield score.word, ", ".join(texts)
     yield from several("by guess", guessed(summary))
     if summary["lml"] is not None:
         evidence = EVIDENCES[summary.get("evidence", "lml")]

@@ -14,7 +14,9 @@ _OF_STATES = {  # see :func:`.courses`: what follows the numbers; {larger}, {sma
     "moving": "still drifting over the last fifth of the {clock}: more of them may change it",
     "swinging": "to and fro, the mean of the last fifth of the {clock}: {smaller} calms it",
     "unclear": "too uneven over the last fifth of the {clock} to rule a drift out: more of them may tell",
+    "held": "stands still while others move: at a bound of what it can mean, or without a gradient",
     "moved": "too few {clock} with a line to say whether it has settled, which takes 25",
+    "length": "length alone, which does not tell where the weights have settled",
     "not moved": "by more than 5%: {larger}, or more {clock}, may move it",
 }
 
@@ -34,7 +36,8 @@ def learned(summary: Mapping[str, Any]) -> str:
         return f"alone{no_better}"
     if states and states <= {"fixed", "not moved"}:
         return f"alone, for its hyperparameters have not moved{no_better}"
-    return f"and its hyperparameters{_settled(summary.get('psi_course', {}))}{no_better}"
+    settled = "" if _kept(summary) else _settled(summary.get("psi_course", {}))
+    return f"and its hyperparameters{settled}{no_better}"
 
 
 def _settled(told_of: Mapping[str, Mapping[str, Any]]) -> str:
@@ -46,6 +49,15 @@ def _settled(told_of: Mapping[str, Mapping[str, Any]]) -> str:
     return "" if many == all_of else f", {many or 'none'} of {all_of} known to have settled"
 
 
+def _kept(summary: Mapping[str, Any]) -> tuple[int, float] | None:
+    """The round or iteration whose weights and psi were kept, where it is not the last, and its evidence."""
+    if summary.get("kept_round") is not None:
+        return summary["kept_round"], summary["kept_lml"]
+    stages = summary.get("stages") or [{"iteration": summary.get("iterations")}]
+    early = summary.get("lml_iteration") not in (None, stages[-1]["iteration"])
+    return (summary["lml_iteration"], summary["lml"]) if early and summary["lml"] is not None else None
+
+
 def psi_rows(summary: Mapping[str, Any]) -> Rows:
     """Hyperparameters by their courses: means of the last values and their reach, or the last value alone."""
     told_of, before = summary.get("psi_course", {}), summary.get("psi_initial", {})
@@ -53,7 +65,9 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
         told_of, before = {}, {}
     if not told_of:  # of a run from before there were courses, too
         psi = whole(summary.get("psi_learned", ()), summary["psi"])
-        yield from several("learned", *in_words(psi, before))
+        arms = [summary["psi"][name] for name in PsiParts.of(summary["psi"]).probabilities]
+        likely = f"the likeliest of {len(arms)} arms, with {max(arms):.0f}%" if arms else None
+        yield from several("learned", *in_words(psi, before), likely)
     clock, steps = ("iterations", "optimiser") if "iterations" in summary else ("rounds", "server")
     rate = f"{steps}_psi.learning_rate"
     words = {"clock": clock, "larger": f"a larger {rate}", "smaller": f"a smaller {rate}"}
@@ -64,12 +78,10 @@ def psi_rows(summary: Mapping[str, Any]) -> Rows:
         values = {name: course["mean" if steady else "last"] for name, course in those.items()}
         lines = in_words(values, before, reach=reach)
         yield from several(state, *lines, text.format(**words) if lines else None)
-    best, lml = summary.get("kept_round"), summary.get("kept_lml")
-    if best is None and summary.get("lml_iteration") not in (None, summary.get("iterations")):
-        best, lml = summary["lml_iteration"], summary["lml"]
-    if best is not None:
+    if (kept := _kept(summary)) is not None:
         word = EVIDENCES[summary.get("evidence", "lml")].word
-        number = f"{SCORES['lml'].text(lml)}{'' if 'iterations' in summary else ', a mean of ten'}"
-        kept = f"weights and psi of {clock[:-1]} {best:,}, with {word} {number}: scores are of these"
-        yield from several("kept", kept, *in_words(summary["psi"]))
+        of, mean = ("of", "") if "iterations" in summary else ("at the start of", ", a mean of ten")
+        best, number = f"{clock[:-1]} {kept[0]:,}", f"{SCORES['lml'].text(kept[1])}{mean}"
+        kept_text = f"weights and psi {of} {best}, with {word} {number}: scores are of these"
+        yield from several("kept", kept_text, *in_words(summary["psi"]))
     yield from several("kept", summary.get("kept_none"))

@@ -116,7 +116,7 @@ def test_a_run_that_was_stopped_keeps_the_same_and_its_scores_are_those_of_what_
     scores = load(tmp_path / "whole").state.evaluate(validation)
     assert summary["val_accuracy"] == scores["accuracy"]
     text = " ".join(console_text(panel(summary, tmp_path / "whole")).replace("│", " ").split())
-    assert f"kept weights and psi of round {summary['kept_round']}, with L_ML" in text
+    assert f"kept weights and psi at the start of round {summary['kept_round']}, with L_ML" in text
     assert "scores are of these" in text and "mean of the last 1" not in text
 
     counts = itertools.count(1)

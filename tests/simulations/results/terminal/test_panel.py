@@ -168,8 +168,8 @@ def test_all_that_has_moved_is_learned_and_nothing_else(found):
 def test_more_than_fit_are_counted(found):
     summary, out = found["partitioned"]
     many = {f"own.number[{i}]": float(i) for i in range(11)}
-    course = {"state": "moved", "mean": 0.0, "low": 0.0, "high": 0.0}
-    told = {name: {**course, "last": value} for name, value in many.items()}
+    ends = ("mean", "low", "high", "last")
+    told = {name: {"state": "moved"} | dict.fromkeys(ends, value) for name, value in many.items()}
     text = shown(panel({**summary, "psi": many, "psi_course": told}, out))
     assert "own.number[7] 7, and 3 more in summary.json" in text and "number[8]" not in text
 
