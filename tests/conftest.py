@@ -13,6 +13,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what tests start, too
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that they start compiles torch anew
 
 import torch
 
