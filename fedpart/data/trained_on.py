@@ -50,9 +50,11 @@ def _inputs(shard: Dataset, names: Sequence[str]) -> str:
     if names:
         more = ", ..." if len(names) > 6 else ""
         return f"{counted(len(names), 'input')}: {', '.join(names[:6])}{more}"
-    shapes = {name: leaf.shape[1:] for name, leaf in leaves(shard.inputs, "inputs")}
+    named = dict(leaves(shard.inputs, "inputs"))
+    shapes = {name: leaf.shape[1:] for name, leaf in named.items()}
     if len(shapes) == 1 and len(shape := next(iter(shapes.values()))) < 2:
-        return counted(shape.numel(), "input")
+        exact = not next(iter(named.values())).is_floating_point()  # such as a text's words
+        return counted(shape.numel(), "whole number" if exact else "input")
     return ", ".join(f"{name} of {'x'.join(map(str, shape)) or '1'}" for name, shape in shapes.items())
 
 

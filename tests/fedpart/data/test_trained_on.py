@@ -33,6 +33,7 @@ TREE = Dataset({"a": torch.zeros(1, 2), "b": torch.zeros(1)}, torch.tensor([0]))
         (rows([1.5, -2.0]), "1 input; 2 examples; targets -2 to 1.5"),
         (rows([[0, 1]], 3), "3 inputs; 1 example"),  # of labels
         (TREE, "inputs['a'] of 2, inputs['b'] of 1"),
+        (Dataset(torch.zeros(1, 32, dtype=torch.int64), torch.tensor([0])), "32 whole numbers; 1 example"),
     ],
 )
 def test_other_data_are_told_by_their_shape_and_targets(shard, text):
