@@ -51,10 +51,11 @@ def _inputs(shard: Dataset, names: Sequence[str]) -> str:
         more = ", ..." if len(names) > 6 else ""
         return f"{counted(len(names), 'input')}: {', '.join(names[:6])}{more}"
     named = dict(leaves(shard.inputs, "inputs"))
+    first = next(iter(named.values()))
+    if len(named) == 1 and first.dim() < 3:
+        what = "input" if first.is_floating_point() else "whole number"  # such as a text's words
+        return counted(first.shape[1:].numel(), what)
     shapes = {name: leaf.shape[1:] for name, leaf in named.items()}
-    if len(shapes) == 1 and len(shape := next(iter(shapes.values()))) < 2:
-        exact = not next(iter(named.values())).is_floating_point()  # such as a text's words
-        return counted(shape.numel(), "whole number" if exact else "input")
     return ", ".join(f"{name} of {'x'.join(map(str, shape)) or '1'}" for name, shape in shapes.items())
 
 

@@ -200,9 +200,9 @@ def in_words(
         if high:
             text = span(start, end, Quantity.parse(low).unit)
             return "" if text == between(psi, (low, high)) else f" (within {text})"
-        texts = dict.fromkeys(format(value, form) for value in (start, psi[low], end))
+        alike = len({format(value, form) for value in (start, psi[low], end)}) == 1
         percent = "%" if Quantity.parse(low).unit == "%" else ""
-        return f" ({start:{form}}..{end:{form}}{percent})" if len(texts) > 1 else ""
+        return "" if alike else f" ({start:{form}}..{end:{form}}{percent})"
 
     for names in parts.angles:
         began = f", {between(before, names)} at the start" if before.keys() >= {*names} else ""
@@ -211,16 +211,17 @@ def in_words(
     words = {names: key.removesuffix("_min").replace("_", " ") for names, key in ranges.items()}
     lines.append(", ".join(f"{name} {between(psi, names)}{around(*names)}" for names, name in words.items()))
     if parts.rates:
-        starts = [before[name] for name in parts.rates if name in before]
-        close = [before.get(name, 100.0) for name in parts.rates], [psi[name] for name in parts.rates]
-        near = any(f"{start:.1f}" == f"{rate:.1f}" or rate < 1 for start, rate in zip(*close, strict=True))
-        places = 2 if near else 1  # else a rate that has moved may read as it did at the start
-        first = dict.fromkeys(f"{rate:.{places}f}%" for rate in starts)
+        starts = [before.get(name, math.nan) for name in parts.rates]
+        rates = [psi[name] for name in parts.rates]
+        near = any(f"{start:.1f}" == f"{rate:.1f}" for start, rate in zip(starts, rates, strict=True))
+        form = ".2f" if near or min(rates) < 1 else ".1f"  # what has moved may read as at the start with one
+        first = dict.fromkeys(f"{start:{form}}%" for start in starts if not math.isnan(start))
         began = f" ({', '.join(first)} at the start)" if first else ""
-        some, form = len(parts.rates) < len(PsiParts.of(before).rates), f".{places}f"
+        some = len(rates) < len(PsiParts.of(before).rates)
         layers = [f"of {Quantity.parse(name).module} " if some else "" for name in parts.rates]
-        rates = [f"{psi[name]:{form}}%{around(name, form=form)}" for name in parts.rates]
-        lines.append(f"dropout {', '.join(map(''.join, zip(layers, rates, strict=True)))}{began}")
+        told = zip(layers, parts.rates, strict=True)
+        texts = [f"{layer}{psi[name]:{form}}%{around(name, form=form)}" for layer, name in told]
+        lines.append(f"dropout {', '.join(texts)}{began}")
     grid = {f"dropout of {Quantity.parse(name).module}": single(own) for name, own in (chosen or {}).items()}
     if len({tuple(values) for values in grid.values()}) == 1:
         grid = {"dropout": next(iter(grid.values()))}

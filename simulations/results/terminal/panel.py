@@ -172,9 +172,9 @@ def limit_rows(summary: Mapping[str, Any]) -> Rows:
         ends = ["none" if norm is None else f"{norm:.3g}" for norm in cells]
         ends += [] if psi is None else [f"psi {psi:.3g}"]
         yield "clip", f"follows the {clip['quantile']:g} quantile of norms, ends at {', '.join(ends)}"
-    alarms = (summary.get("psi_alarms") or {}).items()
-    strange = "psi gradients of chunk {} of another size in {}"
-    yield from several("alarm", *(strange.format(chunk, counted(n, "round")) for chunk, n in alarms))
+    alarms = {chunk: counted(n, "round") for chunk, n in (summary.get("psi_alarms") or {}).items()}
+    size = "of another size in"
+    yield from several("alarm", *(f"psi gradients of chunk {k} {size} {n}" for k, n in alarms.items()))
     courses = summary.get("psi_course", {}).values()
     if (held := summary.get("psi_held")) and all(course["state"] != "held" for course in courses):
         yield "held", f"at the bound of what it can mean: {', '.join(held)}"
@@ -240,9 +240,8 @@ def _training_rows(summary: Mapping[str, Any]) -> Rows:
     key = "accuracy" if summary["train_accuracy"] is not None else "nll"
     score, values = SCORES[key], {part: summary[f"{part}_{key}"] for part in ("test", "val", "train")}
     known = {part: score.text(value) for part, value in values.items() if value is not None}
-    looked = {"val": " (only looked at)"}
-    texts = (f"{text} on {PARTS[part]} data{looked.get(part, '')}" for part, text in known.items())
-    yield score.word, ", ".join(texts)
+    texts = {part: f"{text} on {PARTS[part]} data" for part, text in known.items()}
+    yield score.word, ", ".join(text + " (only looked at)" * (part == "val") for part, text in texts.items())
     yield from several("by guess", guessed(summary))
     if summary["lml"] is not None:
         evidence = EVIDENCES[summary.get("evidence", "lml")]

@@ -40,13 +40,13 @@ def learned(summary: Mapping[str, Any]) -> str:
     return f"and its hyperparameters{settled}{no_better}"
 
 
-def _settled(told_of: Mapping[str, Mapping[str, Any]]) -> str:
+def _settled(courses: Mapping[str, Mapping[str, Any]]) -> str:
     """How many have settled, a range as one; nothing where all have, or where there are no courses."""
-    parts = PsiParts.of(told_of)
-    lows = [low for low, _ in (*parts.angles, *parts.ranges)]
-    firsts = [*lows, *parts.rates, *parts.keeps[:1], *parts.rest]
-    many, all_of = sum(told_of[name]["state"] == "settled" for name in firsts), len(firsts)
-    return "" if many == all_of else f", {many or 'none'} of {all_of} known to have settled"
+    psi = PsiParts.of(courses)
+    lows = [low for low, _ in (*psi.angles, *psi.ranges)]
+    states = [courses[name]["state"] for name in (*lows, *psi.rates, *psi.keeps[:1], *psi.rest)]
+    settled = states.count("settled")
+    return "" if settled == len(states) else f", {settled or 'none'} of {len(states)} known to have settled"
 
 
 def _kept(summary: Mapping[str, Any]) -> tuple[int, float] | None:
