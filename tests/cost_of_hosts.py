@@ -21,11 +21,11 @@ from fedpart import Federation
 from simulations.ray.grid import RayGrid
 
 
-def drive(address, workload, rounds):
+def drive(address, workload, rounds, ways):
     """The rounds, in a process of the first host; it stops before and after those that count."""
     relay = RayGrid.relay
     with RayGrid(load, workload.clients, run_config(workload), address=address) as grid:
-        for way in ("replies", "sums"):
+        for way in ways:
             RayGrid.relay = relay if way == "sums" else lambda *given: None
             federation = Federation(make_protocol(workload))
             run = FlowerRounds(federation, grid).run_round
@@ -44,10 +44,11 @@ def _told(what):
     input()
 
 
-def measure(computers, workload, rounds):
+def measure(computers, workload, rounds, ways):
     """What the rounds cost on these hosts, for each way."""
     words = "--address", start_ray(computers), "--workload", workload.name, "--rounds", rounds
-    command = sys.executable, "-m", "cost_of_hosts", *words, "--cohorts", workload.cohort
+    words += "--cohorts", workload.cohort, "--ways", ",".join(ways)
+    command = sys.executable, "-m", "cost_of_hosts", *words
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     environment = surroundings(PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     driver = subprocess.Popen(computers[0].command(*command), env=environment, **pipes)
@@ -68,17 +69,19 @@ def main():
     parser.add_argument("--hosts", default="1,2,3")
     parser.add_argument("--cores", type=float, help="of each host, where control groups bound it")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--ways", default="replies,sums", help="where replies meet")
     parser.add_argument("--address", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    ways = options.ways.split(",")
     for cohort in map(int, options.cohorts.split(",")):
         given = WORKLOADS[options.workload]
         workload = replace(given, cohort=cohort, clients=max(cohort, given.clients))
         if options.address:
-            drive(options.address, workload, options.rounds)
+            drive(options.address, workload, options.rounds, ways)
             continue
         for count in map(int, options.hosts.split(",")):
             with hosts(count, options.cores) as computers:
-                for row in measure(computers, workload, options.rounds):
+                for row in measure(computers, workload, options.rounds, ways):
                     print(json.dumps({"cohort": cohort, "hosts": count} | row), flush=True)
 
 

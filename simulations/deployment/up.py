@@ -86,12 +86,19 @@ class Deployment:
     def wait_for(self, names: Iterable[str]) -> None:
         """Wait until the SuperNodes of these names are online."""
         wanted, deadline = set(names), time.monotonic() + START_SECONDS
-        while missing := {name for name in wanted if self.control.nodes().get(name) != "online"}:
+        while missing := wanted - self._online():
             self.processes.mend()
             if time.monotonic() > deadline:
                 name = min(missing).replace(node_name(0)[:-1], "supernode-")
                 raise RunError(f"The SuperNode of {min(missing)} is not online:\n{self.processes.log(name)}")
             self._pause()
+
+    def _online(self) -> set[str]:
+        """The SuperNodes that are; while many start at once the SuperLink may be too busy to say so."""
+        try:
+            return {name for name, status in self.control.nodes().items() if status == "online"}
+        except Unreachable:
+            return set()
 
     def again(self, run: SubmittedRun) -> int | None:
         """See :meth:`.Control.again`; the SuperLink may be away for a while."""

@@ -209,6 +209,22 @@ def test_a_signal_while_processes_start_ends_them_and_nothing_is_submitted(tmp_p
     assert len(asked) == 1 and ended == [True]
 
 
+def test_many_supernodes_are_asked_for_together_and_a_busy_superlink_is_asked_again(tmp_path, monkeypatch):
+    names, asked = {up.node_name(client) for client in range(40)}, []
+
+    def nodes():
+        asked.append(True)
+        if len(asked) == 2:
+            raise Unreachable("The handshake operation timed out")
+        return dict.fromkeys(sorted(names)[: 15 * len(asked)], "online")
+
+    federation = up.Deployment(1, tmp_path, tmp_path / "logs")
+    federation.control = SimpleNamespace(nodes=nodes)
+    monkeypatch.setattr(federation, "_pause", lambda: None)
+    federation.wait_for(iter(names))
+    assert len(asked) == 3
+
+
 @pytest.mark.parametrize("status", ["finished:completed", "finished:failed", "pending", "running"])
 def test_a_signal_interrupts_unless_the_last_round_is_over(tmp_path, monkeypatch, status):
     ended_as(monkeypatch, status)
