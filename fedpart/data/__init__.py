@@ -1,5 +1,6 @@
 """Data: data sets by name, images in files, rotation, and who gets which examples."""
 
+from fedpart.data.cells import numbered as numbered
 from fedpart.data.dataset import Dataset as Dataset
 from fedpart.data.dataset import Splits as Splits
 from fedpart.data.dataset import has_labels as has_labels
@@ -30,6 +31,7 @@ from fedpart.data.splitting.parts import random_subset as random_subset
 from fedpart.data.splitting.recipes import SPLITS as SPLITS
 from fedpart.data.splitting.recipes import angle_bins as angle_bins
 from fedpart.data.splitting.recipes import dirichlet_per_label as dirichlet_per_label
+from fedpart.data.table_files import columns_of as columns_of
 from fedpart.data.table_files import table_files as table_files
 from fedpart.data.transformed import normalised as normalised
 from fedpart.data.transformed import rotate as rotate

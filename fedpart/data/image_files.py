@@ -17,7 +17,7 @@ from fedpart.data.cells import plain
 from fedpart.data.reading import FORMATS, Limits, is_hidden, real_place, refuse_twice, regular, walk
 
 EXTENSIONS = tuple(FORMATS)
-_UNREAD = re.compile(  # what other programs call images
+UNREAD = re.compile(  # what other programs call images
     r"\.(apng|arw|avifs?|blp|bw|cr[23]|cur|dcm|dds|dib|dng|emf|eps|exr|fits?|hdr|hei[cf]|hif|icns|ico|j2[ck]|jp2"
     r"|jp[fx]|jxl|mpo|nef|orf|pcx|pfm|psd|qoi|raf|ras|raw|rgb|rw2|sgi|svgz?|tga|wbmp|wmf|xbm|xcf|xpm)",
     re.IGNORECASE,
@@ -30,6 +30,11 @@ PARTS = {
     "test": ("test", "testing"),
 }
 _NAMED = {alias: part for part, aliases in PARTS.items() for alias in aliases}
+
+
+def unread(place: str) -> str:
+    """What is said of an image in another format."""
+    return f"{place} is in a format not read ({', '.join(EXTENSIONS)} are); save it as PNG, or remove it."
 
 
 def check_aliases(root: str | Path, folders: Iterable[str]) -> None:
@@ -49,7 +54,7 @@ class ImageSource(ABC):
         files, folders = self._listed()
         files = sorted(name for name in files if not is_hidden(name))
         self.images = [name for name in files if name.lower().endswith(EXTENSIONS)]
-        self._unread = [name for name in files if _UNREAD.fullmatch(os.path.splitext(name)[1])]
+        self._unread = [name for name in files if UNREAD.fullmatch(os.path.splitext(name)[1])]
         self.folders = {folder for folder in folders if not is_hidden(folder)}
         while all(name.count("/") > 1 for name in self.images):
             top = {folder.partition("/")[0] for folder in self.folders}
@@ -93,8 +98,7 @@ class ImageSource(ABC):
         for name in self._unread:
             path = name.split("/")
             if len(path) > level + 1 + by_client and (not level or path[0] in _NAMED):
-                read = f"not read ({', '.join(EXTENSIONS)} are)"
-                raise ValueError(f"{self.place(name)} is in a format {read}; save it as PNG, or remove it.")
+                raise ValueError(unread(self.place(name)))
         for name in self.images:
             path = name.split("/")
             if len(path) > level + 1 + by_client:

@@ -98,7 +98,9 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
                     rows.append(row)
     except (csv.Error, UnicodeDecodeError, TypeError) as error:
         fault = f"{file} cannot be read as CSV in UTF-8 ({str(error).rstrip('.')})"
-        raise ValueError(f"{fault}; save it anew, or set data_options.delimiter.") from error
+        wide = isinstance(error, UnicodeError)
+        remedy = "as UTF-8 (Excel: CSV UTF-8)" if wide else "anew, or set data_options.delimiter"
+        raise ValueError(f"{fault}; save it {remedy}.") from error
     if not rows:
         raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
     if decimal is None:
@@ -137,7 +139,7 @@ def _delimiter(lines: list[str]) -> str:
     return best
 
 
-def columns_of(given: Any, signs: Signs) -> tuple[Columns, str]:
+def columns_of(given: Any, signs: Signs = MappingProxyType({})) -> tuple[Columns, str]:
     """The columns of a table, and its name for messages.
 
     Args:

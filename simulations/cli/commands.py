@@ -85,8 +85,9 @@ def export(run: Path, kind: str, out: Path | None) -> None:
 
 
 def predict(run: Path, source: Path, out: Path) -> None:
-    count = predict_run(run, source, out)
-    Console().print(f"{out}: {count:,} predictions", soft_wrap=True, markup=False, highlight=False)
+    count, remarks = predict_run(run, source, out)
+    for text in (f"{out}: {count:,} prediction{'' if count == 1 else 's'}", *remarks):
+        Console().print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def configs() -> None:

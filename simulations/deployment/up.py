@@ -27,6 +27,7 @@ from simulations.running.recorder import Interrupted
 POLL_SECONDS = 0.5
 _DRAFT, _PRIVATE = ".fedpart-", "fedpart-up-"  # begin the names of folders for keys
 START_SECONDS = 600.0  # that the SuperLink, and then the SuperNodes, may take to start
+TOGETHER = 16  # SuperNodes that start at a time
 ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "MALLOC_ARENA_MAX": "1",  # for all threads: each of Flower's would keep what a message took
@@ -58,8 +59,9 @@ class Deployment:
                 command = supernode(self.address, self.keys / name, authority, port, client, self.nodes)
                 self.processes.start(name, command)
                 self.start_executor(f"clientapp-{client}", f"127.0.0.1:{port}")
-            # A ServerApp that starts while all of these do may be too slow for Flower, which gives it up.
-            self.wait_for(node_name(client) for client in range(self.nodes))
+                # Too many at once are too slow for each other's handshakes, and a ServerApp beside them, too.
+                if client % TOGETHER == TOGETHER - 1 or client == self.nodes - 1:
+                    self.wait_for(node_name(started) for started in range(client + 1))
         except BaseException as error:
             self.__exit__(error)
             raise

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fedpart.data.preprocessing import Pictures
+from fedpart.data.preprocessing import Pictures, Rows
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
 from simulations.building.reading import read_run
@@ -16,10 +16,10 @@ PREDICTED = "predicted"
 POINT = re.compile(r"^(\s*[+-]?\d*)\.(\d+(?:[eE][+-]?\d+)?\s*)$")  # of a number
 
 
-def predict_run(run: Path, source: Path, out: Path) -> int:
+def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
     """Write what the network of a run says of each row of a table, or of each image in a folder and below it;
-    how many there were. The file has the table's columns, or ``file``; then ``predicted``, and of classes
-    ``p(CLASS)``."""
+    how many there were, and remarks. The file has the table's columns, or ``file``; then ``predicted``, and
+    of classes ``p(CLASS)``."""
     loaded = read_run(run)
     with one_sentence():
         state = loaded.usable()
@@ -31,13 +31,18 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
         )
     if out.resolve() == source.resolve():
         raise ConfigError(f"--out {out} would overwrite what is predicted from; name another file.")
+    remarks = []
     with one_sentence():
         if isinstance(made, Pictures):
             inputs = made.inputs(source)
             written = {"file": [str(file) for file in files_of(source)]}
         else:
             columns, name = columns_of(source, made.state.get("read", {}))
-            inputs = made(made.encode(columns, name))
+            encoded = made.encode(columns, name)
+            inputs = made(encoded)
+            for column, count in made.unknown(encoded).items() if isinstance(made, Rows) else ():
+                rows = "1 row has" if count == 1 else f"{count:,} rows have"
+                remarks.append(f"{rows} a level of {column!r} that training rows hardly have, or not at all.")
             written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
     answers, p = state.answers(inputs)
     if p is None:
@@ -53,11 +58,11 @@ def predict_run(run: Path, source: Path, out: Path) -> int:
         raise ConfigError(f"{source} has a column {twice!r}, which would be written; rename it there.")
     out.parent.mkdir(parents=True, exist_ok=True)
     signs = made.state.get("read", {})
-    rows = zip(*written.values(), *added.values(), strict=True)
+    lines = zip(*written.values(), *added.values(), strict=True)
     if signs.get("decimal") == ",":  # as they were
-        rows = ([POINT.sub(r"\1,\2", str(cell)) for cell in row] for row in rows)
+        lines = ([POINT.sub(r"\1,\2", str(cell)) for cell in line] for line in lines)
     with out.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.writer(opened, delimiter=signs.get("delimiter") or ",")
         writer.writerow([*written, *added])
-        writer.writerows(rows)
-    return len(answers)
+        writer.writerows(lines)
+    return len(answers), remarks

@@ -129,9 +129,11 @@ def category(name: str, counts: Mapping[str, int], rows: int, file: str) -> dict
     """A column of :class:`.Rows` for levels that so many of the training ``rows`` have."""
     least = max(2, RARE * rows)
     levels = sorted(level for level, count in counts.items() if count >= least)
-    leave = f"leave it out (data_options: {{ignore: [{in_yaml(name)}]}}), or make numbers of it."
+    leave = (
+        f"leave it out (data_options: {{ignore: [{in_yaml(name)}]}}), or write plain numbers or dates like"
+    )
     unique = f"The column {name!r} of {file} has hardly a value twice, so it is no category"
-    require(bool(levels), f"{unique}; {leave}")
+    require(bool(levels), f"{unique}; {leave} 2024-12-31.")
     return {"name": name, "kind": "category", "levels": levels, "rare": len(levels) < len(counts)}
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.data.image_dataset import Colour, ImageDataset
-from fedpart.data.image_files import EXTENSIONS
+from fedpart.data.image_files import EXTENSIONS, UNREAD, unread
 from fedpart.data.preprocessing.base import Preprocessing
 from fedpart.data.reading import IMAGE_BYTES, Limits, regular_files
 
@@ -103,10 +103,17 @@ def _pixels(given: Any) -> Tensor:
 
 
 def files_of(given: Any) -> list[Path]:
-    """An image's file, or those in a folder and below it, sorted."""
-    root = Path(given)
-    files = [root] if root.is_file() else [Path(name) for name in regular_files(root)]
-    files = sorted(file for file in files if file.name.lower().endswith(EXTENSIONS))
-    if not files:
-        raise FileNotFoundError(f"There are no images at {root} ({', '.join(EXTENSIONS)}); name others.")
+    """An image's file, or those in a folder and below it, sorted. A ValueError: there are none, or one is in
+    a format that is not read."""
+    root, kinds = Path(given), ", ".join(EXTENSIONS)
+    require(root.exists(), f"There is no file or folder {root}; name one of images.")
+    if root.is_file():
+        packed = f"{root} is no image by its name ({kinds}); name one, or a folder (unpack an archive first)."
+        require(root.name.lower().endswith(EXTENSIONS), packed)
+        return [root]
+    files = sorted(Path(name) for name in regular_files(root))
+    for file in files:
+        require(UNREAD.fullmatch(file.suffix) is None, unread(str(file)))
+    files = [file for file in files if file.name.lower().endswith(EXTENSIONS)]
+    require(files, f"There are no images in {root} ({kinds}); name another folder.")
     return files

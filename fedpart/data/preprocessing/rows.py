@@ -91,7 +91,8 @@ class Rows(Preprocessing, kind="table"):
         for column in self.columns:
             name, kind = column["name"], column["kind"]
             absent = (
-                f"{file} has no column {name!r}, which the training data have; add it, or ignore it there."
+                f"{file} has no column {name!r}, which the training data have; add it, or train without it "
+                f"(data_options: {{ignore: [{in_yaml(name)}]}})."
             )
             require(name in columns, absent)
             cells = columns[name]
@@ -113,6 +114,12 @@ class Rows(Preprocessing, kind="table"):
             numbers[gone] = np.nan
             values.append(numbers)
         return torch.from_numpy(np.stack(values, 1))
+
+    def unknown(self, rows: Tensor) -> dict[str, int]:
+        """By category, in how many of ``rows [n, columns]`` the level is a rare or an unknown one, if any."""
+        levels = [len(column.get("levels", ())) or torch.inf for column in self.columns]
+        counts = (rows >= torch.tensor(levels)).sum(0).tolist()
+        return {name: count for name, count in zip(self.names, counts, strict=True) if count}
 
     def _check_exact(self, cells: Sequence[Any], numbers: Floats, name: str, file: str) -> None:
         leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"

@@ -15,7 +15,7 @@ _OF_STATES = {  # see :func:`.courses`: what follows the numbers; {larger}, {sma
     "swinging": "to and fro, the mean of the last fifth of the {clock}: {smaller} calms it",
     "unclear": "too uneven over the last fifth of the {clock} to rule a drift out: more of them may tell",
     "held": "stands still while others move: at a bound of what it can mean, or without a gradient",
-    "moved": "too few {clock} with a line to say whether it has settled, which takes 25",
+    "moved": "by fewer than 25 lines of metrics.jsonl, too few to say whether it has settled",
     "length": "length alone, which does not tell where the weights have settled",
     "not moved": "by more than 5%: {larger}, or more {clock}, may move it",
 }

@@ -19,6 +19,8 @@ from PIL import Image
 
 import fedpart
 from fedpart.data import load_splits, load_table, preprocessing_of
+from fedpart.data.preprocessing.pictures import files_of
+from fedpart.data.preprocessing.rows import levels_of
 from fedpart.data.table_files import columns_of
 from simulations.building.data import load_data
 from simulations.config.load import ExperimentConfig
@@ -129,7 +131,11 @@ def test_new_rows_are_treated_as_in_training(run):
     assert gap[0].abs() < 1e-6 and gap[3] == 1 and features[1, 3] == 0, "the mean, and a feature says so"
     written(Path("less.csv"), [{"age": "3"}])
     refused(command("predict", run, "less.csv"), "less.csv has no column 'ward'")
+    told = "2 rows have a level of 'ward' that training rows hardly have, or not at all."
+    assert done.output.splitlines() == ["out/scored.csv: 6 predictions", told]
     refused(command("predict", run, "nowhere.csv"), "There is no file nowhere.csv; name a CSV")
+    Path("old.csv").write_bytes("ward,name\nnorth,J\u00f6rg\n".encode("cp1252"))
+    refused(command("predict", run, "old.csv"), "save it as UTF-8 (Excel: CSV UTF-8)")
     Path("people.xls").write_text("")
     for other in ("people.xls", "."):
         refused(command("predict", run, other), f"{other} is no CSV or Parquet file by its name; name one")
@@ -140,6 +146,34 @@ def test_new_rows_are_treated_as_in_training(run):
         with pytest.raises(ValueError, match=says):
             loaded.predict(given)
     refused(command("predict", run, "new.csv", "--out", "new.csv"), "would overwrite")
+
+
+def test_numbers_that_are_levels_have_one_name_in_a_table_and_in_the_guide(tmp_path):
+    (source,) = re.findall(r"def level.*?\n\n\n", python_with("csv.DictReader"), re.DOTALL)
+    cells = ["2009", "2009.0", "-3.00", "007", "1,5", "2009,0", "1.50", "a,0", "1.0.0", "north"]
+    for decimal in ".,":
+        file, found = tmp_path / "a.csv", {"re": re, "read": {"decimal": decimal}}
+        file.write_text("year;x\n" + "".join(f"{cell};1\n" for cell in cells))
+        columns, _ = columns_of(file, {"delimiter": ";", "decimal": decimal})
+        exec(source, found)
+        assert [found["level"](cell) for cell in cells] == levels_of(columns["year"])
+
+
+def test_images_that_are_refused_in_training_are_not_left_out_of_predictions(tmp_path):
+    folder = tmp_path / "new"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("b.png", "a.JPG", "notes.txt", ".DS_Store", "deep/c.bmp"):
+        (folder / name).write_bytes(b"")
+    assert files_of(folder) == [folder / name for name in ("a.JPG", "b.png", "deep/c.bmp")]
+    (folder / "deep" / "phone.HEIC").write_bytes(b"")
+    (tmp_path / "new.zip").write_bytes(b"")
+    for place, says in (
+        (folder, r"phone.HEIC is in a format not read .*; save it as PNG, or remove it"),
+        (tmp_path / "new.zip", "is no image by its name .*unpack an archive first"),
+        (tmp_path / "nowhere", "There is no file or folder .*nowhere; name one of images"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            files_of(place)
 
 
 def test_what_is_refused_without_being_asked_for(tmp_path):
@@ -341,6 +375,14 @@ def test_new_texts_are_predicted_with_the_words_of_the_run_also_in_plain_python(
     run = "runs/text-partitioned-seed0"
     done = command("run", "text.yaml", "--set", "rounds=3", "--out", run)
     assert done.exit_code == 0, done.output
+    texts = Path("texts.csv").read_text()
+    for change, says in (
+        ("praise", "the column 'label' is empty; fill it in, or remove the row"),
+        ("praise\n", "texts.csv has 1 cells, but the first line names 2 columns"),
+        ("label", "no columns text and label"),
+    ):
+        Path("texts.csv").write_text(texts.replace(f",{change}", "\n" * change.endswith("\n") or ",", 1))
+        refused(command("run", "text.yaml", "--out", "refused"), says)
     Path("texts.csv").unlink()
     news = ["The waiter was slow, and LATE again", "Grüße: unheard-of words", "", "great " * 40]
     Path("new.csv").write_text("id,text\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(news)))
@@ -355,7 +397,8 @@ def test_new_texts_are_predicted_with_the_words_of_the_run_also_in_plain_python(
     assert [row["text"] for row in scored] == news
     told = [[float(row["p(complaint)"]), float(row["p(praise)"])] for row in scored]
     assert np.abs(np.array(told) - np.array(json.loads(plain.stdout))).max() < 1e-5
-    assert len({tuple(row) for row in told}) == len(news)
+    assert told[1] == pytest.approx(told[2], abs=1e-6), "words of which training has none say nothing"
+    assert len({tuple(np.round(row, 5)) for row in told}) == len(news) - 1
     loaded = fedpart.load(run, trust_code=True)
     assert str(loaded).startswith("partitioned, 3 rounds, texts:load_texts: accuracy ")
     assert loaded.predict(news).softmax(1).numpy() == pytest.approx(np.array(told), abs=1e-5)
