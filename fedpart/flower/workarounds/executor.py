@@ -35,7 +35,7 @@ from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor, subprocess_executor
 from flwr.supercore.superexec.plugin import AutoExecPlugin
 
-from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, patch
+from fedpart.flower.workarounds.protocol import CLIENT_APP, TASK_TOKEN, ApiCalls, patch, retry_handshakes
 
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
 WARM = (CLIENTAPP, "torch", "fedpart.flower.client")
@@ -240,6 +240,7 @@ def main() -> None:
     patch(flower, get_executor=lambda *given, **more: workers, AutoExecPlugin=_Plugin)
     patch(flower, register_signal_handlers=registered, time=SimpleNamespace(sleep=sleep))
     hide_from_commands()
+    retry_handshakes()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-superexec"))).value)()
 
 

@@ -22,7 +22,7 @@ from fedpart.flower.workarounds.objects import (
     read_objects,
     unreadable,
 )
-from fedpart.flower.workarounds.protocol import SHORTEST, pause
+from fedpart.flower.workarounds.protocol import SHORTEST, pause, retry_handshakes
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
 PULL_SECONDS = 3.0  # from one look for replies to the next, at most
@@ -69,6 +69,7 @@ class GuardedGrid(HttpGrid):
         # Flower's grid opens its connection itself, when it is first needed, and keeps it, its run and its
         # node in private attributes; a second grid would open a second one.
         self.__dict__ = grid.__dict__
+        retry_handshakes()
         self._limit = limit
         self._unfinished: list[tuple[Any, Any]] = []
 

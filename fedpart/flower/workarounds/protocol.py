@@ -8,6 +8,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -34,6 +35,25 @@ def patch(of: Any, **functions: Any) -> None:
     for name, function in functions.items():
         getattr(of, name)  # another version of Flower may have none: better no process than one unguarded
         setattr(of, name, function)
+
+
+@cache
+def retry_handshakes() -> None:
+    """Let this process ask again where a handshake took too long, or was cut off.
+
+    The fault: Flower takes every error of which the text has an ``ssl`` for a certificate that is wrong, and
+    gives up. So a SuperNode ended where its SuperLink was busy for some seconds."""
+    send = httpx.Client.send
+
+    def sent(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
+        try:
+            return send(client, request, **more)
+        except httpx.TransportError as error:
+            if isinstance(error, httpx.TimeoutException) or "eof occurred" in str(error).lower():
+                raise type(error)("It took too long, or was cut off.", request=request) from error
+            raise
+
+    patch(httpx.Client, send=sent)
 
 
 def pause(passed: float, longest: float) -> float:

@@ -29,7 +29,7 @@ from flwr.supernode.nodestate import InMemoryNodeState, nodestate_factory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
 from fedpart.flower.workarounds.metrics import count, serve
-from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, patch, pause, refusal
+from fedpart.flower.workarounds.protocol import CLIENT_APP, SHORTEST, patch, pause, refusal, retry_handshakes
 from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
@@ -187,6 +187,7 @@ def main() -> None:
     patch(nodestate_factory, InMemoryNodeState=State)
     patch(runtime_handlers, acquire_task=acquire_task)
     look_more_often()
+    retry_handshakes()
     tell_refusal()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-supernode"))).value)()
 
