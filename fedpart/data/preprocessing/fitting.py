@@ -64,8 +64,8 @@ def prepared(
         _check_apart(made, torch.cat([*raw.values()]))
     if standardise_target and not has_labels(splits.train) and "sums" not in made.state:
         reals = splits.train.targets.double()
-        unit = {"mean": reals.mean().item(), "deviation": reals.std(correction=0).item() or 1.0}
-        made.state["target"] = unit
+        deviation = reals.std(correction=0).item() or 1.0
+        made.state["target"] = {"mean": reals.mean().item(), "deviation": deviation}
     return replace(splits, **parts, preprocessing=made)
 
 

@@ -91,10 +91,9 @@ class Rows(Preprocessing, kind="table"):
         for column in self.columns:
             name, kind = column["name"], column["kind"]
             absent = (
-                f"{file} has no column {name!r}, which the training data have; add it, or train without it "
-                f"(data_options: {{ignore: [{in_yaml(name)}]}})."
+                f"{file} has no column {name!r}, which the training data have; add it, or train without it"
             )
-            require(name in columns, absent)
+            require(name in columns, f"{absent} (data_options: {{ignore: [{in_yaml(name)}]}}).")
             cells = columns[name]
             if kind == "category":
                 codes = {level: code for code, level in enumerate(column["levels"])}
@@ -127,9 +126,8 @@ class Rows(Preprocessing, kind="table"):
             one_in_float64(cells, numbers),
             f"The column {name!r} of {file} has values that are one",
         )
-        require(
-            pair is None, f"{merged} in float64, such as {pair}; subtract a constant in the file, {leave}."
-        )
+        told = f"{merged} in float64, such as {pair}; subtract a constant in the file, {leave}."
+        require(pair is None, told)
         if not self.state["standardise"]:
             check_float32(numbers, f"The column {name!r} of {file}", f"set standardise: true, {leave}")
 

@@ -107,17 +107,13 @@ def joined(
         deviation = math.sqrt(squares / rows)
         if name == target:
             require(deviation, same)
-            unit = {"target": {"mean": mean + rest, "deviation": deviation}}
-            state |= unit if how.get("standardise_target", True) else {}
+            target_unit = {"target": {"mean": mean + rest, "deviation": deviation}}
+            state |= target_unit if how.get("standardise_target", True) else {}
             continue
         shift = mean if state["standardise"] else 0.0
         varies = state["standardise"] and deviation > 8 * np.finfo(np.float64).eps * abs(mean)
-        moved = {
-            "shift": shift,
-            "scale": 1.0,
-            "mean": rest * varies,
-            "deviation": deviation if varies else 1.0,
-        }
+        unit = deviation if varies else 1.0
+        moved = {"shift": shift, "scale": 1.0, "mean": rest * varies, "deviation": unit}
         fill, gaps = None if state["missing"] == "refuse" else mean + rest, state["missing"] == "indicator"
         columns.append({"name": name, "kind": kind, **moved, "fill": fill, "indicator": gaps and held < rows})
     more = {"read": dict(how["read"]), "sums": {"rows": by_client, "classes": classes}}
