@@ -8,7 +8,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, wraps
 from importlib.metadata import version
 from typing import Any
 
@@ -45,6 +45,7 @@ def retry_handshakes() -> None:
     gives up. So a SuperNode ended where its SuperLink was busy for some seconds."""
     send = httpx.Client.send
 
+    @wraps(send)
     def sent(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
         try:
             return send(client, request, **more)

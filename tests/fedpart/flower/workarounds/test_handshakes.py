@@ -1,5 +1,6 @@
 """A handshake that takes too long, or is cut off, is tried again; a certificate that is wrong is not."""
 
+import inspect
 import socket
 import ssl
 import threading
@@ -9,6 +10,12 @@ import pytest
 from flwr.supercore.retry.http_retry import make_simple_http_retry_invoker
 
 from fedpart.flower.workarounds.protocol import retry_handshakes
+
+
+@pytest.fixture(autouse=True)
+def flowers_own(monkeypatch):
+    """Another test may have patched this process."""
+    monkeypatch.setattr(httpx.Client, "send", inspect.unwrap(httpx.Client.send))
 
 
 @pytest.fixture
@@ -64,16 +71,14 @@ def test_flowers_own_processes_give_up_at_the_first_handshake_that_fails(asked, 
 
 
 @pytest.mark.parametrize("answer", [silent, cut_off])
-def test_ours_try_again(asked, monkeypatch, answer):
-    monkeypatch.setattr(httpx.Client, "send", httpx.Client.send)
+def test_ours_try_again(asked, answer):
     retry_handshakes.__wrapped__()
     error = asked(answer)
     assert not gives_up(error) and isinstance(error, (httpx.ConnectTimeout, httpx.ConnectError))
     assert str(error.__cause__), "what was wrong is kept"
 
 
-def test_what_another_attempt_cannot_mend_still_ends_them(asked, monkeypatch):
-    monkeypatch.setattr(httpx.Client, "send", httpx.Client.send)
+def test_what_another_attempt_cannot_mend_still_ends_them(asked):
     retry_handshakes.__wrapped__()
     assert gives_up(asked(plain))
     assert gives_up(httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"))
