@@ -40,7 +40,7 @@ def courses(
     the weights.
     """
     every: list[Mapping[str, float | None]] = [line["psi"]["physical"] for line in lines]
-    physical = [row for before, row in pairwise([{}, *every]) if row != before]
+    physical = [row for before, row in pairwise([start, *every]) if row != before] or every[:1]
     if not physical or any(value is None for row in (start, *physical) for value in row.values()):
         return {}
     names = [name for name in start if name in physical[-1]]

@@ -116,9 +116,8 @@ class Rows(Preprocessing, kind="table"):
 
     def unknown(self, rows: Tensor) -> dict[str, int]:
         """By category, in how many of ``rows [n, columns]`` the level is a rare or an unknown one, if any."""
-        levels = [len(column.get("levels", ())) or torch.inf for column in self.columns]
-        counts = (rows >= torch.tensor(levels)).sum(0).tolist()
-        return {name: count for name, count in zip(self.names, counts, strict=True) if count}
+        most = torch.tensor([len(column.get("levels", ())) or torch.inf for column in self.columns])
+        return {name: n for name, n in zip(self.names, (rows >= most).sum(0).tolist(), strict=True) if n}
 
     def _check_exact(self, cells: Sequence[Any], numbers: Floats, name: str, file: str) -> None:
         leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +61,20 @@ def show_end(
 
 def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     """The summary of the run in a folder."""
-    method, centralised = summary["method"], "iterations" in summary
-    what, clock = (_CENTRALISED, "iterations") if centralised else (_FEDERATED, "rounds")
+    what, clock = (_CENTRALISED, "iterations") if "iterations" in summary else (_FEDERATED, "rounds")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in rows(summary, out):
         table.add_row(name, Text(scores.shown(text)))
-    files = "config.yaml, metrics.jsonl, summary.json, state.safetensors, *.png"
-    table.add_row("files", Text(f"{out}/: {files}"))
-    base, ways = spelled(method)
+    files = ["config.yaml", "metrics.jsonl", "summary.json", "state.safetensors"]
+    table.add_row("files", Text(f"{out}/: {', '.join([*files, *['*.png'] * any(out.glob('*.png'))])}"))
+    base, ways = spelled(summary["method"])
     headline = what.get(base, f"Method {base}.").format(psi=learned(summary))
     headline += f" Clients were combined by {' and '.join(ways)}." if ways else ""
-    said = Group(Text(headline), Text(""), table)
-    return Panel(said, title=Text(f"{method}, {counted(summary[clock], clock[:-1])}"), border_style="green")
+    number = (summary.get("stages") or [{}])[-1].get("iteration", summary[clock])
+    title = Text(f"{summary['method']}, {counted(number, clock[:-1])}")
+    return Panel(Group(Text(headline), Text(""), table), title=title, border_style="green")
 
 
 def _called() -> str:
@@ -263,7 +264,7 @@ def _training_rows(summary: Mapping[str, Any]) -> Rows:
     if len(parts) > 1 and all(part["test"] for part in parts):
         each = ", ".join(f"{score.text(part['test'][key])} (of {part['examples']:,})" for part in parts)
         yield "subnetworks", f"on test data, each trained on the first examples: {each}"
-    for stage in summary["stages"][:-1]:
+    for stage, then in pairwise(summary["stages"]):
         if stage[f"test_{key}"] is not None:
             before = score.text(stage[f"test_{key}"])
-            yield stage["name"], f"{before} on test data before the next stage"
+            yield stage["name"], f"{before} on test data, before the next stage ({then['name']})"

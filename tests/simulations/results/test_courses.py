@@ -119,6 +119,14 @@ def test_what_finetuning_leaves_as_it_is_has_not_settled_and_a_norm_tells_of_a_l
     assert state(drift, 10.0, norm) == "length" and state([10.0], 10.0, norm) == "fixed"
 
 
+@pytest.mark.parametrize(("steps", "state"), [(24, "moved"), (25, "moving")])
+def test_a_first_line_that_steps_nothing_does_not_count(steps, state):
+    lines = [1.0, *(1.0 + 0.1 * step for step in range(1, steps + 1))]
+    told = courses([{"psi": {"physical": {"a": value}}} for value in lines], {"a": 1.0})
+    assert told["a"]["state"] == state
+    assert courses([{"psi": {"physical": {"a": 1.0}}}], {"a": 1.0})["a"]["state"] == "fixed"
+
+
 def test_what_stands_still_while_others_move_is_held():
     lines = [{"a": min(step, 20.0), "b": float(step)} for step in range(1, 31)]
     told = courses([{"psi": {"physical": line}} for line in lines], {"a": 0.5, "b": 0.5})

@@ -165,6 +165,20 @@ def test_all_that_has_moved_is_learned_and_nothing_else(found):
     assert re.search(r"dropout [^(]*% \(10.0% at the start\)", shown(panel(*found["partitioned"])))
 
 
+def test_the_title_counts_all_stages_and_the_files_are_those_that_are_there(tmp_path):
+    finetuned = {"method": "validation", "method_options": {"validation": {"finetune_epochs": 1}}}
+    summary = run_experiment(tiny_training(**finetuned, chunks=[0.5, 0.5]), tmp_path)
+    first, last = summary["stages"]
+    assert last["iteration"] > first["iteration"] == summary["iterations"]
+    text = shown(panel(summary, tmp_path))
+    assert f"validation, {last['iteration']} iterations" in text
+    assert "% on test data, before the next stage (finetuned)" in text
+    assert ("*.png" in text) == any(tmp_path.glob("*.png"))
+    for picture in tmp_path.glob("*.png"):
+        picture.unlink()
+    assert "*.png" not in shown(panel(summary, tmp_path)) and "state.safetensors" in text
+
+
 def test_more_than_fit_are_counted(found):
     summary, out = found["partitioned"]
     many = {f"own.number[{i}]": float(i) for i in range(11)}
