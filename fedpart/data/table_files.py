@@ -98,8 +98,8 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
                     rows.append(row)
     except (csv.Error, UnicodeDecodeError, TypeError) as error:
         fault = f"{file} cannot be read as CSV in UTF-8 ({str(error).rstrip('.')})"
-        wide = isinstance(error, UnicodeError)
-        remedy = "as UTF-8 (Excel: CSV UTF-8)" if wide else "anew, or set data_options.delimiter"
+        coded = isinstance(error, UnicodeError)
+        remedy = "as UTF-8 (Excel: CSV UTF-8)" if coded else "anew, or set data_options.delimiter"
         raise ValueError(f"{fault}; save it {remedy}.") from error
     if not rows:
         raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
