@@ -42,6 +42,11 @@ def in_yaml(name: str) -> str:
     return name if simple else json.dumps(name, ensure_ascii=False)
 
 
+def ignoring(name: str) -> str:
+    """How an input is left out, for messages: ``(data_options: {ignore: [name]})``."""
+    return f"(data_options: {{ignore: [{in_yaml(name)}]}})"
+
+
 def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Names of the column ``name`` by file as numbers in ascending order, ``[n]`` int64, whole numbers by
     value and others as text; and the K names. Two that mean the same, such as true and 1, are refused."""

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpart.checks import require
+from fedpart.data.trained_on import counted
 from fedpart.extras import need
 from simulations.cli.guards import interruptible
 from simulations.cli.options import single
@@ -86,7 +87,7 @@ def export(run: Path, kind: str, out: Path | None) -> None:
 
 def predict(run: Path, source: Path, out: Path) -> None:
     count, remarks = predict_run(run, source, out)
-    for text in (f"{out}: {count:,} prediction{'' if count == 1 else 's'}", *remarks):
+    for text in (f"{out}: {counted(count, 'prediction')}", *remarks):
         Console().print(text, soft_wrap=True, markup=False, highlight=False)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from fedpart.data.preprocessing import Pictures, Rows
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
+from fedpart.data.trained_on import counted
 from simulations.building.reading import read_run
 from simulations.config.load import ConfigError
 from simulations.errors import one_sentence
@@ -41,7 +42,7 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             encoded = made.encode(columns, name)
             inputs = made(encoded)
             for column, count in made.unknown(encoded).items() if isinstance(made, Rows) else ():
-                rows = "1 row has" if count == 1 else f"{count:,} rows have"
+                rows = f"{counted(count, 'row')} {'has' if count == 1 else 'have'}"
                 remarks.append(f"{rows} a level of {column!r} that training rows hardly have, or not at all.")
             written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
     answers, p = state.answers(inputs)

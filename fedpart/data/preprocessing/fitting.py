@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.data.cells import Floats, in_yaml, merged
+from fedpart.data.cells import Floats, ignoring, merged
 from fedpart.data.columns import Columns, floats_of
 from fedpart.data.dataset import Dataset, Splits, has_labels
 from fedpart.data.preprocessing.rows import DATE, Rows, days_of, levels_of, missing_in
@@ -47,11 +47,9 @@ def prepared(
     :meth:`.Gaussian.in_units`."""
     columns, file = tables["train"]
     for name in names:
-        if _UNNAMED.fullmatch(name):
-            raise ValueError(
-                f"{file} has a column without a name ({name!r}), as an index that was written with it has; "
-                f"name it in the file, or leave it out (data_options: {{ignore: [{in_yaml(name)}]}})."
-            )
+        fault = f"{file} has a column without a name ({name!r}), as an index that was written with it has"
+        remedy = f"name it in the file, or leave it out {ignoring(name)}"
+        require(not _UNNAMED.fullmatch(name), f"{fault}; {remedy}.")
     if made is None:
         rows = splits.train.inputs.numpy()
         made = fitted({name: columns[name] for name in names}, rows, file, read, **options)
@@ -101,11 +99,9 @@ def fitted(
     fill = matrix.nanmean(0)
     for place in torch.nonzero(torch.isnan(fill))[:, 0].tolist() if missing != "refuse" else ():
         name = numeric[place]
-        empty = (
-            f"The column {name!r} of {file} has no number in any training row; leave it out (data_options:"
-        )
+        empty = f"The column {name!r} of {file} has no number in any training row"
         held = not missing_in([columns[name][row] for row in rows]).all()  # text, which is refused by its row
-        require(held, f"{empty} {{ignore: [{in_yaml(name)}]}}).")
+        require(held, f"{empty}; leave it out {ignoring(name)}.")
     matrix = torch.where(absent, fill, matrix)
     moved = _moments(matrix) if standardise and numeric else _as_they_are(matrix)
     described: dict[str, dict[str, Any]] = {
@@ -129,11 +125,9 @@ def category(name: str, counts: Mapping[str, int], rows: int, file: str) -> dict
     """A column of :class:`.Rows` for levels that so many of the training ``rows`` have."""
     least = max(2, RARE * rows)
     levels = sorted(level for level, count in counts.items() if count >= least)
-    leave = (
-        f"leave it out (data_options: {{ignore: [{in_yaml(name)}]}}), or write plain numbers or dates like"
-    )
+    remedy = f"leave it out {ignoring(name)}, or write plain numbers or dates like 2024-12-31."
     unique = f"The column {name!r} of {file} has hardly a value twice, so it is no category"
-    require(bool(levels), f"{unique}; {leave} 2024-12-31.")
+    require(bool(levels), f"{unique}; {remedy}")
     return {"name": name, "kind": "category", "levels": levels, "rare": len(levels) < len(counts)}
 
 
@@ -200,8 +194,6 @@ def _check_apart(made: Rows, rows: Tensor) -> None:
         numbers, rounded, name = numbers[here], features[:, place].double().numpy()[here], column["name"]
         if column["deviation"] != 1 and here.any() and (pair := merged(numbers, rounded)) is not None:
             furthest = numbers[np.abs(rounded).argmax()]
-            raise ValueError(
-                f"The column {name!r}, standardised, has values that are one in float32, such as {pair}, for "
-                f"an outlier, {furthest!s}, is far from them; correct or remove its row, or leave the column "
-                f"out (data_options: {{ignore: [{in_yaml(name)}]}})."
-            )
+            fault = f"The column {name!r}, standardised, has values that are one in float32, such as {pair}"
+            cause = f"for an outlier, {furthest!s}, is far from them; correct or remove its row"
+            raise ValueError(f"{fault}, {cause}, or leave the column out {ignoring(name)}.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.data.cells import Floats, check_float32, in_yaml, is_missing, one_in_float64, text_of, texts_of
+from fedpart.data.cells import Floats, check_float32, ignoring, is_missing, one_in_float64, text_of, texts_of
 from fedpart.data.columns import Columns, numbers_of
 from fedpart.data.preprocessing.base import Preprocessing
 from fedpart.data.table_files import columns_of
@@ -90,10 +90,8 @@ class Rows(Preprocessing, kind="table"):
         hint = "" if allowed else "set missing: mean, "
         for column in self.columns:
             name, kind = column["name"], column["kind"]
-            absent = (
-                f"{file} has no column {name!r}, which the training data have; add it, or train without it"
-            )
-            require(name in columns, f"{absent} (data_options: {{ignore: [{in_yaml(name)}]}}).")
+            absent = f"{file} has no column {name!r}, which the training data have"
+            require(name in columns, f"{absent}; add it, or train without it {ignoring(name)}.")
             cells = columns[name]
             if kind == "category":
                 codes = {level: code for code, level in enumerate(column["levels"])}
@@ -120,11 +118,9 @@ class Rows(Preprocessing, kind="table"):
         return {name: n for name, n in zip(self.names, (rows >= most).sum(0).tolist(), strict=True) if n}
 
     def _check_exact(self, cells: Sequence[Any], numbers: Floats, name: str, file: str) -> None:
-        leave = f"or leave the column out (data_options: {{ignore: [{in_yaml(name)}]}})"
-        pair, merged = (
-            one_in_float64(cells, numbers),
-            f"The column {name!r} of {file} has values that are one",
-        )
+        leave = f"or leave the column out {ignoring(name)}"
+        pair = one_in_float64(cells, numbers)
+        merged = f"The column {name!r} of {file} has values that are one"
         told = f"{merged} in float64, such as {pair}; subtract a constant in the file, {leave}."
         require(pair is None, told)
         if not self.state["standardise"]:

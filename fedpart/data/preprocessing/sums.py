@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedpart.checks import require
-from fedpart.data.cells import Floats, in_yaml, numbered, text_of
+from fedpart.data.cells import Floats, ignoring, numbered, text_of
 from fedpart.data.preprocessing.fitting import category
 
 Sums = Mapping[str, Any]
@@ -102,18 +102,18 @@ def joined(
                 columns.append(category(name, +counts, rows, "all clients"))
             continue
         held, mean, rest, squares = _sum(parts)
-        remedy = f"leave it out (data_options: {{ignore: [{in_yaml(name)}]}})."
+        remedy = f"leave it out {ignoring(name)}."
         require(held, f"The column {name!r} has no number in any client's training rows; {remedy}")
         deviation = math.sqrt(squares / rows)
         if name == target:
             require(deviation, same)
-            target_unit = {"target": {"mean": mean + rest, "deviation": deviation}}
-            state |= target_unit if how.get("standardise_target", True) else {}
+            unit = {"target": {"mean": mean + rest, "deviation": deviation}}
+            state |= unit if how.get("standardise_target", True) else {}
             continue
         shift = mean if state["standardise"] else 0.0
         varies = state["standardise"] and deviation > 8 * np.finfo(np.float64).eps * abs(mean)
-        unit = deviation if varies else 1.0
-        moved = {"shift": shift, "scale": 1.0, "mean": rest * varies, "deviation": unit}
+        spread = deviation if varies else 1.0
+        moved = {"shift": shift, "scale": 1.0, "mean": rest * varies, "deviation": spread}
         fill, gaps = None if state["missing"] == "refuse" else mean + rest, state["missing"] == "indicator"
         columns.append({"name": name, "kind": kind, **moved, "fill": fill, "indicator": gaps and held < rows})
     more = {"read": dict(how["read"]), "sums": {"rows": by_client, "classes": classes}}

@@ -19,7 +19,7 @@ from simulations.config.yaml_files import key_of, read_yaml, shipped
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.results import scores
 from simulations.results.scores import BYTES, EVIDENCES, FIRST, PARTS, SCORES, SHARE, TIME, counted, told
-from simulations.results.terminal.psi_rows import Rows, learned, psi_rows, several
+from simulations.results.terminal.psi_rows import Rows, ended_at, learned, psi_rows, several
 from simulations.results.verdicts import beside, guessed
 
 _CENTRALISED = {
@@ -67,13 +67,13 @@ def panel(summary: Mapping[str, Any], out: Path) -> RenderableType:
     table.add_column()
     for name, text in rows(summary, out):
         table.add_row(name, Text(scores.shown(text)))
-    files = ["config.yaml", "metrics.jsonl", "summary.json", "state.safetensors"]
-    table.add_row("files", Text(f"{out}/: {', '.join([*files, *['*.png'] * any(out.glob('*.png'))])}"))
+    pictures = ", *.png" if any(out.glob("*.png")) else ""
+    files = f"config.yaml, metrics.jsonl, summary.json, state.safetensors{pictures}"
+    table.add_row("files", Text(f"{out}/: {files}"))
     base, ways = spelled(summary["method"])
     headline = what.get(base, f"Method {base}.").format(psi=learned(summary))
     headline += f" Clients were combined by {' and '.join(ways)}." if ways else ""
-    number = (summary.get("stages") or [{}])[-1].get("iteration", summary[clock])
-    title = Text(f"{summary['method']}, {counted(number, clock[:-1])}")
+    title = Text(f"{summary['method']}, {counted(ended_at(summary), clock[:-1])}")
     return Panel(Group(Text(headline), Text(""), table), title=title, border_style="green")
 
 

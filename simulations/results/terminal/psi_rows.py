@@ -49,12 +49,17 @@ def _settled(courses: Mapping[str, Mapping[str, Any]]) -> str:
     return "" if settled == len(states) else f", {settled or 'none'} of {len(states)} known to have settled"
 
 
+def ended_at(summary: Mapping[str, Any]) -> int:
+    """The last round, or the last iteration of all stages."""
+    stages = summary.get("stages")
+    return int(stages[-1]["iteration"] if stages else summary.get("iterations") or summary["rounds"])
+
+
 def _kept(summary: Mapping[str, Any]) -> tuple[int, float] | None:
     """The round or iteration whose weights and psi were kept, where it is not the last, and its evidence."""
     if summary.get("kept_round") is not None:
         return summary["kept_round"], summary["kept_lml"]
-    stages = summary.get("stages") or [{"iteration": summary.get("iterations")}]
-    early = summary.get("lml_iteration") not in (None, stages[-1]["iteration"])
+    early = summary.get("lml_iteration") not in (None, ended_at(summary))
     return (summary["lml_iteration"], summary["lml"]) if early and summary["lml"] is not None else None
 
 
