@@ -17,7 +17,7 @@ class Asked:
 
     def __init__(self, app, path, body=(), headers=(), address="192.0.2.1"):
         self.app, self._body, self.parts = app, body, 0
-        self.status, self.body = 0, b""
+        self.status, self.body, self._left = 0, b"", asyncio.Event()
         self.scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -42,7 +42,12 @@ class Asked:
             self.parts += 1
             yield {"type": "http.request", "body": part, "more_body": True}
         yield {"type": "http.request", "body": b"", "more_body": False}
-        await asyncio.Event().wait()
+        await self._left.wait()
+        yield {"type": "http.disconnect"}
+
+    def leave(self):
+        """The caller has gone."""
+        self._left.set()
 
     async def answered(self):
         parts = self._parts()

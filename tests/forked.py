@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import sys
 
-from simulations.deployment.processes import Processes
+from simulations.deployment.processes import NICE, Processes
 
 server = multiprocessing.get_context("forkserver")
 
@@ -52,6 +52,7 @@ class _Forked:
 
 def _become(module, arguments, environment, log):
     os.setsid()
+    os.nice(NICE)
     with log.open("ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)

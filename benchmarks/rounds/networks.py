@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedpart.nn.models.cnn import pfl_cnn
+
 Uniform = Callable[[Tensor], Tensor]
 """Uniform numbers in (0, 1) in the shape, type and layout of a tensor: ``torch.rand_like``."""
 
@@ -132,17 +134,11 @@ def resnet9(
     )
 
 
-def pfl_cnn(num_classes: int, input_shape: Sequence[int], dropout: float | None = None) -> nn.Sequential:
-    """That of pfl's CIFAR-10 benchmark: 1,626,442 parameters for 3x32x32; its dropout is not learned."""
-    depth, height, width = input_shape
-    convolutions = nn.Conv2d(depth, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)
-    hidden = nn.Linear(64 * (height // 2 - 2) * (width // 2 - 2), 128), nn.ReLU(), nn.Dropout(0.5)
-    return nn.Sequential(*convolutions, nn.Dropout(0.25), nn.Flatten(), *hidden, nn.Linear(128, num_classes))
-
-
 NETWORKS: dict[str, Callable[[int, Sequence[int], float | None], nn.Module]] = {
     "mnist_cnn": lambda classes, shape, rate: cnn((20, 50), (500, 50), classes, shape, rate),
     "digits_cnn": lambda classes, shape, rate: cnn((8, 16), (64,), classes, shape, rate),
     "resnet9": resnet9,
-    "pfl_cnn": pfl_cnn,
+    "pfl_cnn": lambda classes, shape, rate: pfl_cnn(
+        classes, shape
+    ),  # plain PyTorch; its dropout is not learned
 }

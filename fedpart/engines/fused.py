@@ -115,7 +115,6 @@ class FusedRunner:
                     sums[kind] = PooledSum(executor, round, job, self._rows)
                 for batch, noise in batches:
                     sums[kind].add(batch, noise, weight)
-        total.total_weight = float(total.examples)
         for (job, is_main, is_unseen), found in sums.items():
             found.flush()
             total.add(self._term(round, job, found))

@@ -43,36 +43,14 @@ def instruction(
     node: int,
     state: ArrayRecord,
     residuals: ClientState | None = None,
+    kind: str = MessageType.TRAIN,
 ) -> Message:
-    """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later."""
-    jobs = wire.encode_jobs(protocol.plan(client, round))
-    return _message(MessageType.TRAIN, protocol, round, client, node, state, residuals, jobs=jobs)
+    """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later.
 
-
-def question(
-    protocol: Protocol,
-    round: int,
-    client: int,
-    node: int,
-    state: ArrayRecord,
-    residuals: ClientState | None = None,
-) -> Message:
-    """Asks ``client``, reached at ``node``, what it makes of the network that came out of ``round``."""
-    return _message(MessageType.EVALUATE, protocol, round, client, node, state, residuals)
-
-
-def _message(
-    kind: str,
-    protocol: Protocol,
-    round: int,
-    client: int,
-    node: int,
-    state: ArrayRecord,
-    residuals: ClientState | None,
-    **config: Any,
-) -> Message:
-    """With the header of the client's round, which of its files count, and what more ``config`` says."""
-    config |= wire.Header.of(protocol, round, client).scalars()
+    With ``MessageType.EVALUATE`` it is asked what it makes of the network that came out of the round."""
+    config: dict[str, Any] = wire.Header.of(protocol, round, client).scalars()
+    if kind == MessageType.TRAIN:
+        config = {"jobs": wire.encode_jobs(protocol.plan(client, round)), **config}
     if residuals is not None:
         config["residuals"] = list(residuals.of([client]).versions[client])
     content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
@@ -81,7 +59,7 @@ def _message(
 
 
 def read_score(protocol: Protocol, round: int, client: int, reply: Message) -> HeldOutScore:
-    """The score in the reply to :func:`question`, checked."""
+    """The score in the reply to an :func:`instruction` to evaluate, checked."""
     return wire.decode_score(_metrics(protocol, round, client, reply), protocol)
 
 

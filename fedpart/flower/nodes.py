@@ -16,6 +16,7 @@ from fedpart.updates.errors import brief
 
 log = getLogger("flwr").log
 FIRST_POLL_SECONDS, POLL_SECONDS, PROGRESS_SECONDS = 0.02, 0.5, 10.0
+TOGETHER, PATIENCE = 32, 5.0  # new nodes that are asked at a time; seconds until others are, too
 MOST_LATE = 10_000  # numbers of clients that join late; a byte each
 LOST = (3, 4, 5, 8)  # Flower's codes of answers that a node cannot be blamed for, see NAMES
 
@@ -56,7 +57,7 @@ class Nodes:
         self._heard: set[int] = set()  # nodes that have answered
         self._latest: dict[int, _Question] = {}  # by client number: what its latest node has answered
         self._open: dict[str, _Question] = {}  # by the message's id
-        self._turn = 0
+        self._turn, self._asked = 0, 0.0  # nodes that were asked together, and when
         self._bound = False  # whether names bind
         self._refusal = ""  # the last one
 
@@ -70,11 +71,12 @@ class Nodes:
             self._bound = True
             self._heard.clear()  # those that have been taken in have no such name
             self._latest.clear()
-        asked = {question.node for question in self._open.values()}
-        if unknown := sorted(online - self._heard - asked):
+        asked, now = {question.node for question in self._open.values()}, time.monotonic()
+        room = TOGETHER - len(asked) if now - self._asked < PATIENCE else TOGETHER
+        if unknown := sorted(online - self._heard - asked)[: max(room, 0)]:
             content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
             questions = [Message(content, node, MessageType.QUERY, ttl=ttl) for node in unknown]
-            self._turn += 1
+            self._turn, self._asked = self._turn + 1, now
             for id, node in zip(grid.push_messages(questions), unknown, strict=False):
                 self._open[id] = _Question(node, names[node], self._turn)
         self._listen(grid)

@@ -6,7 +6,7 @@ from functools import partial
 from logging import INFO, WARNING, getLogger
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -213,7 +213,7 @@ class FedPart(Strategy):
         for client in (client for client in cohort if client in nodes):
             state = self._state(values, protocol.partition_of(client))
             more = nodes[client], state, values.kept
-            self._sent[client] = messages.question(protocol, round, client, *more)
+            self._sent[client] = messages.instruction(protocol, round, client, *more, MessageType.EVALUATE)
         return self._messages()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -83,15 +83,11 @@ def _bounds(dtype: torch.dtype) -> tuple[Any, Any, Any]:
 
 
 @jit
-def _with_nan(four: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> None:
-    """A row of ``pool`` that has something in it that is not a number: this wins, whatever its sign."""
-    zero = unsigned - unsigned
+def _largest(four: Any, out: Any, where: Any, zero: Any, lowest: Any) -> bool:
+    """A row of ``pool``; whether something in it is not a number and has a sign, so that it has lost."""
+    lost = False
     for k in range(len(out)):
         a, b, d, e = four[0, k], four[1, k], four[2, k], four[3, k]
-        a = a & unsigned if a & unsigned > infinity else a
-        b = b & unsigned if b & unsigned > infinity else b
-        d = d & unsigned if d & unsigned > infinity else d
-        e = e & unsigned if e & unsigned > infinity else e
         largest = max(max(a, b), max(d, e))
         place = np.uint8(3)
         place = np.uint8(2) if d == largest else place
@@ -99,6 +95,9 @@ def _with_nan(four: Any, out: Any, where: Any, unsigned: Any, infinity: Any) -> 
         place = np.uint8(0) if a == largest else place
         where[k] = place if largest > zero else NOWHERE
         out[k] = max(largest, zero)
+        lost |= (lowest < a) & (a < zero) | (lowest < b) & (b < zero)
+        lost |= (lowest < d) & (d < zero) | (lowest < e) & (e < zero)
+    return lost
 
 
 @cache
@@ -123,21 +122,9 @@ def _kernels(words: int) -> tuple[Kernel, Kernel]:
                         parts[2 * i, there + k] = x[row, here + k]
                     for k in range(length):
                         parts[2 * i + 1, there + k] = x[row, here + length + k]
-            nan = False
-            for k in range(out.shape[1]):
-                a, b, d, e = four[0, k], four[1, k], four[2, k], four[3, k]
-                largest = max(max(a, b), max(d, e))
-                place = np.uint8(3)
-                place = np.uint8(2) if d == largest else place
-                place = np.uint8(1) if b == largest else place
-                place = np.uint8(0) if a == largest else place
-                where[row, k] = place if largest > zero else NOWHERE
-                out[row, k] = max(largest, zero)
-                # Of what is not a number the positive ones are the largest anyway.
-                nan |= (lowest < a) & (a < zero) | (lowest < b) & (b < zero)
-                nan |= (lowest < d) & (d < zero) | (lowest < e) & (e < zero)
-            if nan:
-                _with_nan(four, out[row], where[row], unsigned, infinity)
+            if _largest(four, out[row], where[row], zero, lowest):
+                four[:] = np.where(four & unsigned > infinity, four & unsigned, four)  # these are the largest
+                _largest(four, out[row], where[row], zero, lowest)
 
     def send_back(gradient: Any, where: Any, any_words: int, out: Any) -> None:
         """Send each gradient, like ``out`` of ``pool``, to where the maximum was, and zeros elsewhere."""

@@ -101,17 +101,14 @@ class Noise:
 
         ``channels_last`` is the memory format of draws that have the shape of images."""
         self.rewind(channels_last)
-        token = _ACTIVE.set(self)
-        try:
+        with without_noise(self):
             yield
-        finally:
-            _ACTIVE.reset(token)
 
 
 @contextmanager
-def without_noise() -> Iterator[None]:
-    """Within this context no stream is active, as in the backward pass."""
-    token = _ACTIVE.set(None)
+def without_noise(but: Noise | None = None) -> Iterator[None]:
+    """Within this context no stream is active, as in the backward pass, or this one alone."""
+    token = _ACTIVE.set(but)
     try:
         yield
     finally:

@@ -17,9 +17,8 @@ LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such valu
 REACH = 1000.0  # times the largest weight: no change of a weight in one round is honest beyond
 PSI = 0  # stands for psi among the parts; the others are the cells 1..
 TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
-SUMMED = (  # of an update, besides its tensors and their weights
-    "total_weight", "examples", "loss", "unseen_loss", "unseen_examples", "visited", "seconds", "clients",
-)  # fmt: skip
+# Of an update, besides its tensors and their weights.
+SUMMED = ("examples", "loss", "unseen_loss", "unseen_examples", "visited", "seconds", "clients")
 CLAIMS = (  # of an update, and the least that each may be
     ("loss", -LARGEST, "loss"),
     ("unseen_loss", -LARGEST, "loss"),
@@ -39,7 +38,6 @@ class Update:
         weights: of each part: of psi's gradient its examples, since L_ML is a sum over them (Eq. 26), or 1
             where clients weigh the same, for privacy or a defence.
         shares: of each cell that only some of the client's local steps have trained, their share of all.
-        total_weight: weight of the client whether it contributed to a partition or not.
         examples: number of examples behind ``loss``.
         loss: mean training loss through the largest subnetwork, nats (a sum weighted by examples in a sum);
             while a round is computed it and the next may be tensors, see :meth:`.CohortSum.settle`.
@@ -56,7 +54,6 @@ class Update:
     parts: dict[int, Tensor] = field(default_factory=dict)
     weights: dict[int, float] = field(default_factory=dict)
     shares: dict[int, float] = field(default_factory=dict)
-    total_weight: float = 0.0
     examples: int = 0
     loss: float = 0.0
     unseen_loss: float = 0.0
@@ -84,7 +81,6 @@ class Update:
         for part, tensor in self.parts.items():
             self.weights[part] = of_psi if part == PSI else weight * self.shares.get(part, 1.0)
             tensor.mul_(self.weights[part])
-        self.total_weight = weight
         self.loss = self.loss * self.examples  # it may be a tensor, which others have too
         self.unseen_loss = self.unseen_loss * self.unseen_examples
         return self

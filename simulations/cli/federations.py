@@ -30,6 +30,7 @@ from simulations.folders.data_files import listed_data
 from simulations.results.pictures.run_figures import plot_run
 from simulations.results.terminal.panel import show_end
 from simulations.running.resume import continued_config, resumed_config
+from simulations.running.run import draw_pictures
 
 _FLOWERS = re.compile(r"(\x1b\[\d+m)?INFO\b|Successfully installed ")
 WATCH_SECONDS = 2.0  # between two looks at a federation
@@ -208,10 +209,7 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
         shutil.copymode(place, folder)
         for file in files:
             shutil.copyfile(Path(place, file), folder / file)
-    try:
-        plot_run(copy, download=False)
-    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-        typer.echo(f"A picture is missing, for the data cannot be read here ({str(error).rstrip('.')}).")
+    draw_pictures(copy, typer.echo)
     if os.geteuid() == 0:
         for path in (copy, *copy.rglob("*")):
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -73,50 +73,40 @@ class Deployment:
     def _start_superlink(self) -> None:
         command = superlink(self.keys / "superlink", self._port, self.private / "state.db")
         self.processes.start("superlink", command)
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
+        for ended in self._tries():
+            if ended:
+                break
+            with suppress(Unreachable):
                 self.control.nodes()
                 return
-            except Unreachable:
-                if self.processes.mend() or time.monotonic() > deadline:
-                    raise RunError(
-                        f"The SuperLink does not start:\n{self.processes.log('superlink')}"
-                    ) from None
-                self._pause()
+        raise RunError(f"The SuperLink does not start:\n{self.processes.log('superlink')}")
 
     def wait_for(self, names: Iterable[str]) -> None:
         """Wait until the SuperNodes of these names are online."""
-        wanted, deadline = set(names), time.monotonic() + START_SECONDS
-        while missing := wanted - self._online():
-            self.processes.mend()
-            if time.monotonic() > deadline:
-                name = min(missing).replace(node_name(0)[:-1], "supernode-")
-                raise RunError(f"The SuperNode of {min(missing)} is not online:\n{self.processes.log(name)}")
-            self._pause()
-
-    def _online(self) -> set[str]:
-        """The SuperNodes that are; while many start at once the SuperLink may be too busy to say so."""
-        try:
-            return {name for name, status in self.control.nodes().items() if status == "online"}
-        except Unreachable:
-            return set()
+        missing = {*names}
+        for _ in self._tries():
+            with suppress(Unreachable):
+                missing -= {name for name, status in self.control.nodes().items() if status == "online"}
+            if not missing:
+                return
+        name = min(missing).replace(node_name(0)[:-1], "supernode-")
+        raise RunError(f"The SuperNode of {min(missing)} is not online:\n{self.processes.log(name)}")
 
     def again(self, run: SubmittedRun) -> int | None:
-        """See :meth:`.Control.again`; the SuperLink may be away for a while."""
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
+        """See :meth:`.Control.again`."""
+        for _ in self._tries():
+            with suppress(Unreachable):
                 return self.control.again(run)
-            except Unreachable:
-                self.processes.mend()
-                if time.monotonic() > deadline:
-                    raise
-                self._pause()
+        raise RunError(f"The SuperLink does not answer:\n{self.processes.log('superlink')}")
 
-    def _pause(self) -> None:
-        self._check()
-        time.sleep(POLL_SECONDS)
+    def _tries(self) -> Iterator[list[str]]:
+        """A SuperLink may be away, or busy, as while many SuperNodes start; with what has ended since."""
+        deadline, ended = time.monotonic() + START_SECONDS, list[str]()
+        while time.monotonic() < deadline:
+            yield ended
+            ended = self.processes.mend()
+            self._check()
+            time.sleep(POLL_SECONDS)
 
     def start_executor(self, name: str, address: str) -> None:
         """Start the executor with the keys of that name, for the apps of the server at an address."""

@@ -123,4 +123,4 @@ def run_beside(
     begun = (place / CONFIG).exists()
     config = continued_config(place, other, given) if begun else other
     run_experiment(config, place, resume=begun, progress=progress)
-    draw_pictures(folder, progress)
+    draw_pictures(folder, progress.note)

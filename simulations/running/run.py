@@ -126,16 +126,16 @@ def run_experiment(
             loggers.finish(finite(summary))  # first: what is killed from here on is resumed, or has all
             run.finish(summary)
             if draw or loggers.keep:
-                loggers.show(draw_pictures(run.path, progress))
+                loggers.show(draw_pictures(run.path, progress.note))
             return summary
 
 
-def draw_pictures(folder: Path, progress: Progress) -> list[Path]:
+def draw_pictures(folder: Path, note: Callable[[str], None]) -> list[Path]:
     """A finished run's, drawn anew; those of its data are left out where the data are not here."""
     try:
         plot_run(folder, download=False)
     except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-        progress.note(f"A picture is missing, for the data cannot be read ({str(error).rstrip('.')}).")
+        note(f"A picture is missing, for the data cannot be read ({str(error).rstrip('.')}).")
     return sorted(folder.glob("*.png"))
 
 

@@ -11,6 +11,7 @@ address. The operator's calls need his token, which Flower asks for before it re
 give him one, where everybody is a stranger."""
 
 import asyncio
+import gc
 import json
 import math
 import time
@@ -28,6 +29,7 @@ from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse
 from flwr.common.constant import (
     FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE,
+    SUPERLINK_NODE_ID,
     SYSTEM_TIME_TOLERANCE,
     TIMESTAMP_HEADER,
     TIMESTAMP_TOLERANCE,
@@ -42,6 +44,7 @@ from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, patch
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
 STRANGER_BYTES = 2**16  # of a request, from whom nobody knows, or a node's that carries nothing
+HELD = {FLEET + "pull-messages": 20.0, RUNTIME + "pull-messages": 2.0}  # seconds, if there is nothing
 NODE_BYTES = {
     "/v1/fleet/push-messages": 2**20,  # the names of a message's parts, or an error with its traceback
     "/v1/fleet/push-object": FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 2**20,
@@ -64,7 +67,7 @@ class Caller:
     """A node, or an address, and what it has asked."""
 
     name: str  # under which its key is registered, or its number; its address
-    known: bool  # whether it is a node
+    node: int | None = None  # its number, if it is a node
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
     here: int = 0  # requests, those that wait among them
     account: float = BURST  # requests that it may make at once; below 0 after many that were refused
@@ -97,8 +100,8 @@ class Caller:
 class Door:
     """What every request comes through; an ASGI app."""
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(self, app: Any, arrivals: Any = None) -> None:
+        self._app, self._arrivals = app, arrivals
         self._callers: dict[int | str, Caller] = {}  # nodes by number, others by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,17 +112,21 @@ class Door:
             await self._app(scope, receive, send)
             return
         request, answer = Request(scope), _Answer(send)
-        caller, limit = None, STRANGER_BYTES
+        caller, who, limit = None, None, STRANGER_BYTES
         if path.startswith(FLEET):
             caller = await self._caller(request)
-            limit = NODE_BYTES.get(path, limit) if caller.known else limit
-        elif path.startswith(RUNTIME) and _length(request) > limit:
-            limit = SERVERAPP_BYTES if await run_in_threadpool(self._is_task, request) else limit
+            if caller.node is not None:
+                who, limit = (caller.node, 0), NODE_BYTES.get(path, limit)
+        elif path in HELD or (path.startswith(RUNTIME) and _length(request) > limit):
+            task = await run_in_threadpool(self._task, request)
+            who, limit = ((SUPERLINK_NODE_ID, task.run_id), SERVERAPP_BYTES) if task else (None, limit)
         try:
             async with nullcontext() if caller is None else caller.place():
                 if fault := getattr(request.state, "clock_fault", ""):
                     raise HTTPException(401, fault)
                 body = await _read(request, receive, limit)
+                if path in HELD and who and not await self._hold(who, HELD[path], receive):
+                    return  # the caller has gone
                 await self._app(scope, _again(body, receive), answer)
         except HTTPException as error:
             if answer.status:
@@ -130,6 +137,17 @@ class Door:
         if caller is not None and answer.status >= 400:
             caller.refused(path, answer.status, answer.why())
 
+    async def _hold(self, who: tuple[int, int], seconds: float, receive: Receive) -> bool:
+        """Let a question wait for its answer, at no cost; whether who asks is still there."""
+        waits = asyncio.ensure_future(self._arrivals.wait(who, seconds))
+        leaves = asyncio.ensure_future(_disconnected(receive))
+        try:
+            done, _ = await asyncio.wait({waits, leaves}, return_when=asyncio.FIRST_COMPLETED)
+            return waits in done
+        finally:
+            waits.cancel()
+            leaves.cancel()
+
     async def _caller(self, request: Request) -> Caller:
         """The node that asks, or the address."""
         node = await run_in_threadpool(self._node, request)
@@ -138,7 +156,7 @@ class Door:
             if len(self._callers) >= CALLERS:
                 self._callers = {key: one for key, one in self._callers.items() if one.here}
             name = str(key) if node is None else await run_in_threadpool(self._name, node)
-            self._callers.setdefault(key, Caller(name, node is not None))
+            self._callers.setdefault(key, Caller(name, node))
         return self._callers[key]
 
     def _node(self, request: Request) -> int | None:
@@ -163,9 +181,9 @@ class Door:
         known = self._state().get_node_info(node_ids=[node])
         return f"{known[0].name or 'the node'} (node {node})" if known else f"node {node}"
 
-    def _is_task(self, request: Request) -> bool:
+    def _task(self, request: Request) -> Any:
         token = request.headers.get(TASK_TOKEN, "")
-        return bool(token) and self._state().get_task_by_token(token) is not None
+        return self._state().get_task_by_token(token) if token else None
 
     def _state(self) -> Any:
         return self._app.state.linkstate_factory.state()
@@ -241,7 +259,23 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return first
 
 
-def open_door(flower: Any) -> None:
-    """Let every request to this process's SuperLink come through a :class:`Door`."""
-    served = SimpleNamespace(run=lambda app, **more: uvicorn.run(Door(app), **SERVER, **more))
-    patch(flower, uvicorn=served)
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def open_door(flower: Any, arrivals: Any) -> None:
+    """Let every request to this process's SuperLink come through a :class:`Door`; none holds up its end."""
+    leave = uvicorn.Server.handle_exit
+
+    def run(app: Any, **more: Any) -> None:
+        gc.freeze()  # else what is here to stay is looked through again and again
+        uvicorn.run(Door(app, arrivals), **SERVER, **more)
+
+    def end(server: uvicorn.Server, *signal: Any) -> None:
+        with suppress(RuntimeError):  # nothing is served yet
+            asyncio.get_running_loop().call_soon_threadsafe(arrivals.end)
+        leave(server, *signal)
+
+    patch(uvicorn.Server, handle_exit=end)
+    patch(flower, uvicorn=SimpleNamespace(run=run))

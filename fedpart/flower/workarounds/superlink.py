@@ -11,13 +11,15 @@ some. A SuperLink that is started again sends the messages once more that were o
 """
 
 import argparse
+import asyncio
 import hmac
 import importlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,9 +36,7 @@ from fedpart.flower.workarounds.metrics import serve
 from fedpart.flower.workarounds.protocol import message, patch
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
-HOLD_SECONDS = 2.0  # that a question may take; as long an end of the SuperLink may wait for its answer
 PARTS_SECONDS = 10.0  # that the parts of a message may take, or nobody waits for them
-MOST_HELD = 20  # questions at a time, of the 40 that a SuperLink works at
 Whose = tuple[int, int]  # a node's number and, of the server, a run's
 
 
@@ -76,11 +76,12 @@ def main() -> None:
     plugin = flower.load_control_authn_plugin
     patch(flower, load_control_authn_plugin=lambda: admit_operator(plugin(), token))
     hide_from_database()
-    hold_questions()  # first: what is refused has not come
+    arrivals = Arrivals()
+    hold_questions(arrivals)  # first: what is refused has not come
     pushes = Pushes()
     guard_pushes(pushes)
     guard_instructions(pushes)
-    open_door(flower)
+    open_door(flower, arrivals)
     flower.flower_superlink()
 
 
@@ -88,9 +89,12 @@ class Arrivals:
     """Messages and replies on their way, by whom they are for; whole when all their objects have come."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self.writing = threading.Lock()  # to the database: of many that try at once some would fail
+        self._lock = threading.Lock()
         self.on_way = dict[str, _Coming]()
-        self._new, self._waiting = set[Whose](), set[Whose]()
+        self._empty = set[Whose]()  # for whom there was nothing at the last look, and nothing has come since
+        self._asking = dict[Whose, tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+        self._over = False  # whether this process ends
 
     def announcing(self, push: Callable[..., Any]) -> Callable[..., Any]:
         """A handler of pushed messages, after which it is known here which objects are to come.
@@ -98,15 +102,16 @@ class Arrivals:
         No object comes meanwhile: one that two messages share would be missed."""
 
         def announced(request: Any, *given: Any, **more: Any) -> Any:
-            with self._changed:
+            with self.writing:
                 answer, now = push(request, *given, **more), time.monotonic()
-                known = self.on_way.items()
-                self.on_way = {id: one for id, one in known if now - one.begun < PARTS_SECONDS}
-                missing = set(answer.objects_to_push)
+                missing, new = set(answer.objects_to_push), dict[str, _Coming]()
                 for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
-                    parts = {part.object_id for part in iterate_object_tree(tree)}
-                    self.on_way[message.metadata.message_id] = _Coming(whose(message), now, parts & missing)
-                self._note_whole()
+                    parts = {part.object_id for part in iterate_object_tree(tree)} & missing
+                    new[message.metadata.message_id] = _Coming(whose(message), now, parts)
+                with self._lock:
+                    known = self.on_way.items()
+                    self.on_way = {id: one for id, one in known if now - one.begun < PARTS_SECONDS} | new
+                    self._note_whole()
                 return answer
 
         return announced
@@ -115,36 +120,49 @@ class Arrivals:
         """A handler of pushed objects, after which it is known here that an object has come."""
 
         def noted(request: Any, *given: Any, **more: Any) -> Any:
-            answer = push_object(request, *given, **more)
-            if answer.stored:
-                with self._changed:
-                    for one in self.on_way.values():
+            with self.writing:
+                answer = push_object(request, *given, **more)
+                with self._lock:
+                    for one in self.on_way.values() if answer.stored else ():
                         one.parts.discard(request.object_id)
                     self._note_whole()
-            return answer
+                return answer
 
         return noted
 
-    def wait(self, who: Whose) -> bool:
-        """Wait until something whole has come since the last call; two seconds at most.
+    async def wait(self, who: Whose, seconds: float) -> None:
+        """Wait until there may be something whole, or this process ends; who asks twice is told once."""
+        told = asyncio.Event()
+        with self._lock:
+            self._asking[who] = asyncio.get_running_loop(), told
+            self._tell([] if who in self._empty else [who])
+        with suppress(TimeoutError):
+            await asyncio.wait_for(told.wait(), 0 if self._over else seconds)
 
-        Where many wait, nobody else does; and who asks twice at a time waits once. It returns whether it is a
-        good moment to look: nothing is on its way of which a part would be found."""
-        with self._changed:
-            if who not in self._waiting and len(self._waiting) < MOST_HELD:
-                self._waiting.add(who)
-                self._changed.wait_for(lambda: who in self._new and not self._comes(who), HOLD_SECONDS)
-                self._waiting.discard(who)
-            if self._comes(who):
-                return False
-            self._new.discard(who)
-            return True
+    def look(self, who: Whose) -> bool:
+        """Whether it is a good moment to look: nothing is on its way of which a part would be found."""
+        with self._lock:
+            if not (comes := self._comes(who)):
+                self._empty.add(who)
+            return not comes
 
     def more(self, who: Whose) -> None:
         """There may be more than what has been handed out."""
-        with self._changed:
-            self._new.add(who)
-            self._changed.notify_all()
+        with self._lock:
+            self._tell([who])
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        with self._lock:
+            self._over = True
+            self._tell([*self._asking])
+
+    def _tell(self, whom: Collection[Whose]) -> None:
+        self._empty.difference_update(whom)
+        for who in {*whom} & self._asking.keys():
+            if not self._comes(who):
+                loop, told = self._asking.pop(who)
+                loop.call_soon_threadsafe(told.set)
 
     def _comes(self, who: Whose) -> bool:
         now = time.monotonic()
@@ -153,8 +171,7 @@ class Arrivals:
     def _note_whole(self) -> None:
         if whole := {id: one.to for id, one in self.on_way.items() if not one.parts}:
             self.on_way = {id: one for id, one in self.on_way.items() if id not in whole}
-            self._new.update(whole.values())
-            self._changed.notify_all()
+            self._tell(whole.values())
 
 
 class _Coming(NamedTuple):
@@ -169,9 +186,9 @@ def whose(message: Any) -> Whose:
     return to, run if to == SUPERLINK_NODE_ID else 0
 
 
-def hold_questions() -> None:
-    """Let this process's SuperLink answer SuperNodes and ServerApps as :class:`Arrivals` does."""
-    arrivals, modules = Arrivals(), list[Any]((fleet_handlers, runtime_handlers))
+def hold_questions(arrivals: Arrivals) -> None:
+    """Let this process's SuperLink tell ``arrivals`` what comes, and hand out what is whole."""
+    modules = list[Any]((fleet_handlers, runtime_handlers))
     fleet, runtime = modules
     for handlers in modules:
         patch(handlers, push_messages=arrivals.announcing(handlers.push_messages))
@@ -180,15 +197,16 @@ def hold_questions() -> None:
 
     def to_node(request: Any, **more: Any) -> Any:
         who = request.node.node_id, 0
-        if not arrivals.wait(who):
+        if not arrivals.look(who):
             return message("PullMessagesResponse")()
-        found = nodes(request, **more)
+        with arrivals.writing:
+            found = nodes(request, **more)
         if found.messages_list:
             arrivals.more(who)  # it is one at a time
         return found
 
     def to_server(request: Any, state: Any, task: Any) -> Any:
-        arrivals.wait((SUPERLINK_NODE_ID, task.run_id))
+        arrivals.look((SUPERLINK_NODE_ID, task.run_id))
         return server(request, state, task)
 
     patch(fleet, pull_messages=to_node)

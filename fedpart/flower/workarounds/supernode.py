@@ -11,6 +11,7 @@ arguments are those of ``flower-supernode``."""
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from importlib.metadata import entry_points
 from logging import ERROR, getLogger
 from os import _exit as leave
@@ -21,6 +22,7 @@ from typing import Any
 import httpx
 from flwr.app import Message
 from flwr.common.constant import Status, SubStatus
+from flwr.supercore.exit import add_exit_handler
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.supercore.run import RunNotRunningException
@@ -34,7 +36,7 @@ from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
-HOLD_SECONDS = 1.0  # that one question of the executor for work may take
+HOLD_SECONDS = 20.0  # that one question of the executor for work may take
 log = getLogger("flwr").log
 
 
@@ -46,7 +48,8 @@ class State(InMemoryNodeState):
         counted = dict.fromkeys(("supernode_messages", "supernode_replies", "supernode_failures"), "")
         serve(counted, {"supernode_queue": lambda: len(self.msg_store)})
         self.receiving = threading.Lock()  # held while a message, whose task is there before, is fetched
-        self.work = threading.Event()  # set when a message has come
+        self.work = threading.Event()  # set when a message has come, or this process ends
+        add_exit_handler(self.work.set, run_before_force_exit=True)
 
     def get_messages_legacy(self, *, is_reply: bool | None = None, **which: Any) -> Sequence[Message]:
         """As Flower's own, but a reply only once all of it is here: its ClientApp may die before that."""
@@ -138,8 +141,14 @@ def look_more_often() -> None:
         nonlocal last, asked
         asked = time.monotonic()
         calls = {name: _or_fail(given[name]) for name in ("pull_object", "confirm_message_received")}
-        with state.receiving:
-            found: int | None = pull(state=state, **given | calls)
+        with ExitStack() as coming:
+
+            def receive() -> Any:
+                if (message := given["receive"]()) is not None:
+                    coming.enter_context(state.receiving)
+                return message
+
+            found: int | None = pull(state=state, **given | calls | {"receive": receive})
         if found is None:
             return state.replied()  # sent next, as after a message
         last = time.monotonic()

@@ -102,7 +102,6 @@ class Defended:
         total = Update()
         for name in SUMMED:
             setattr(total, name, sum(getattr(update, name) for update in updates))
-        total.total_weight = 1.0
         if self._bucket > 1:
             order = generator(self._seed, "buckets", round).permutation(len(updates)).tolist()
             updates = [updates[place] for place in order]

@@ -1,5 +1,7 @@
 """Nodes whose keys are registered: a key is one client's, whatever its node says."""
 
+from types import SimpleNamespace
+
 import pytest
 from flwr.app import ConfigRecord, Error, Message
 from flwr.common.constant import ErrorCode
@@ -76,6 +78,22 @@ def test_a_node_that_does_not_answer_holds_nothing_up_and_is_in_once_it_has_answ
     grid.pull_messages = lambda ids: held
     assert list(nodes.present(grid)) == [0, 1, 2]
     assert len(grid.sent) == CLIENTS, "nobody is asked twice"
+
+
+def test_so_many_are_asked_at_a_time_and_who_does_not_answer_holds_up_the_others_for_seconds(monkeypatch):
+    monkeypatch.setattr(nodes, "TOGETHER", 2)
+    clock = [100.0]
+    monkeypatch.setattr(nodes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    grid = RegisteredGrid(honest())
+    pull, grid.pull_messages = grid.pull_messages, lambda ids: []
+    clients = nodes_of(1000.0)
+    assert not clients.present(grid) and not clients.present(grid)
+    assert len(grid.sent) == 2
+    clock[0] += nodes.PATIENCE
+    assert not clients.present(grid)
+    assert len(grid.sent) == CLIENTS
+    grid.pull_messages = pull
+    assert list(clients.present(grid)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED])

@@ -220,7 +220,7 @@ def test_many_supernodes_are_asked_for_together_and_a_busy_superlink_is_asked_ag
 
     federation = up.Deployment(1, tmp_path, tmp_path / "logs")
     federation.control = SimpleNamespace(nodes=nodes)
-    monkeypatch.setattr(federation, "_pause", lambda: None)
+    monkeypatch.setattr(up, "POLL_SECONDS", 0.0)
     federation.wait_for(iter(names))
     assert len(asked) == 3
 

@@ -1,6 +1,7 @@
 """Our SuperLink: who asks for messages is answered when a whole one is there."""
 
-import threading
+import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from flwr.proto.message_pb2 import ObjectTree
 from fedpart.flower.workarounds import superlink
 from fedpart.flower.workarounds.superlink import Arrivals, whose
 
+LOOP = asyncio.Runner()  # a SuperLink has one
 NODE, SERVER = (7, 0), (1, 99)
 
 
@@ -21,9 +23,25 @@ def tree(id, *parts):
 
 
 @pytest.fixture
-def arrivals(monkeypatch):
-    monkeypatch.setattr(superlink, "HOLD_SECONDS", 0.01)
+def arrivals():
     return Arrivals()
+
+
+def waits(arrivals, *whom, seconds=0.01, meanwhile=lambda: None):
+    """Who is told within so many seconds; ``meanwhile`` happens elsewhere once all of them wait."""
+
+    async def told(who):
+        begun = time.monotonic()
+        await arrivals.wait(who, seconds)
+        return time.monotonic() - begun < seconds
+
+    async def together():
+        asking = [asyncio.create_task(told(who)) for who in whom]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(meanwhile)
+        return await asyncio.gather(*asking)
+
+    return LOOP.run(together())
 
 
 def test_a_message_is_for_a_node_and_a_reply_for_the_server_of_its_run():
@@ -50,60 +68,58 @@ def test_what_is_refused_is_not_waited_for(arrivals):
     with pytest.raises(ZeroDivisionError):
         arrivals.announcing(lambda request: 1 / 0)(pushed)
     arrivals.announcing(lambda request: SimpleNamespace(objects_to_push=[]))(pushed)  # another way to refuse
-    assert arrivals.wait(NODE)
+    assert arrivals.look(NODE) and waits(arrivals, NODE) == [False]
 
 
 def test_a_node_is_not_answered_while_a_part_of_its_message_is_on_its_way(arrivals, monkeypatch):
-    arrivals.more(NODE)
     pairs = (message("a", 7), tree("a", "part", "known")), (message("b", 8), tree("b"))
     announced(arrivals, *pairs, known={"known"})
     came(arrivals, "a")  # objects come in any order
-    assert not arrivals.wait(NODE)
+    assert not arrivals.look(NODE) and waits(arrivals, NODE) == [False]
     came(arrivals, "part")
-    assert arrivals.wait(NODE)
-    assert not arrivals.wait((8, 0))
+    assert waits(arrivals, NODE, seconds=600.0) == [True] and arrivals.look(NODE)
+    assert not arrivals.look((8, 0))
     monkeypatch.setattr(superlink, "PARTS_SECONDS", 0.0)  # its sender has gone
-    assert arrivals.wait((8, 0))
+    assert waits(arrivals, (8, 0), seconds=600.0) == [True] and arrivals.look((8, 0))
 
 
 def test_a_part_of_two_messages_comes_once(arrivals):
     announced(arrivals, *((message(id, to), tree(id, "part")) for id, to in (("a", 7), ("b", 8))))
     for id in ("a", "b", "part"):
         came(arrivals, id)
-    assert arrivals.wait(NODE) and arrivals.wait((8, 0))
+    assert waits(arrivals, NODE, (8, 0), seconds=600.0) == [True, True]
 
 
-def test_what_comes_ends_the_waiting(arrivals, monkeypatch):
-    monkeypatch.setattr(superlink, "HOLD_SECONDS", 600.0)
-    found = []
+def test_what_comes_ends_the_waiting(arrivals):
+    assert waits(arrivals, NODE, SERVER, seconds=600.0) == [True, True], (
+        "it may have come before this process"
+    )
+    assert arrivals.look(NODE) and arrivals.look(SERVER)
     announced(arrivals, (message("a", 7), tree("a")), (message("b", 1), tree("b")))
-    for who in (NODE, SERVER):
-        asks = threading.Thread(target=lambda who=who: found.append(arrivals.wait(who)), daemon=True)
-        asks.start()
-        came(arrivals, "a" if who == NODE else "b")
-        asks.join(60.0)
-    assert found == [True, True]
+    for who, id in ((NODE, "a"), (SERVER, "b")):
+        assert waits(arrivals, who, seconds=600.0, meanwhile=lambda id=id: came(arrivals, id)) == [True]
+        assert arrivals.look(who)
     came(arrivals, "a")  # it has been handed out: nothing new
+    assert waits(arrivals, NODE, SERVER) == [False, False]
     arrivals.more(SERVER)
-    assert arrivals.wait(SERVER)
+    assert waits(arrivals, NODE, SERVER) == [False, True]
 
 
-def test_beyond_some_questions_nobody_waits_and_a_node_waits_once(arrivals, monkeypatch):
-    monkeypatch.setattr(superlink, "HOLD_SECONDS", 600.0)
-    monkeypatch.setattr(superlink, "MOST_HELD", 2)
+def test_however_many_wait_all_are_told_and_a_node_waits_once(arrivals):
+    nodes = [(id, 0) for id in range(2, 1002)]
+    for who in nodes:
+        arrivals.look(who)
+    announced(arrivals, *((message(str(who), who[0]), tree(str(who), "shared")) for who in nodes))
+    for who in nodes:
+        came(arrivals, str(who))
+    assert all(waits(arrivals, *nodes, seconds=600.0, meanwhile=lambda: came(arrivals, "shared")))
+    arrivals.look(NODE)
+    announced(arrivals, (message("a", 7), tree("a")))
+    assert waits(arrivals, NODE, NODE, seconds=2.0, meanwhile=lambda: came(arrivals, "a")) == [False, True]
 
-    def asks(who):
-        thread = threading.Thread(target=arrivals.wait, args=(who,), daemon=True)
-        thread.start()
-        while who not in arrivals._waiting:
-            assert thread.is_alive()
-        return thread
 
-    first = asks(NODE)
-    assert arrivals.wait(NODE)  # at once: it holds one place, whatever it asks
-    second = asks((8, 0))
-    assert arrivals.wait((9, 0))
-    for thread, who in ((first, NODE), (second, (8, 0))):
-        arrivals.more(who)
-        thread.join(60.0)
-        assert not thread.is_alive()
+def test_who_waits_does_not_hold_up_the_end(arrivals):
+    arrivals.look(NODE)
+    assert waits(arrivals, NODE, seconds=600.0, meanwhile=arrivals.end) == [True]
+    arrivals.look(NODE)
+    assert waits(arrivals, NODE, seconds=600.0) == [True], "nor does who asks again"

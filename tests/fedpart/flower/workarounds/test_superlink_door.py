@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from asgi import Asked, Served, ask
-from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     Message,
@@ -38,10 +38,11 @@ from fedpart.flower.workarounds.door import (
     open_door,
 )
 from fedpart.flower.workarounds.fleet import Pushes, guard_pushes
-from fedpart.flower.workarounds.superlink import admit_operator
+from fedpart.flower.workarounds.superlink import Arrivals, admit_operator
 
 PATIENCE = 300
-GET, PUSH = "/v1/fleet/get-run", "/v1/fleet/push-object"
+GET, PUSH, PULL = (f"/v1/fleet/{name}" for name in ("get-run", "push-object", "pull-messages"))
+EMPTY = PullMessagesResponse()
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +107,39 @@ def test_these_calls_of_an_operator_need_no_token():
 
 
 def test_a_superlink_is_served_behind_the_door(monkeypatch):
-    flower, given = SimpleNamespace(uvicorn=None), {}
+    flower, given, ended = SimpleNamespace(uvicorn=None), {}, []
     monkeypatch.setattr(door.uvicorn, "run", lambda app, **more: given.update(app=app, **more))
-    open_door(flower)
+    monkeypatch.setattr(door.uvicorn.Server, "handle_exit", lambda server, *signal: ended.append(signal))
+    open_door(flower, SimpleNamespace(end=lambda: ended.append("waiting")))
     flower.uvicorn.run(app="Flower's", port=1)
     assert isinstance(given.pop("app"), Door) and given == {**SERVER, "port": 1}
+
+    async def asked_to_end():
+        door.uvicorn.Server.handle_exit(None, 15, None)
+        await asyncio.sleep(0)
+
+    asyncio.run(asked_to_end())
+    assert ended == [(15, None), "waiting"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_node_that_asks_waits_at_the_door_and_one_that_has_gone_gets_no_message(served, monkeypatch, gone):
+    looked, arrivals = [], Arrivals()
+    monkeypatch.setattr(fleet_handlers, "pull_messages", lambda *given, **more: looked.append(more) or EMPTY)
+    app = Door(served.flowers, arrivals)
+    arrivals.look((served.id, 0))
+
+    async def asked():
+        request = Asked(app, PULL, PullMessagesRequest(node=served.node).SerializeToString(), served.signed())
+        asking = asyncio.create_task(request.answered())
+        while not arrivals._asking:
+            await asyncio.sleep(0.01)
+        assert not looked
+        request.leave() if gone else arrivals.more((served.id, 0))
+        return await asyncio.wait_for(asking, PATIENCE)
+
+    answer = asyncio.run(asked())
+    assert (answer.status, len(looked)) == ((0, 0) if gone else (200, 1))
 
 
 def test_who_pretends_to_be_a_node_is_a_stranger(served):
