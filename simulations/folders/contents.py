@@ -40,10 +40,10 @@ def unnamed(content: bytes) -> bytes:
 def run_name(path: str | Path) -> str | None:
     """The name of the run in a folder, from which its files' seals follow; None: it is from before them."""
     file = Path(path) / CONFIG
-    for name in os.listdir(path) if os.path.isdir(path) else ():
-        if name.endswith(_FILES) and not os.path.isfile(file.with_name(name)):
+    for entry in os.scandir(path) if os.path.isdir(path) else ():
+        if entry.name.endswith(_FILES) and not entry.is_file():  # as listed: it may have moved since
             raise ConfigError(
-                f"{file.with_name(name)} is no regular file but a folder, pipe, device, socket or a link to "
+                f"{entry.path} is no regular file but a folder, pipe, device, socket or a link to "
                 f"nothing; remove it, and put the file back as it was."
             )
     content = file.read_bytes() if file.is_file() else b""

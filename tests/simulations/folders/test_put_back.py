@@ -18,6 +18,7 @@ from tiny import tiny, tiny_training
 import fedpart
 from simulations.cli.commands import show
 from simulations.config.load import ConfigError
+from simulations.folders.contents import run_name
 from simulations.folders.run_directory import RunDirectory, read_summary, saved_config
 from simulations.results.report.page import write_report
 from simulations.running.export import export_run
@@ -79,6 +80,20 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
                 says = f"{name} is no regular file but .*{kind}"
                 rows.append((f"{way}, {name}, a {kind}", partial(call, folder), ConfigError, says))
     refusals.check(rows)
+
+
+def test_a_run_under_way_moves_its_checkpoints_while_its_folder_is_read(tmp_path, monkeypatch):
+    RunDirectory.create(tmp_path / "run", tiny()).close()
+    (tmp_path / "run" / "checkpoint.previous.pt").touch()
+
+    def moving(path):
+        listed = [*scandir(path)]
+        (tmp_path / "run" / "checkpoint.previous.pt").unlink()
+        return listed
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", moving)
+    assert run_name(tmp_path / "run") is not None
 
 
 def test_releases_that_only_a_summary_tells_of(tmp_path, monkeypatch):
