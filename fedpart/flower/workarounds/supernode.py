@@ -36,7 +36,7 @@ from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
-HOLD_SECONDS = 20.0  # that one question of the executor for work may take
+HOLD_SECONDS = 5.0  # that a question of the executor may take; as long a dead one may take a task
 log = getLogger("flwr").log
 
 
