@@ -138,7 +138,5 @@ NETWORKS: dict[str, Callable[[int, Sequence[int], float | None], nn.Module]] = {
     "mnist_cnn": lambda classes, shape, rate: cnn((20, 50), (500, 50), classes, shape, rate),
     "digits_cnn": lambda classes, shape, rate: cnn((8, 16), (64,), classes, shape, rate),
     "resnet9": resnet9,
-    "pfl_cnn": lambda classes, shape, rate: pfl_cnn(
-        classes, shape
-    ),  # plain PyTorch; its dropout is not learned
+    "pfl_cnn": lambda classes, shape, rate: pfl_cnn(classes, shape),
 }

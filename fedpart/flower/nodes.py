@@ -35,11 +35,11 @@ def node_name(client: int) -> str:
 
 
 class _Question(NamedTuple):
-    """To whom it went; the name its key is registered under; when it was asked."""
+    """To whom it went; the name its key is registered under; when it was first there."""
 
     node: int
     name: str
-    turn: int
+    since: float
 
 
 class Nodes:
@@ -57,7 +57,7 @@ class Nodes:
         self._heard: set[int] = set()  # nodes that have answered
         self._latest: dict[int, _Question] = {}  # by client number: what its latest node has answered
         self._open: dict[str, _Question] = {}  # by the message's id
-        self._turn, self._asked = 0, 0.0  # nodes that were asked together, and when
+        self._seen, self._asked = dict[int, float](), 0.0  # when each node was first there; the last question
         self._bound = False  # whether names bind
         self._refusal = ""  # the last one
 
@@ -72,13 +72,14 @@ class Nodes:
             self._heard.clear()  # those that have been taken in have no such name
             self._latest.clear()
         asked, now = {question.node for question in self._open.values()}, time.monotonic()
+        self._seen = {**dict.fromkeys(online, now), **self._seen}
         room = TOGETHER - len(asked) if now - self._asked < PATIENCE else TOGETHER
         if unknown := sorted(online - self._heard - asked)[: max(room, 0)]:
             content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE
             questions = [Message(content, node, MessageType.QUERY, ttl=ttl) for node in unknown]
-            self._turn, self._asked = self._turn + 1, now
+            self._asked = now
             for id, node in zip(grid.push_messages(questions), unknown, strict=False):
-                self._open[id] = _Question(node, names[node], self._turn)
+                self._open[id] = _Question(node, names[node], self._seen[node])
         self._listen(grid)
         if self._latest.keys().isdisjoint(range(self.clients)):
             return {}
@@ -123,7 +124,7 @@ class Nodes:
             return
         answers = [one for one in grid.pull_messages(list(self._open)) if _question(one) in self._open]
         for answer in sorted(answers, key=lambda answer: self._open[_question(answer)].node):
-            node, name, turn = question = self._open.pop(_question(answer))
+            node, name, since = question = self._open.pop(_question(answer))
             if answer.has_error() and answer.error.code in LOST:
                 log(WARNING, "Node %s has not answered: %s; it is asked again", node, cause(answer.error))
                 continue
@@ -133,7 +134,7 @@ class Nodes:
                 named = not self._bound or name == node_name(client)
                 require(named, f"It says that it is client {client}, but {way_out}", RegistrationError)
                 other = self._latest.get(client)
-                if other is not None and other.turn == turn:  # they were there at the same time
+                if other is not None and other.since == since:  # they were there at the same time
                     both = f"Nodes {other.node} and {node} both say that they are client {client}"
                     raise NodesError(f"{both}; give every node a partition-id of its own.")
             except NodesError as error:

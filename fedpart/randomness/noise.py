@@ -101,14 +101,14 @@ class Noise:
 
         ``channels_last`` is the memory format of draws that have the shape of images."""
         self.rewind(channels_last)
-        with without_noise(self):
+        with drawing_from(self):
             yield
 
 
 @contextmanager
-def without_noise(but: Noise | None = None) -> Iterator[None]:
-    """Within this context no stream is active, as in the backward pass, or this one alone."""
-    token = _ACTIVE.set(but)
+def drawing_from(noise: Noise | None) -> Iterator[None]:
+    """Within this context this stream is active, where it stands; None: none is, as in the backward pass."""
+    token = _ACTIVE.set(noise)
     try:
         yield
     finally:

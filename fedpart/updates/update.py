@@ -17,7 +17,6 @@ LARGEST = 1e15  # weighted by a billion examples, and squared by Adam, such valu
 REACH = 1000.0  # times the largest weight: no change of a weight in one round is honest beyond
 PSI = 0  # stands for psi among the parts; the others are the cells 1..
 TINY = 1e-30  # what is no longer stays as it is: it may be denormal, and cannot be brought to a length of 1
-# Of an update, besides its tensors and their weights.
 SUMMED = ("examples", "loss", "unseen_loss", "unseen_examples", "visited", "seconds", "clients")
 CLAIMS = (  # of an update, and the least that each may be
     ("loss", -LARGEST, "loss"),
@@ -91,7 +90,7 @@ class Update:
             held = self.parts.get(part)
             self.parts[part] = tensor if held is None else held.add_(tensor)
             self.weights[part] = self.weights.get(part, 0.0) + other.weights[part]
-        for name in SUMMED:
+        for name in SUMMED:  # besides tensors and their weights
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 

@@ -83,10 +83,10 @@ class Deployment:
 
     def wait_for(self, names: Iterable[str]) -> None:
         """Wait until the SuperNodes of these names are online."""
-        missing = {*names}
+        wanted = missing = {*names}
         for _ in self._tries():
             with suppress(Unreachable):
-                missing -= {name for name, status in self.control.nodes().items() if status == "online"}
+                missing = wanted - {name for name, is_ in self.control.nodes().items() if is_ == "online"}
             if not missing:
                 return
         name = min(missing).replace(node_name(0)[:-1], "supernode-")

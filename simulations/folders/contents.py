@@ -40,8 +40,8 @@ def unnamed(content: bytes) -> bytes:
 def run_name(path: str | Path) -> str | None:
     """The name of the run in a folder, from which its files' seals follow; None: it is from before them."""
     file = Path(path) / CONFIG
-    for entry in os.scandir(path) if os.path.isdir(path) else ():
-        if entry.name.endswith(_FILES) and not entry.is_file():  # as listed: it may have moved since
+    for entry in [*os.scandir(path)] if os.path.isdir(path) else ():  # a run under way moves its files
+        if entry.name.endswith(_FILES) and not entry.is_file() and os.path.lexists(entry.path):
             raise ConfigError(
                 f"{entry.path} is no regular file but a folder, pipe, device, socket or a link to "
                 f"nothing; remove it, and put the file back as it was."

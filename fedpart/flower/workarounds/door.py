@@ -44,7 +44,7 @@ from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, patch
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
 STRANGER_BYTES = 2**16  # of a request, from whom nobody knows, or a node's that carries nothing
-HELD = {FLEET + "pull-messages": 20.0, RUNTIME + "pull-messages": 2.0}  # seconds, if there is nothing
+HELD = {FLEET + "pull-messages": 15.0, RUNTIME + "pull-messages": 2.0}  # seconds; Flower's clients wait 30
 NODE_BYTES = {
     "/v1/fleet/push-messages": 2**20,  # the names of a message's parts, or an error with its traceback
     "/v1/fleet/push-object": FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 2**20,
@@ -142,8 +142,8 @@ class Door:
         waits = asyncio.ensure_future(self._arrivals.wait(who, seconds))
         leaves = asyncio.ensure_future(_disconnected(receive))
         try:
-            done, _ = await asyncio.wait({waits, leaves}, return_when=asyncio.FIRST_COMPLETED)
-            return waits in done
+            await asyncio.wait({waits, leaves}, return_when=asyncio.FIRST_COMPLETED)
+            return not leaves.done()
         finally:
             waits.cancel()
             leaves.cancel()

@@ -109,8 +109,9 @@ class Arrivals:
                     parts = {part.object_id for part in iterate_object_tree(tree)} & missing
                     new[message.metadata.message_id] = _Coming(whose(message), now, parts)
                 with self._lock:
-                    known = self.on_way.items()
-                    self.on_way = {id: one for id, one in known if now - one.begun < PARTS_SECONDS} | new
+                    late = {id: one for id, one in self.on_way.items() if now - one.begun >= PARTS_SECONDS}
+                    self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | new
+                    self._tell([one.to for one in late.values()])
                     self._note_whole()
                 return answer
 
@@ -207,7 +208,8 @@ def hold_questions(arrivals: Arrivals) -> None:
 
     def to_server(request: Any, state: Any, task: Any) -> Any:
         arrivals.look((SUPERLINK_NODE_ID, task.run_id))
-        return server(request, state, task)
+        with arrivals.writing:
+            return server(request, state, task)
 
     patch(fleet, pull_messages=to_node)
     patch(runtime, pull_messages=to_server)

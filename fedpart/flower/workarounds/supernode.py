@@ -36,7 +36,7 @@ from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
-HOLD_SECONDS = 5.0  # that a question of the executor may take; as long a dead one may take a task
+HOLD_SECONDS = 5.0  # that a question of the executor waits for work
 log = getLogger("flwr").log
 
 
@@ -133,7 +133,7 @@ def _look(request: Any, state: State) -> Any:
 def look_more_often() -> None:
     """Let this process's SuperNode look for messages as :func:`.pause` says, counted from the last one.
 
-    For replies, which are in its own memory, it looks as often as that ever does."""
+    For replies, which are in its own memory, it looks as often as that, while no question is held."""
     flower: Any = start_client_internal
     pull, last, asked = flower._pull_and_store_message, time.monotonic(), 0.0
 

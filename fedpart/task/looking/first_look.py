@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fedpart.checks import NetworkError
-from fedpart.randomness.noise import without_noise
+from fedpart.randomness.noise import drawing_from
 from fedpart.randomness.redirection import Kind
 from fedpart.randomness.watching import states, unwatched
 from fedpart.task.looking import memory
@@ -207,7 +207,7 @@ def _gradients(outputs: Any, tensors: Tensors, reads: AbstractContextManager[obj
         return ()
     for _ in range(_REPEATS):
         before = states()
-        with _disable_current_modes(), without_noise(), reads:
+        with _disable_current_modes(), drawing_from(None), reads:
             start = [torch.ones_like(end) for end in ends]
             gradients = torch.autograd.grad(ends, wanted, start, retain_graph=True, allow_unused=True)
         if states() == before:

@@ -96,6 +96,15 @@ def test_so_many_are_asked_at_a_time_and_who_does_not_answer_holds_up_the_others
     assert list(clients.present(grid)) == [0, 1, 2]
 
 
+def test_two_nodes_that_are_there_together_are_not_the_same_client_though_they_are_asked_apart(monkeypatch):
+    monkeypatch.setattr(nodes, "TOGETHER", 1)
+    grid = RegisteredGrid([(0, ""), (0, ""), (2, "")])
+    clients = nodes_of(1000.0, lenient=False)
+    with pytest.raises(NodesError, match=r"both say that they are client 0"):
+        for _ in range(CLIENTS):
+            clients.present(grid)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED])
 def test_a_node_whose_answer_got_lost_is_asked_again(code):
     grid = RegisteredGrid(honest())

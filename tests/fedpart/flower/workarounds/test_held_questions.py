@@ -123,3 +123,11 @@ def test_who_waits_does_not_hold_up_the_end(arrivals):
     assert waits(arrivals, NODE, seconds=600.0, meanwhile=arrivals.end) == [True]
     arrivals.look(NODE)
     assert waits(arrivals, NODE, seconds=600.0) == [True], "nor does who asks again"
+
+
+def test_who_waits_is_told_when_a_part_is_too_late(arrivals, monkeypatch):
+    arrivals.look(NODE)
+    announced(arrivals, (message("a", 7), tree("a")))
+    monkeypatch.setattr(superlink, "PARTS_SECONDS", 0.0)
+    later = lambda: announced(arrivals, (message("b", 8), tree("b")))  # noqa: E731
+    assert waits(arrivals, NODE, seconds=600.0, meanwhile=later) == [True]
