@@ -15,6 +15,7 @@ from simulations.building.task import build_task
 from simulations.config.load import SHIPPED, ExperimentConfig, TrainingConfig, read_table, table_file
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell
+from simulations.pretraining.text import pretrain_text
 from simulations.results.curves import Run as Curves
 from simulations.results.method_scores import at_equal_bytes
 from simulations.results.records import machine, write_record
@@ -198,6 +199,11 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
                 sizes = config.iterations, config.training_points, config.batch_size
                 build_method(config.method, config.method_options.get(config.method, {})).stages(*sizes)
             elif isinstance(config, ExperimentConfig) and scale is None:  # every client has something to do
+                if "weights" in config.model_options:  # which a command has made
+                    weights = tmp_path / "weights"
+                    weights.exists() or pretrain_text(steps=1, batch_size=2, texts=2).save_pretrained(weights)
+                    options = {**config.model_options, "weights": str(weights)}
+                    config = config.model_copy(update={"model_options": options})
                 shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
                 task = build_task(config.model_copy(update={"psi_from": None}), 10, shape)
                 Protocol(task, config.settings())
