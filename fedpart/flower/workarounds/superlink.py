@@ -109,9 +109,9 @@ class Arrivals:
                     parts = {part.object_id for part in iterate_object_tree(tree)} & missing
                     new[message.metadata.message_id] = _Coming(whose(message), now, parts)
                 with self._lock:
-                    late = {id: one for id, one in self.on_way.items() if now - one.begun >= PARTS_SECONDS}
+                    late = {id: way for id, way in self.on_way.items() if now - way.begun >= PARTS_SECONDS}
                     self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | new
-                    self._tell([one.to for one in late.values()])
+                    self._tell([way.to for way in late.values()])
                     self._note_whole()
                 return answer
 
