@@ -35,7 +35,7 @@ def node_name(client: int) -> str:
 
 
 class _Question(NamedTuple):
-    """To whom it went; the name its key is registered under; when it was first there."""
+    """To whom it went; the name its key is registered under; since when it is there."""
 
     node: int
     name: str
@@ -57,7 +57,7 @@ class Nodes:
         self._heard: set[int] = set()  # nodes that have answered
         self._latest: dict[int, _Question] = {}  # by client number: what its latest node has answered
         self._open: dict[str, _Question] = {}  # by the message's id
-        self._seen, self._asked = dict[int, float](), 0.0  # when each node was first there; the last question
+        self._seen, self._asked = dict[int, float](), 0.0  # since when each node is there; the last question
         self._bound = False  # whether names bind
         self._refusal = ""  # the last one
 
@@ -72,7 +72,7 @@ class Nodes:
             self._heard.clear()  # those that have been taken in have no such name
             self._latest.clear()
         asked, now = {question.node for question in self._open.values()}, time.monotonic()
-        self._seen = {**dict.fromkeys(online, now), **self._seen}
+        self._seen = {node: self._seen.get(node, now) for node in online}
         room = TOGETHER - len(asked) if now - self._asked < PATIENCE else TOGETHER
         if unknown := sorted(online - self._heard - asked)[: max(room, 0)]:
             content, ttl = RecordDict({"config": ConfigRecord({"version": VERSION})}), self.wait + GRACE

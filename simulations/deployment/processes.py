@@ -66,7 +66,8 @@ def _server(keys: Path) -> list[str]:
     return [*options, "--superexec-auth-secret-file", str(keys / SECRET)]
 
 
-RESTART_SECONDS, GRACE_SECONDS, NICE = 5.0, 5.0, 5
+RESTART_SECONDS, GRACE_SECONDS = 5.0, 5.0
+NICE = 5  # of clients' processes: however much they compute, the servers can answer
 
 
 def free_ports(count: int) -> list[int]:
@@ -99,7 +100,7 @@ class Processes(AbstractContextManager["Processes"]):
                 env={**self._environment, "FLWR_HOME": str(self._homes / name)},
                 start_new_session=True,
             )
-        if name.startswith(("supernode", "clientapp")):  # however much they compute, the server can answer
+        if name.startswith(("supernode", "clientapp")):
             os.setpriority(os.PRIO_PROCESS, self.pid(name), NICE)
 
     def pid(self, name: str) -> int:

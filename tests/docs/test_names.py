@@ -11,7 +11,7 @@ LEFT = {
     "fedpart/centralised": 7,
     "fedpart/engines": 26,
     "fedpart/federated": 17,
-    "fedpart/flower": 22,
+    "fedpart/flower": 20,
     "fedpart/kernels": 14,
     "fedpart/methods": 28,
     "fedpart/partition": 1,

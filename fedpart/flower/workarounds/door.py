@@ -100,7 +100,7 @@ class Caller:
 class Door:
     """What every request comes through; an ASGI app."""
 
-    def __init__(self, app: Any, arrivals: Any = None) -> None:
+    def __init__(self, app: Any, arrivals: Any) -> None:
         self._app, self._arrivals = app, arrivals
         self._callers: dict[int | str, Caller] = {}  # nodes by number, others by address
 

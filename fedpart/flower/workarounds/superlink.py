@@ -109,9 +109,9 @@ class Arrivals:
                     parts = {part.object_id for part in iterate_object_tree(tree)} & missing
                     new[message.metadata.message_id] = _Coming(whose(message), now, parts)
                 with self._lock:
-                    late = {id: way for id, way in self.on_way.items() if now - way.begun >= PARTS_SECONDS}
+                    late = {id: sent for id, sent in self.on_way.items() if now - sent.begun >= PARTS_SECONDS}
                     self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | new
-                    self._tell([way.to for way in late.values()])
+                    self._tell([sent.to for sent in late.values()])
                     self._note_whole()
                 return answer
 
@@ -201,10 +201,10 @@ def hold_questions(arrivals: Arrivals) -> None:
         if not arrivals.look(who):
             return message("PullMessagesResponse")()
         with arrivals.writing:
-            found = nodes(request, **more)
-        if found.messages_list:
+            answer = nodes(request, **more)
+        if answer.messages_list:
             arrivals.more(who)  # it is one at a time
-        return found
+        return answer
 
     def to_server(request: Any, state: Any, task: Any) -> Any:
         arrivals.look((SUPERLINK_NODE_ID, task.run_id))

@@ -22,7 +22,6 @@ from typing import Any
 import httpx
 from flwr.app import Message
 from flwr.common.constant import Status, SubStatus
-from flwr.supercore.exit import add_exit_handler
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.supercore.run import RunNotRunningException
@@ -36,7 +35,7 @@ from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
-HOLD_SECONDS = 5.0  # that a question of the executor waits for work
+HOLD_SECONDS = 2.0  # that a question of the executor for work may take, and hold up this process's end
 log = getLogger("flwr").log
 
 
@@ -48,8 +47,7 @@ class State(InMemoryNodeState):
         counted = dict.fromkeys(("supernode_messages", "supernode_replies", "supernode_failures"), "")
         serve(counted, {"supernode_queue": lambda: len(self.msg_store)})
         self.receiving = threading.Lock()  # held while a message, whose task is there before, is fetched
-        self.work = threading.Event()  # set when a message has come, or this process ends
-        add_exit_handler(self.work.set, run_before_force_exit=True)
+        self.work = threading.Event()  # set when a message has come
 
     def get_messages_legacy(self, *, is_reply: bool | None = None, **which: Any) -> Sequence[Message]:
         """As Flower's own, but a reply only once all of it is here: its ClientApp may die before that."""
@@ -148,13 +146,13 @@ def look_more_often() -> None:
                     coming.enter_context(state.receiving)
                 return message
 
-            found: int | None = pull(state=state, **given | calls | {"receive": receive})
-        if found is None:
+            run: int | None = pull(state=state, **given | calls | {"receive": receive})
+        if run is None:
             return state.replied()  # sent next, as after a message
         last = time.monotonic()
         count("supernode_messages")
         state.work.set()
-        return found
+        return run
 
     def sleep(seconds: float) -> None:
         now = time.monotonic()

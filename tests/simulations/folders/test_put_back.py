@@ -86,13 +86,16 @@ def test_a_run_under_way_moves_its_checkpoints_while_its_folder_is_read(tmp_path
     RunDirectory.create(tmp_path / "run", tiny()).close()
     (tmp_path / "run" / "checkpoint.previous.pt").touch()
 
-    def moving(path):
-        listed = [*scandir(path)]
-        (tmp_path / "run" / "checkpoint.previous.pt").unlink()
-        return listed
+    def moving(look):
+        def looked(path):
+            listed = [*look(path)]
+            (tmp_path / "run" / "checkpoint.previous.pt").unlink(missing_ok=True)
+            return listed
 
-    scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", moving)
+        return looked
+
+    for look in ("scandir", "listdir"):
+        monkeypatch.setattr(os, look, moving(getattr(os, look)))
     assert run_name(tmp_path / "run") is not None
 
 

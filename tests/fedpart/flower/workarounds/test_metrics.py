@@ -45,7 +45,7 @@ def test_requests_are_counted_by_what_became_of_them(shown):
         await send({"type": "http.response.body", "body": b"{}"})
 
     async def asked():
-        transport = httpx.ASGITransport(app=Door(app))
+        transport = httpx.ASGITransport(app=Door(app, None))
         async with httpx.AsyncClient(transport=transport, base_url="http://superlink") as client:
             await client.get("/health")
             await client.post("/health", content=bytes(2**26))

@@ -27,7 +27,7 @@ from fedpart.flower.workarounds.protocol import (
     refusal,
 )
 
-MOST = 49  # names
+MOST = 48  # names
 METADATA = {"_message_id", "_reply_to_message_id"}  # of a message
 ATTRIBUTES = {  # of modules and classes, which raise where there are none
     *("_mutation_session", "_on_task_tokens_expired", "_pull_and_store_message", "_runtime_client")

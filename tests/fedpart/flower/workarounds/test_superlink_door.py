@@ -60,7 +60,7 @@ def served(plain, monkeypatch):
     guard_pushes(Pushes())
     plain.state.activate_node(plain.id, 30)  # a test may have ended it
     served = copy.copy(plain)
-    served.flowers, served.app = plain.app, Door(plain.app)
+    served.flowers, served.app = plain.app, Door(plain.app, Arrivals())
     return served
 
 
