@@ -1,7 +1,7 @@
 """A round of each workload in bare PyTorch, as lean as it can honestly be: what engines are measured against.
 
-One module, written in place; subnetworks built once per round; one job at a time, so no fusion over clients;
-fp32. Images are channels-last, which is faster in fp32 on a CPU too: a step of the MNIST CNN takes two thirds
+One module, written in place; subnetworks built once per round; one job at a time, so no fusion over clients.
+Images are channels-last, which is faster in fp32 on a CPU too: a step of the MNIST CNN takes two thirds
 of the time, one of the ResNet-9 the same."""
 
 from collections.abc import Sequence
@@ -18,7 +18,11 @@ ClientJob = tuple[int, int | None]  # a client, and the partition that it trains
 
 
 class LocalWork:
-    """Local SGD whose gradients are added straight into a sum: a step costs one pass over the weights."""
+    """Local SGD whose gradients are added straight into a sum: a step costs one pass over the weights.
+
+    It works where its data are, in float32, or with ``bf16`` under autocast to bfloat16."""
+
+    bf16 = False
 
     def __init__(self, model: Model, shards: Sequence[tuple[Tensor, Tensor]], workload: Workload) -> None:
         self.model, self.shards, self.workload = model, shards, workload  # images and labels of every client
@@ -29,7 +33,7 @@ class LocalWork:
         return torch.rand_like
 
     def order(self, job: ClientJob, examples: int) -> Tensor:
-        return torch.randperm(examples)
+        return torch.randperm(examples, device=self.sums[0].device)
 
     @torch.no_grad()
     def begin(self, partition: int, rates: Sequence[Tensor] | None = None) -> None:
@@ -86,7 +90,9 @@ class LocalWork:
         return list(zip(x.split(size), y.split(size), strict=True))
 
     def _gradients(self, job: ClientJob, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(self.model.loss(x, y, self.uniform(job, step)), self._wanted)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
+            loss = self.model.loss(x, y, self.uniform(job, step))
+        return torch.autograd.grad(loss, self._wanted)
 
     @torch.no_grad()
     def _step(self, gradients: Sequence[Tensor]) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy
 import torch
-from torch import Tensor
 
 from benchmarks.rounds.bare import BareFedAvg, BarePartitioned, LocalWork, build
 from benchmarks.rounds.ours import make_protocol, make_shards, rounds_on_ray
@@ -32,20 +31,6 @@ USUAL = (("bare", "auto", "pfl"), WAYS)  # the rows that are missed most come fi
 SMALL = replace(WORKLOADS["W3"], examples=8, samples=2)
 QUICK = {"model": "digits_cnn", "clients": 3, "cohort": 1, "examples": 4, "samples": 1}
 WARM_UP = 2  # rounds
-
-
-class CardLoop(LocalWork):
-    """The bare loop's work where its data are, in float32 or under autocast to bfloat16."""
-
-    bf16 = False
-
-    def order(self, job: Any, examples: int) -> Tensor:
-        return torch.randperm(examples, device=self.sums[0].device)
-
-    def _gradients(self, job: Any, step: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
-            loss = self.model.loss(x, y, self.uniform(job, step))
-        return torch.autograd.grad(loss, self._wanted)
 
 
 def engine_on(
@@ -73,7 +58,7 @@ def distance(workload: Workload, execution: str, device: str, rounds: int = 3) -
 def bare(workload: Workload, shards: Sequence[Dataset], device: str, precision: str) -> Callable[[], object]:
     with torch.device(device):
         data = [(shard.inputs.to(device), shard.targets.to(device)) for shard in shards]
-        work = CardLoop(build(workload), data, workload)
+        work = LocalWork(build(workload), data, workload)
         work.bf16 = precision == "bf16"
         loop = BarePartitioned(work) if workload.partitioned else BareFedAvg(work)
     protocol, number = make_protocol(workload), iter(range(1, 10**9))
@@ -82,13 +67,6 @@ def bare(workload: Workload, shards: Sequence[Dataset], device: str, precision: 
         loop.round([(client, protocol.chunk(client)) for client in protocol.cohort(next(number))])
 
     return round
-
-
-def pfl(workload: Workload, device: str) -> Callable[[], object]:
-    os.environ["PFL_PYTORCH_DEVICE"] = device
-    from benchmarks.rounds.pfl_fedavg import TimedPfl
-
-    return TimedPfl(workload, device).run_round
 
 
 @dataclass
@@ -126,7 +104,10 @@ class Contender:
         if self.engine == "bare":
             return bare(self.workload, shards, device, self.precision)
         if self.engine == "pfl":
-            return pfl(self.workload, device)
+            os.environ["PFL_PYTORCH_DEVICE"] = device
+            from benchmarks.rounds.pfl_fedavg import TimedPfl
+
+            return TimedPfl(self.workload, device).run_round
         if self.engine == "ray":
             return rounds_on_ray(self.workload)
         options: dict[str, Any] = {"workers": 2} if self.engine == "workers2" else {"execution": self.engine}

@@ -22,27 +22,21 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.rounds.networks import NETWORKS
 from benchmarks.rounds.workloads import Workload
 
 ACTORS = 2
 client_app = ClientApp()
 
 
-class Net(nn.Sequential):
-    """The MNIST CNN."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            *(nn.Conv2d(1, 20, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Conv2d(20, 50, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-            *(nn.Linear(50 * 7 * 7, 500), nn.ReLU()),
-            *(nn.Linear(500, 50), nn.ReLU(), nn.Linear(50, 10)),
-        )
-
-
 def workload() -> Workload:
     """What the server's process has put into the environment, which Ray's workers inherit."""
     return Workload.from_dict(json.loads(os.environ["FEDPART_BENCH_WORKLOAD"]))
+
+
+def network() -> nn.Module:
+    """As the bare loop has it."""
+    return NETWORKS[workload().model](workload().classes, workload().shape, None)
 
 
 @cache
@@ -52,26 +46,21 @@ def load_data(partition_id: int) -> DataLoader:
     return DataLoader(TensorDataset(*chosen.shard(partition_id)), chosen.batch_size, shuffle=True)
 
 
-def train(net: nn.Module, loader: DataLoader, learning_rate: float) -> float:
-    optimizer = torch.optim.SGD(net.parameters(), lr=learning_rate)
-    net.train()
+@client_app.train()
+def train_round(msg: Message, context: Context) -> Message:
+    model = network()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    loader = load_data(context.node_config["partition-id"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=msg.content["config"]["lr"])
+    model.train()
     total = 0.0
     for images, labels in loader:
         optimizer.zero_grad()
-        loss = F.cross_entropy(net(images), labels)
+        loss = F.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
         total += loss.item()
-    return total / len(loader)
-
-
-@client_app.train()
-def train_round(msg: Message, context: Context) -> Message:
-    model = Net()
-    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
-    loader = load_data(context.node_config["partition-id"])
-    loss = train(model, loader, msg.content["config"]["lr"])
-    metrics = MetricRecord({"train_loss": loss, "num-examples": len(loader.dataset)})
+    metrics = MetricRecord({"train_loss": total / len(loader), "num-examples": len(loader.dataset)})
     content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
     return Message(content=content, reply_to=msg)
 
@@ -94,7 +83,7 @@ def make_server_app(rounds: int, ends: list[float]) -> ServerApp:
             min_available_nodes=chosen.clients,
         ).start(
             grid=grid,
-            initial_arrays=ArrayRecord(Net().state_dict()),
+            initial_arrays=ArrayRecord(network().state_dict()),
             train_config=ConfigRecord({"lr": chosen.learning_rate}),
             num_rounds=rounds,
             evaluate_fn=note,

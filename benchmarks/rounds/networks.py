@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedpart.nn.models.cnn import pfl_cnn
+from fedpart.nn.models.resnet9 import Residual, Scaled
 
 Uniform = Callable[[Tensor], Tensor]
 """Uniform numbers in (0, 1) in the shape, type and layout of a tensor: ``torch.rand_like``."""
@@ -100,16 +101,6 @@ def cnn(
     return nn.Sequential(*layers, nn.Linear(features, classes))
 
 
-class BareResidual(nn.Sequential):
-    def forward(self, x: Tensor) -> Tensor:
-        return x + super().forward(x)
-
-
-class Eighth(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return 0.125 * x
-
-
 def resnet9(
     classes: int, shape: Sequence[int], rate: float | None, width: int = 64, groups: int = 32
 ) -> nn.Module:
@@ -117,8 +108,9 @@ def resnet9(
         norm = nn.GroupNorm(groups, outputs)
         return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), norm, *pool, nn.ReLU()]
 
-    def residual(channels: int) -> BareResidual:
-        return BareResidual(*conv(channels, channels), *dropout(rate), *conv(channels, channels))
+    def residual(channels: int) -> Residual:
+        block = (*conv(channels, channels), *dropout(rate), *conv(channels, channels))
+        return Residual(nn.Sequential(*block))
 
     return nn.Sequential(
         *conv(shape[0], width),
@@ -130,7 +122,7 @@ def resnet9(
         nn.AdaptiveMaxPool2d(1),
         nn.Flatten(),
         nn.Linear(8 * width, classes),
-        Eighth(),
+        Scaled(0.125),
     )
 
 

@@ -169,10 +169,11 @@ class Training(ModelState):
             ValueError: there is no chunk k, 2..C, that psi can be trained on, no psi to train, or no example.
             TrainingError: see :meth:`step`.
         """
-        method, chunks = f"the method {self.settings.method!r}", len(self.shares)
-        require(self.learns_psi, f"T{method[1:]} trains no hyperparameter of this task.")
-        unseen_chunk = "psi_step() trains psi on a chunk that a network has not seen"
-        require(chunks > 1, f"{unseen_chunk}, but {method} has one chunk here; call step() instead.")
+        method, chunks = f"The method {self.settings.method!r}", len(self.shares)
+        require(self.learns_psi, f"{method} trains no hyperparameter of this task.")
+        require(
+            chunks > 1, f"{method} has one chunk here, which all networks have seen; call step() instead."
+        )
         require(2 <= k <= chunks, f"psi is trained on the chunks 2 to {chunks}, got {k}.")
         unseen = min(k - 1, self.partition.chunks)
         return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._given(batch), self.completed)

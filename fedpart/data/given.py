@@ -19,7 +19,6 @@ LABELS = ("labels", "label", "targets", "target")  # keys of a dict of examples 
 
 Examples = Dataset | tuple[Tree, Tree] | TorchDataset[Any] | DataLoader[Any]  # what may be handed over
 
-
 _NO_NUMBERS = {  # what to do, by the kind of an array
     **dict.fromkeys(
         "OUST", "make numbers of text, np.unique(values, return_inverse=True), or astype('float32')"

@@ -112,8 +112,6 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
 
 
 _COMMA, _POINT = (re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\."))
-
-
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 

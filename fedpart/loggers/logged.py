@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +104,15 @@ class Logged:
             self._printed(self.last)
 
 
+def untaken(folder: Path) -> Path:
+    """The folder, or one with a number appended if there is one of its name."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(place for place in chain([folder], numbered) if not place.exists())
+
+
 def _place(folder: str | Path | None) -> Path:
-    place = named = Path("runs") / time.strftime("%Y-%m-%d-%H%M%S") if folder is None else Path(folder)
-    number = 1
-    while folder is None and place.exists():
-        number += 1
-        place = named.with_name(f"{named.name}-{number}")
+    new = Path("runs") / time.strftime("%Y-%m-%d-%H%M%S")
+    place = untaken(new) if folder is None else Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     return place
 

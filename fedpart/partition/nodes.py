@@ -1,7 +1,7 @@
 """Node partitioning: units of a chain of Linear and Conv layers are assigned, weights follow (App. C)."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from fedpart.checks import require
 from fedpart.nn.hyperparameters.dropout import ConcreteDropout
 from fedpart.nn.layers import MaxPoolReLU
 from fedpart.partition import partition
-from fedpart.partition.space import ParameterSpace
+from fedpart.partition.space import Entry, ParameterSpace
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry, nearest
 
@@ -97,16 +97,22 @@ def unit_assignments(
     return result
 
 
+def _in_chain(
+    space: ParameterSpace, layers: Mapping[str, tuple[Tensor, Tensor]], remedy: str
+) -> Iterator[tuple[Entry, tuple[Tensor, Tensor]]]:
+    """All entries, each with what its layer has."""
+    for entry in space.entries:
+        known = entry.fold is None and entry.layer in layers
+        outside = f"The parameter {entry.name!r} does not belong to the chain {list(layers)}"
+        require(known, f"{outside}: {remedy}.")
+        yield entry, layers[entry.layer]
+
+
 def node_assignment(space: ParameterSpace, units: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
     """Partition (1..C) of every element of ``space``, ``[size]`` uint8, given :func:`unit_assignments`."""
     assignment = torch.zeros(space.size, dtype=torch.uint8)
-    for entry in space.entries:
-        if entry.fold is not None or entry.layer not in units:
-            raise ValueError(
-                f"The parameter {entry.name!r} does not belong to the chain {list(units)}: node partitioning "
-                f"covers Linear and Conv layers only; use scheme='random' for this module."
-            )
-        inputs, outputs = units[entry.layer]
+    remedy = "node partitioning covers Linear and Conv layers only; use scheme='random' for this module"
+    for entry, (inputs, outputs) in _in_chain(space, units, remedy):
         if entry.name.endswith("bias"):
             owner = outputs
         else:  # a weight belongs to the later of its input's and its output's partitions
@@ -216,13 +222,8 @@ def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None
                     f"rolled; train it, and share it with no other layer."
                 )
     places = torch.empty(space.size, dtype=torch.int64)
-    for entry in space.entries:
-        if entry.fold is not None or entry.layer not in sources:
-            raise ValueError(
-                f"The parameter {entry.name!r} does not belong to the chain {list(sources)}, so its units "
-                f"cannot be rolled; use a network of Linear and Conv layers in a row."
-            )
-        outputs, inputs = sources[entry.layer]
+    remedy = "its units cannot be rolled; use a network of Linear and Conv layers in a row"
+    for entry, (outputs, inputs) in _in_chain(space, sources, remedy):
         at = torch.arange(entry.offset, entry.offset + entry.size).view(entry.shape)
         at = at[outputs] if entry.name.endswith("bias") else at[outputs][:, inputs]
         places[entry.offset : entry.offset + entry.size] = at.reshape(-1)

@@ -16,6 +16,7 @@ from rich.text import Text
 from fedpart.checks import require
 from fedpart.data.trained_on import counted
 from fedpart.extras import need
+from fedpart.loggers.logged import untaken
 from simulations.cli.guards import interruptible
 from simulations.cli.options import single
 from simulations.config import load
@@ -243,9 +244,4 @@ def _named(file: str | None, command: str) -> str:
 def new_folder(name: str, config: load.Config) -> Path:
     """``runs/<config>-<method>-seed<seed>``, with a number appended if that is taken."""
     method = re.sub(r"[^A-Za-z0-9_.-]+", "-", config.method)
-    folder, number = Path("runs") / f"{name}-{method}-seed{config.seed}", 1
-    first = folder.name
-    while folder.exists():
-        number += 1
-        folder = folder.with_name(f"{first}-{number}")
-    return folder
+    return untaken(Path("runs") / f"{name}-{method}-seed{config.seed}")

@@ -13,8 +13,6 @@ from simulations.errors import ConfigError
 
 LARGEST = 100_000  # values of a document
 DEEPEST = 100  # lists and mappings inside of each other; libyaml's recursion has no end but a crash
-
-
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it, is faster
 
 

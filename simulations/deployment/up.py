@@ -1,6 +1,5 @@
 """A federation on this machine: SuperLink, executors and SuperNodes as plain processes, for one run."""
 
-import fcntl
 import os
 import shutil
 import sys
@@ -21,6 +20,7 @@ from simulations.deployment.keys import CA, make_keys
 from simulations.deployment.processes import Processes, executor, free_ports, superlink, supernode
 from simulations.errors import RunError
 from simulations.flower.config import deployed_run_config
+from simulations.folders.resolved import held
 from simulations.folders.run_directory import make_folder, read_metrics
 from simulations.running.recorder import Interrupted
 
@@ -144,26 +144,16 @@ def run_deployed(
 def private_folder() -> Iterator[Path]:
     """A folder for keys and state, removed at the end, as are those of processes that were killed."""
     for stale in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
-        with suppress(OSError), _locked(stale):
-            if stale.stat().st_uid == os.getuid():
+        with suppress(OSError), held(stale):
+            if stale.lstat().st_uid == os.getuid():
                 shutil.rmtree(stale)
     draft = Path(tempfile.mkdtemp(prefix=_DRAFT))
-    with _locked(draft):  # before it has a name that others look for
+    with held(draft):  # before it has a name that others look for
         private = draft.rename(draft.with_name(draft.name.replace(_DRAFT, _PRIVATE, 1)))
         try:
             yield private
         finally:
             shutil.rmtree(private, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def complete(

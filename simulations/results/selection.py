@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedpart.checks import is_number
 from fedpart.loggers.lines import finite
 from fedpart.training.files import parsed
 from simulations.config.load import ConfigError, TrainingConfig
@@ -201,11 +202,6 @@ class Selection:
             "git_commit": git_commit(),
         }
         write_json(out / SUMMARY, finite(content))
-
-
-def is_number(value: Any) -> bool:
-    """A value that has a place on an axis."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _plain(column: Column) -> dict[str, Any]:

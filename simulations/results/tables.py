@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from fedpart.checks import is_number
 from simulations.results.scores import DASH, Estimate, shown
 
 LF = "\n"
@@ -102,8 +103,7 @@ def values_at(path: str, summary: Any) -> list[float | None]:
     if isinstance(summary, list):
         return [value for item in summary for value in values_at(path, item)]
     if not path:
-        known = isinstance(summary, int | float) and not isinstance(summary, bool) and math.isfinite(summary)
-        return [float(summary) if known else None]
+        return [float(summary) if is_number(summary) and math.isfinite(summary) else None]
     if not isinstance(summary, Mapping):
         return [None]
     keys = [key for key in summary if path == key or path.startswith(f"{key}.")]

@@ -26,7 +26,6 @@ from simulations.running.run import run_experiment
 WATCH = "watch over the main process"
 """Name of a thread in every other process."""
 
-
 Take = Callable[[Sequence[Any]], Cell | None]
 Ended = Callable[[Any, Exception | None, str], None]
 Watch = Callable[[Any, Mapping[str, Any]], bool]

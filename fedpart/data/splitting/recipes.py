@@ -43,7 +43,6 @@ SPLITS: Registry[Split] = Registry("split")
 BINS = 10  # of angles (App. J.2)
 _WHOLE = 50_000  # training examples of MNIST in the paper, of which it takes subsets
 
-
 Counts = Callable[[Ints, int, float, np.random.Generator], Ints]
 
 

@@ -3,14 +3,17 @@
 The faults, none of which any call of Flower's mends. It takes what was first said of an object for the truth:
 a node that foresees a part of the server's next message, or of another node's answer, can announce it with
 parts that nobody has, and the message itself is refused. Here the server is believed, and in the end the
-object's own head, of which its name is a hash. It sends a message once, whether it arrives or not. And it
-keeps the token of a task as it is."""
+object's own head, of which its name is a hash. It sends a message once, whether it arrives or not. It keeps
+the token of a task as it is. And its transactions begin where they first write: what they have read may have
+changed by then, and of many at a time some fail after five seconds, which ends a ServerApp if it was its sign
+of life."""
 
 import hashlib
 import secrets
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +93,19 @@ def redeliver(database: str | Path, before: datetime) -> int:
         messages = connection.execute(_UNCONFIRMED.format(table="message_ins") + _UNANSWERED, when)
         replies = connection.execute(_UNCONFIRMED.format(table="message_res"), when)
         return messages.rowcount + replies.rowcount
+
+
+def take_turns() -> None:
+    """Let the transactions of this process's SuperLink, whichever they are, wait for each other."""
+    mixin: Any = sql_corestate
+    begin, turn = mixin.SqlMixin.session, threading.RLock()
+
+    @contextmanager
+    def session(state: Any) -> Iterator[Session]:
+        with turn, begin(state) as begun:
+            yield begun
+
+    patch(mixin.SqlMixin, session=session)
 
 
 def hide_from_database() -> None:

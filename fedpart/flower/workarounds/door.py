@@ -2,6 +2,8 @@
 
 The faults: Flower reads a request, whatever its size and for as long as it takes, before it knows who sends
 it. It works at as many requests of one node as it has threads, and lets a node ask, and be refused, for ever.
+And each request goes through seven layers, so that with 200 nodes their signs of life, and questions to which
+the answer is that there is nothing, take all of a processor: these are answered here.
 
 Here a caller is known from the heads of its request: a node by its signature, a ServerApp by its token. How
 much it may send, at a time and in the long run, follows from that, which no proxy in front could know. What
@@ -14,6 +16,7 @@ import asyncio
 import gc
 import json
 import math
+import sys
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -26,7 +29,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import HTTPException, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from flwr.common.constant import (
     FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE,
     SUPERLINK_NODE_ID,
@@ -35,16 +38,19 @@ from flwr.common.constant import (
     TIMESTAMP_TOLERANCE,
 )
 from flwr.superlink.routers.fleet import node_auth
+from flwr.superlink.servicer.fleet import fleet_handlers
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from fedpart.flower.workarounds.metrics import count
-from fedpart.flower.workarounds.protocol import NODE_KEY, TASK_TOKEN, patch
+from fedpart.flower.workarounds.protocol import KIND, NODE_KEY, TASK_TOKEN, message, patch
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
 STRANGER_BYTES = 2**16  # of a request, from whom nobody knows, or a node's that carries nothing
-HELD = {FLEET + "pull-messages": 15.0, RUNTIME + "pull-messages": 2.0}  # seconds; Flower's clients wait 30
+HELD = {FLEET + "pull-messages": 20.0, RUNTIME + "pull-messages": 2.0}  # seconds; Flower's clients wait 30
+ALIVE = FLEET + "send-node-heartbeat"
 NODE_BYTES = {
     "/v1/fleet/push-messages": 2**20,  # the names of a message's parts, or an error with its traceback
     "/v1/fleet/push-object": FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 2**20,
@@ -125,9 +131,13 @@ class Door:
                 if fault := getattr(request.state, "clock_fault", ""):
                     raise HTTPException(401, fault)
                 body = await _read(request, receive, limit)
-                if path in HELD and who and not await self._hold(who, HELD[path], receive):
-                    return  # the caller has gone
-                await self._app(scope, _again(body, receive), answer)
+                short = await self._short(path, who, body, receive) if who else None
+                if short is None:
+                    await self._app(scope, _again(body, receive), answer)
+                else:
+                    await Response(short, media_type=KIND)(scope, receive, answer)
+        except ClientDisconnect:
+            return
         except HTTPException as error:
             if answer.status:
                 raise
@@ -137,16 +147,30 @@ class Door:
         if caller is not None and answer.status >= 400:
             caller.refused(path, answer.status, answer.why())
 
-    async def _hold(self, who: tuple[int, int], seconds: float, receive: Receive) -> bool:
-        """Let a question wait for its answer, at no cost; whether who asks is still there."""
-        waits = asyncio.ensure_future(self._arrivals.wait(who, seconds))
+    async def _short(self, path: str, who: tuple[int, int], body: bytes, receive: Receive) -> bytes | None:
+        """Flower's answer, where it can be told without Flower; ClientDisconnect: nobody waits for it."""
+        if path == ALIVE:
+            return await run_in_threadpool(self._alive, who[0], body)
+        if path not in HELD:
+            return None
+        waits = asyncio.ensure_future(self._arrivals.wait(who, HELD[path]))
         leaves = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({waits, leaves}, return_when=asyncio.FIRST_COMPLETED)
-            return not leaves.done()
+            if leaves.done():
+                raise ClientDisconnect
+            return None if waits.result() or path.startswith(RUNTIME) else b""  # nothing has come
         finally:
             waits.cancel()
             leaves.cancel()
+
+    def _alive(self, node: int, body: bytes) -> bytes | None:
+        """The answer to a node's sign of life; None: something is wrong with it, and Flower says what."""
+        with suppress(Exception):
+            request = message("SendNodeHeartbeatRequest").FromString(body)
+            if request.node.node_id == node:
+                return bytes(fleet_handlers.send_node_heartbeat(request, self._state()).SerializeToString())
+        return None
 
     async def _caller(self, request: Request) -> Caller:
         """The node that asks, or the address."""
@@ -165,8 +189,8 @@ class Door:
             key = b64decode(request.headers[NODE_KEY], validate=True)
             node: int | None = self._state().get_node_id_by_public_key(key)
             if node is not None:
-                claim = SimpleNamespace(protobuf_request=SimpleNamespace(node_id=node))
-                proof: Any = SimpleNamespace(headers=request.headers, app=self._app, state=claim)
+                claim = SimpleNamespace(protobuf_request=message("ActivateNodeRequest")(public_key=key))
+                proof: Any = SimpleNamespace(headers=request.headers, state=claim)
                 node_auth.authenticate_node(proof)
             return node
         except HTTPException:
@@ -270,6 +294,8 @@ def open_door(flower: Any, arrivals: Any) -> None:
 
     def run(app: Any, **more: Any) -> None:
         gc.freeze()  # else what is here to stay is looked through again and again
+        gc.set_threshold(50_000, 20, 20)
+        sys.setswitchinterval(0.0005)  # seconds; who has the database waits for the interpreter at each step
         uvicorn.run(Door(app, arrivals), **SERVER, **more)
 
     def end(server: uvicorn.Server, *signal: Any) -> None:

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import hmac
 import importlib
+import math
 import os
 import sys
 import threading
@@ -29,7 +30,7 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 
-from fedpart.flower.workarounds.database import hide_from_database, redeliver
+from fedpart.flower.workarounds.database import hide_from_database, redeliver, take_turns
 from fedpart.flower.workarounds.door import open_door
 from fedpart.flower.workarounds.fleet import Pushes, guard_instructions, guard_pushes
 from fedpart.flower.workarounds.metrics import serve
@@ -37,6 +38,7 @@ from fedpart.flower.workarounds.protocol import message, patch
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 PARTS_SECONDS = 10.0  # that the parts of a message may take, or nobody waits for them
+KEPT_SECONDS = 60.0  # that an announcement may take
 Whose = tuple[int, int]  # a node's number and, of the server, a run's
 
 
@@ -65,8 +67,14 @@ def main() -> None:
     token = known.operator_token_file.read_text().strip()
     if not token:
         parser.error(f"{known.operator_token_file} is empty; make it with fedpart keys.")
+    arrivals, start = Arrivals(), datetime.now(UTC)
+
+    def send_again() -> None:
+        redeliver(known.database, start)
+        arrivals.more()
+
     if Path(known.database).is_file():
-        again = threading.Timer(REDELIVERY_SECONDS, redeliver, (known.database, datetime.now(UTC)))
+        again = threading.Timer(REDELIVERY_SECONDS, send_again)
         again.daemon = True
         again.start()
     sys.argv[1:] = [*rest, "--database", known.database]
@@ -76,7 +84,7 @@ def main() -> None:
     plugin = flower.load_control_authn_plugin
     patch(flower, load_control_authn_plugin=lambda: admit_operator(plugin(), token))
     hide_from_database()
-    arrivals = Arrivals()
+    take_turns()
     hold_questions(arrivals)  # first: what is refused has not come
     pushes = Pushes()
     guard_pushes(pushes)
@@ -89,9 +97,9 @@ class Arrivals:
     """Messages and replies on their way, by whom they are for; whole when all their objects have come."""
 
     def __init__(self) -> None:
-        self.writing = threading.Lock()  # to the database: of many that try at once some would fail
         self._lock = threading.Lock()
         self.on_way = dict[str, _Coming]()
+        self._came = dict[str, float]()  # when objects have come, those of the last minute
         self._empty = set[Whose]()  # for whom there was nothing at the last look, and nothing has come since
         self._asking = dict[Whose, tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
         self._over = False  # whether this process ends
@@ -99,21 +107,23 @@ class Arrivals:
     def announcing(self, push: Callable[..., Any]) -> Callable[..., Any]:
         """A handler of pushed messages, after which it is known here which objects are to come.
 
-        No object comes meanwhile: one that two messages share would be missed."""
+        Some may have come meanwhile: those that another message has, too."""
 
         def announced(request: Any, *given: Any, **more: Any) -> Any:
-            with self.writing:
-                answer, now = push(request, *given, **more), time.monotonic()
-                missing, new = set(answer.objects_to_push), dict[str, _Coming]()
+            begun = time.monotonic()
+            answer, now = push(request, *given, **more), time.monotonic()
+            with self._lock:
+                self._came = {id: at for id, at in self._came.items() if at > begun - KEPT_SECONDS}
+                missing = {id for id in answer.objects_to_push if self._came.get(id, -math.inf) < begun}
+                new = dict[str, _Coming]()
                 for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
                     parts = {part.object_id for part in iterate_object_tree(tree)} & missing
                     new[message.metadata.message_id] = _Coming(whose(message), now, parts)
-                with self._lock:
-                    late = {id: sent for id, sent in self.on_way.items() if now - sent.begun >= PARTS_SECONDS}
-                    self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | new
-                    self._tell([sent.to for sent in late.values()])
-                    self._note_whole()
-                return answer
+                late = {id: sent for id, sent in self.on_way.items() if now - sent.begun >= PARTS_SECONDS}
+                self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | new
+                self._tell([sent.to for sent in late.values()])
+                self._note_whole()
+            return answer
 
         return announced
 
@@ -121,17 +131,18 @@ class Arrivals:
         """A handler of pushed objects, after which it is known here that an object has come."""
 
         def noted(request: Any, *given: Any, **more: Any) -> Any:
-            with self.writing:
-                answer = push_object(request, *given, **more)
-                with self._lock:
-                    for one in self.on_way.values() if answer.stored else ():
+            answer = push_object(request, *given, **more)
+            with self._lock:
+                if answer.stored:
+                    self._came[request.object_id] = time.monotonic()
+                    for one in self.on_way.values():
                         one.parts.discard(request.object_id)
                     self._note_whole()
-                return answer
+            return answer
 
         return noted
 
-    async def wait(self, who: Whose, seconds: float) -> None:
+    async def wait(self, who: Whose, seconds: float) -> bool:
         """Wait until there may be something whole, or this process ends; who asks twice is told once."""
         told = asyncio.Event()
         with self._lock:
@@ -139,6 +150,7 @@ class Arrivals:
             self._tell([] if who in self._empty else [who])
         with suppress(TimeoutError):
             await asyncio.wait_for(told.wait(), 0 if self._over else seconds)
+        return told.is_set()
 
     def look(self, who: Whose) -> bool:
         """Whether it is a good moment to look: nothing is on its way of which a part would be found."""
@@ -147,16 +159,15 @@ class Arrivals:
                 self._empty.add(who)
             return not comes
 
-    def more(self, who: Whose) -> None:
-        """There may be more than what has been handed out."""
+    def more(self, who: Whose | None = None) -> None:
+        """There may be more than what has been handed out; None: for everybody."""
         with self._lock:
-            self._tell([who])
+            self._tell([*self._empty, *self._asking] if who is None else [who])
 
     def end(self) -> None:
         """Nobody waits any more."""
-        with self._lock:
-            self._over = True
-            self._tell([*self._asking])
+        self._over = True
+        self.more()
 
     def _tell(self, whom: Collection[Whose]) -> None:
         self._empty.difference_update(whom)
@@ -200,16 +211,14 @@ def hold_questions(arrivals: Arrivals) -> None:
         who = request.node.node_id, 0
         if not arrivals.look(who):
             return message("PullMessagesResponse")()
-        with arrivals.writing:
-            answer = nodes(request, **more)
+        answer = nodes(request, **more)
         if answer.messages_list:
             arrivals.more(who)  # it is one at a time
         return answer
 
     def to_server(request: Any, state: Any, task: Any) -> Any:
         arrivals.look((SUPERLINK_NODE_ID, task.run_id))
-        with arrivals.writing:
-            return server(request, state, task)
+        return server(request, state, task)
 
     patch(fleet, pull_messages=to_node)
     patch(runtime, pull_messages=to_server)

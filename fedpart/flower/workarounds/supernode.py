@@ -1,13 +1,14 @@
 """A SuperNode that hands messages on when they come: ``python -m fedpart.flower.workarounds.supernode``.
 
-The faults: Flower's SuperNode looks for messages every three seconds and for replies every half second, and
-lets its executor ask for work again and again. It waits forever for the reply of a ClientApp that has failed
-without one, or within one, and takes the end of an earlier ClientApp for that of the message at hand. A
-message whose run ends while its parts come is left behind with its task; it is answered as if its ClientApp
-had died. Replies are sent only after a message has come, one for each: so that of the next run waits for ever
-for one more message. Where the SuperLink refuses its signature, it says that it has ended gracefully. Its
-arguments are those of ``flower-supernode``."""
+The faults: Flower's SuperNode looks for messages every three seconds and for replies every half second, lets
+its executor ask for work again and again, and looks ten times a second whether it shall end. It waits forever
+for the reply of a ClientApp that has failed without one, or within one, and takes the end of an earlier
+ClientApp for that of the message at hand. A message whose run ends while its parts come is left behind with
+its task; it is answered as if its ClientApp had died. Replies are sent only after a message has come, one for
+each: so that of the next run waits for ever for one more message. Where the SuperLink refuses its signature,
+it says that it has ended gracefully. Its arguments are those of ``flower-supernode``."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import uvicorn
 from flwr.app import Message
 from flwr.common.constant import Status, SubStatus
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
@@ -35,7 +37,8 @@ from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
-HOLD_SECONDS = 2.0  # that a question of the executor for work may take, and hold up this process's end
+HOLD_SECONDS = 3.0  # that an executor's question for work may take; it is taken for dead after five
+TICK_SECONDS = 1.0  # that the end of the server for executors may take
 log = getLogger("flwr").log
 
 
@@ -161,6 +164,16 @@ def look_more_often() -> None:
     patch(flower, _pull_and_store_message=pulled, time=SimpleNamespace(sleep=sleep))
 
 
+def tick_less_often() -> None:
+    """Let this process's server for executors cost nothing while nobody asks it."""
+
+    async def main_loop(server: uvicorn.Server) -> None:
+        while not await server.on_tick(0):
+            await asyncio.sleep(TICK_SECONDS)
+
+    patch(uvicorn.Server, main_loop=main_loop)
+
+
 def _or_fail(call: Call) -> Call:
     """The run's end fails as anything else does, and then Flower takes the message and its task back."""
 
@@ -194,6 +207,7 @@ def main() -> None:
     patch(nodestate_factory, InMemoryNodeState=State)
     patch(runtime_handlers, acquire_task=acquire_task)
     look_more_often()
+    tick_less_often()
     retry_handshakes()
     tell_refusal()
     resolve_name(next(iter(entry_points(group="console_scripts", name="flower-supernode"))).value)()

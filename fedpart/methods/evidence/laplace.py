@@ -90,7 +90,7 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
     """The prior precision p of the largest log marginal likelihood, from h ``[P]`` and ``|theta|^2``.
 
     Its derivative in log p is ``(sum_i h_i / (h_i + p) - p |theta|^2) / 2`` (MacKay 1992), which falls in p:
-    the maximum is where it vanishes, and is found by bisection."""
+    the maximum is where it vanishes."""
     determined = int((curvature > 0).sum())
     if not (square_norm > 0 and determined):
         raise ValueError(
@@ -98,17 +98,14 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
             "train the network first, or give a number."
         )
 
-    def rises(p: float) -> bool:
-        return float((curvature / (curvature + p)).sum()) > p * square_norm
+    from scipy.optimize import brentq  # type: ignore[import-untyped]  # scikit-learn brings it
 
-    high = determined / square_norm  # there the left side is below `determined`
-    low = high
-    while not rises(low):
-        low /= 10
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if rises(middle) else (low, middle)
-    return math.sqrt(low * high)
+    def rises(log_p: float) -> float:
+        p = math.exp(log_p)
+        return float((curvature / (curvature + p)).sum()) - p * square_norm
+
+    high = math.log(determined / square_norm)  # there the first sum is below `determined`
+    return math.exp(brentq(rises, high - 200, high))
 
 
 def is_random(outputs: Callable[[], Tensor]) -> bool:

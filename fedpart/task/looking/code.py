@@ -25,7 +25,6 @@ _PAST_VERSIONS = {
     *("__array__", "__array_interface__"),
 }
 
-
 _WRAPPERS = {
     MethodType: "__func__",
     staticmethod: "__func__",

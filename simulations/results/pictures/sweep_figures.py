@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from fedpart.checks import is_number
 from simulations.results.curves import Band
 from simulations.results.pictures import figures as fig
 from simulations.results.scores import SCORES
 from simulations.results.search import Found
-from simulations.results.selection import SHOWN, Column, Selection, ValueScores, is_number
+from simulations.results.selection import SHOWN, Column, Selection, ValueScores
 
 _PANELS = (SHOWN[:1], SHOWN[1:3], SHOWN[3:])  # evidence, accuracies, log-likelihoods
 _TITLES = {name: f"{name.capitalize()} networks" for name in ("partitioned", "separate")}

@@ -64,12 +64,7 @@ class Progress:
     def clients(self, total: int) -> Iterator[Callable[[], None]]:
         """Around work on ``total`` clients, one after another; what it gives is called after each."""
         console = self.console if self.console.is_terminal else Console(quiet=True)
-        with bars.Progress(
-            *(bars.TextColumn("client"), bars.BarColumn(), bars.MofNCompleteColumn()),
-            bars.TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        ) as bar:
+        with bars.Progress(console=console, transient=True) as bar:
             task = bar.add_task("clients", total=total)
             yield lambda: bar.advance(task)
 

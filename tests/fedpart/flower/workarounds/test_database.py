@@ -1,5 +1,6 @@
 """What is put right in the SuperLink's database: parts of objects, messages that got lost, tokens."""
 
+import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +18,13 @@ from flwr.supercore.state.schema.objectstore_models import ObjectStoreBase
 from sqlalchemy import create_engine
 from superlink_state import SuperLink
 
-from fedpart.flower.workarounds.database import check_children, correct, hide_from_database, redeliver
+from fedpart.flower.workarounds.database import (
+    check_children,
+    correct,
+    hide_from_database,
+    redeliver,
+    take_turns,
+)
 from fedpart.flower.workarounds.objects import claim_identity
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -141,3 +148,46 @@ def test_a_database_has_digests_of_tokens(tmp_path, monkeypatch):
     assert link.state.get_task_by_token("another") is None
     files = list(tmp_path.glob("state.db*"))
     assert files and not any(token.encode() in file.read_bytes() for file in files)
+
+
+def count_up_twice(tmp_path):
+    """Two states of one database each read a number and then write the next; the first waits in between."""
+    first, second = (SqlObjectStore(str(tmp_path / "state.db")) for _ in range(2))
+    for state in (first, second):
+        state.initialize()
+    first.query("CREATE TABLE rounds (number INTEGER)")
+    first.query("INSERT INTO rounds VALUES (0)")
+    has_read, has_written = threading.Event(), threading.Event()
+
+    def count(state):
+        with state.session():
+            number = state.query("SELECT number FROM rounds")[0]["number"]
+            if state is first:
+                has_read.set()
+                has_written.wait(0.5)
+            state.query("UPDATE rounds SET number = :number", {"number": number + 1})
+
+    def count_as_well():
+        has_read.wait()
+        count(second)
+        has_written.set()
+
+    other = threading.Thread(target=count_as_well)
+    other.start()
+    try:
+        count(first)
+    finally:
+        has_written.set()
+        other.join()
+    return first.query("SELECT number FROM rounds")[0]["number"]
+
+
+def test_flowers_own_transactions_count_one_of_two(tmp_path):
+    assert count_up_twice(tmp_path) == 1
+
+
+def test_transactions_take_turns(tmp_path, monkeypatch):
+    mixin = sql_corestate.SqlMixin
+    monkeypatch.setattr(mixin, "session", mixin.session)
+    take_turns()
+    assert count_up_twice(tmp_path) == 2

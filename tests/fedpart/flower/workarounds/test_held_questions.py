@@ -90,6 +90,21 @@ def test_a_part_of_two_messages_comes_once(arrivals):
     assert waits(arrivals, NODE, (8, 0), seconds=600.0) == [True, True]
 
 
+def test_a_part_that_comes_while_a_message_is_announced_has_come(arrivals):
+    came(arrivals, "old")  # and is to be pushed again
+
+    def push(request):
+        came(arrivals, "part")
+        return SimpleNamespace(objects_to_push=["a", "part", "old"])
+
+    pairs = message("a", 7), tree("a", "part", "old")
+    arrivals.announcing(push)(SimpleNamespace(messages_list=pairs[:1], message_object_trees=pairs[1:]))
+    came(arrivals, "a")
+    assert not arrivals.look(NODE)
+    came(arrivals, "old")
+    assert arrivals.look(NODE)
+
+
 def test_what_comes_ends_the_waiting(arrivals):
     assert waits(arrivals, NODE, SERVER, seconds=600.0) == [True, True], (
         "it may have come before this process"
@@ -131,3 +146,11 @@ def test_who_waits_is_told_when_a_part_is_too_late(arrivals, monkeypatch):
     monkeypatch.setattr(superlink, "PARTS_SECONDS", 0.0)
     later = lambda: announced(arrivals, (message("b", 8), tree("b")))  # noqa: E731
     assert waits(arrivals, NODE, seconds=600.0, meanwhile=later) == [True]
+
+
+def test_what_is_sent_again_is_told_to_all(arrivals):
+    for who in (NODE, SERVER):
+        arrivals.look(who)
+    assert waits(arrivals, NODE, SERVER) == [False, False]
+    assert waits(arrivals, NODE, seconds=600.0, meanwhile=arrivals.more) == [True]
+    assert waits(arrivals, SERVER, seconds=600.0) == [True], "who did not ask just then"

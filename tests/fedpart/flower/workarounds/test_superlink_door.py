@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from asgi import Asked, Served, ask
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     Message,
@@ -41,7 +42,8 @@ from fedpart.flower.workarounds.fleet import Pushes, guard_pushes
 from fedpart.flower.workarounds.superlink import Arrivals, admit_operator
 
 PATIENCE = 300
-GET, PUSH, PULL = (f"/v1/fleet/{name}" for name in ("get-run", "push-object", "pull-messages"))
+NAMES = ("get-run", "push-object", "pull-messages", "send-node-heartbeat")
+GET, PUSH, PULL, ALIVE = (f"/v1/fleet/{name}" for name in NAMES)
 EMPTY = PullMessagesResponse()
 
 
@@ -108,7 +110,8 @@ def test_these_calls_of_an_operator_need_no_token():
 
 def test_a_superlink_is_served_behind_the_door(monkeypatch):
     flower, given, ended = SimpleNamespace(uvicorn=None), {}, []
-    monkeypatch.setattr(door, "gc", SimpleNamespace(freeze=lambda: None))  # it is the tests' process, too
+    for module, calls in {"gc": ("freeze", "set_threshold"), "sys": ("setswitchinterval",)}.items():
+        monkeypatch.setattr(door, module, SimpleNamespace(**{call: lambda *given: None for call in calls}))
     monkeypatch.setattr(door.uvicorn, "run", lambda app, **more: given.update(app=app, **more))
     monkeypatch.setattr(door.uvicorn.Server, "handle_exit", lambda server, *signal: ended.append(signal))
     open_door(flower, SimpleNamespace(end=lambda: ended.append("waiting")))
@@ -145,6 +148,38 @@ def test_who_asks_waits_at_the_door_and_who_has_gone_gets_no_message(served, mon
 
     answer = asyncio.run(asked())
     assert (answer.status, len(looked)) == ((0, 0) if gone else (200, 1))
+
+
+def test_where_nothing_has_come_flower_is_not_asked(served, monkeypatch):
+    monkeypatch.setitem(door.HELD, PULL, 0.05)
+    arrivals, body = Arrivals(), PullMessagesRequest(node=served.node).SerializeToString()
+    app = Door(served.flowers, arrivals)
+    first = ask(app, PULL, body, served.signed())  # there may be something from before
+    arrivals.look((served.id, 0))
+    monkeypatch.setattr(fleet_handlers, "pull_messages", lambda *given, **more: 1 / 0)
+    second = ask(app, PULL, body, served.signed())
+    assert first.status == second.status == 200 and first.body == second.body
+    assert ask(app, PULL, body).status == 401, "a stranger is Flower's"
+
+
+@pytest.mark.parametrize(
+    ("who", "interval", "status"), [("itself", 30, 200), ("itself", 1, 400), ("", 30, 401)]
+)
+def test_a_sign_of_life_is_answered_at_the_door_as_flower_answers_it(served, who, interval, status):
+    fields = {"heartbeat_interval": interval} | ({"node": served.node} if who else {})
+    request = SendNodeHeartbeatRequest(**fields).SerializeToString()
+    ours, flowers = (ask(app, ALIVE, request, served.signed()) for app in (served.app, served.flowers))
+    assert ours.status == flowers.status == status and ours.body == flowers.body
+    assert status != 200 or SendNodeHeartbeatResponse.FromString(ours.body).success
+    assert ask(served.app, ALIVE, b"junk", served.signed()).status == 400
+
+
+def test_a_node_that_has_said_that_it_lives_is_there_for_longer(served):
+    until = lambda: served.state.get_node_info(node_ids=[served.id])[0].online_until  # noqa: E731
+    before = until()
+    request = SendNodeHeartbeatRequest(node=served.node, heartbeat_interval=1000.0).SerializeToString()
+    assert ask(served.app, ALIVE, request, served.signed()).status == 200
+    assert until() > before
 
 
 def test_who_pretends_to_be_a_node_is_a_stranger(served):
