@@ -17,13 +17,8 @@ from fedpart.data.dataset import Dataset
 from fedpart.trees import leaves
 
 # What R, pandas, spreadsheets and databases write for a value that is not there, without case.
-GAPS = frozenset(
-    (
-        *("na", "n/a", "#n/a", "#n/a n/a", "#na", "<na>", "nan", "-nan", "nat", "null", "(null)", "none"),
-        *("nil", "-1.#ind", "1.#ind", "-1.#qnan", "1.#qnan", "?", ".", r"\n"),
-        *("#div/0!", "#name?", "#null!", "#num!", "#ref!", "#value!"),
-    )
-)
+_GAPS = r"na n/a #n/a #na <na> nan -nan nat null (null) none nil -1.#ind 1.#ind -1.#qnan 1.#qnan ? . \n"
+GAPS = frozenset(("#n/a n/a", *_GAPS.split(), "#div/0!", "#name?", "#null!", "#num!", "#ref!", "#value!"))
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d{1,2})?")
 _WORDS = {"true": "1", "false": "0", "yes": "yes", "no": "no"}

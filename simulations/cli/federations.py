@@ -203,7 +203,12 @@ def _fetch(run: SubmittedRun, to: Path) -> Path:
         raise ConfigError(f"{copy} holds another run than run {run.id}; give another folder for the copy.")
     to.mkdir(parents=True, exist_ok=True)
     owner = to.stat()
-    shutil.copytree(source, copy, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    for place, _, files in os.walk(source):
+        folder = copy / Path(place).relative_to(source)
+        folder.mkdir(exist_ok=True)
+        shutil.copymode(place, folder)
+        for file in files:
+            shutil.copyfile(Path(place, file), folder / file)
     draw_pictures(copy, typer.echo)
     if os.geteuid() == 0:
         for path in (copy, *copy.rglob("*")):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -144,9 +145,12 @@ def run_deployed(
 def private_folder() -> Iterator[Path]:
     """A folder for keys and state, removed at the end, as are those of processes that were killed."""
     for stale in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*"):
-        with suppress(OSError), held(stale):
-            if stale.lstat().st_uid == os.getuid():
-                shutil.rmtree(stale)
+        with suppress(OSError):
+            itself = stale.lstat()
+            if stat.S_ISDIR(itself.st_mode) and itself.st_uid == os.getuid():
+                with held(stale) as alone:
+                    if alone:
+                        shutil.rmtree(stale)
     draft = Path(tempfile.mkdtemp(prefix=_DRAFT))
     with held(draft):  # before it has a name that others look for
         private = draft.rename(draft.with_name(draft.name.replace(_DRAFT, _PRIVATE, 1)))

@@ -89,11 +89,11 @@ def _record(text: bytes) -> Path:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, until the end or until this process dies."""
+def held(path: Path) -> Iterator[bool]:
+    """Keep other processes out of a folder, until the end or until this process dies; whether it can."""
     descriptor = lock(path)
     try:
-        yield
+        yield descriptor is not None
     finally:
         if descriptor is not None:
             os.close(descriptor)

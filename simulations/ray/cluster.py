@@ -15,16 +15,12 @@ _own = threading.local()  # ``group``: the processes that this thread starts lea
 
 def join(address: str | None, cores: int | None) -> None:
     """Connect this process to the cluster at ``address``; None: to one that is started here."""
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address is None:
-        with _out_of_reach():
-            ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
-        return
-    host, colon, port = address.rpartition(":")
+    of_ours = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
+    host, colon, port = (address or "").rpartition(":")
     if colon and "/" not in host:  # where nothing listens, Ray itself would try for minutes
         socket.create_connection((host.strip("[]"), port), timeout=10.0).close()
     with _out_of_reach():
-        ray.init(address=address, **quiet)
+        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **of_ours)
 
 
 def take_signals_back() -> None:

@@ -23,8 +23,7 @@ from simulations.folders.run_directory import holds_run
 from simulations.running.recorder import Interrupted
 from simulations.running.run import run_experiment
 
-WATCH = "watch over the main process"
-"""Name of a thread in every other process."""
+WATCH = "watch over the main process"  # the name of a thread in every other process
 
 Take = Callable[[Sequence[Any]], Cell | None]
 Ended = Callable[[Any, Exception | None, str], None]

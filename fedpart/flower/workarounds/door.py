@@ -159,7 +159,7 @@ class Door:
             await asyncio.wait({waits, leaves}, return_when=asyncio.FIRST_COMPLETED)
             if leaves.done():
                 raise ClientDisconnect
-            return None if waits.result() or path.startswith(RUNTIME) else b""  # nothing has come
+            return b"" if waits.result() and path.startswith(FLEET) else None
         finally:
             waits.cancel()
             leaves.cancel()
@@ -246,7 +246,7 @@ class _Answer:
 
 
 async def _read(request: Request, receive: Receive, limit: int) -> bytes:
-    """A request's body; HTTPException: it is too large, or is not here in time."""
+    """A request's body; HTTPException: it is too large, or is not here in time; ClientDisconnect."""
     too_large = HTTPException(400, f"A request of this caller may have {limit} bytes here.")
     if limit < _length(request) < math.inf:
         raise too_large
@@ -254,12 +254,13 @@ async def _read(request: Request, receive: Receive, limit: int) -> bytes:
     try:
         async with asyncio.timeout(PATIENCE + limit / PACE):
             while True:
-                message = await receive()
+                if (message := await receive())["type"] == "http.disconnect":
+                    raise ClientDisconnect
                 parts.append(message.get("body", b""))
                 left -= len(parts[-1])
                 if left < 0:
                     raise too_large
-                if not message.get("more_body", False):  # all is here, or the caller is gone
+                if not message.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError:
         raise HTTPException(400, "The request has taken too long to come.") from None
@@ -294,7 +295,7 @@ def open_door(flower: Any, arrivals: Any) -> None:
 
     def run(app: Any, **more: Any) -> None:
         gc.freeze()  # else what is here to stay is looked through again and again
-        gc.set_threshold(50_000, 20, 20)
+        gc.set_threshold(5_000, 20, 50)
         sys.setswitchinterval(0.0005)  # seconds; who has the database waits for the interpreter at each step
         uvicorn.run(Door(app, arrivals), **SERVER, **more)
 

@@ -38,7 +38,7 @@ from fedpart.flower.workarounds.protocol import message, patch
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 PARTS_SECONDS = 10.0  # that the parts of a message may take, or nobody waits for them
-KEPT_SECONDS = 60.0  # that an announcement may take
+SURE_SECONDS = 60.0  # that an announcement may take, and that it is believed that nothing has come
 Whose = tuple[int, int]  # a node's number and, of the server, a run's
 
 
@@ -100,7 +100,7 @@ class Arrivals:
         self._lock = threading.Lock()
         self.on_way = dict[str, _Coming]()
         self._came = dict[str, float]()  # when objects have come, those of the last minute
-        self._empty = set[Whose]()  # for whom there was nothing at the last look, and nothing has come since
+        self._empty = dict[Whose, float]()  # when there was nothing at the last look; nothing has come since
         self._asking = dict[Whose, tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
         self._over = False  # whether this process ends
 
@@ -113,7 +113,7 @@ class Arrivals:
             begun = time.monotonic()
             answer, now = push(request, *given, **more), time.monotonic()
             with self._lock:
-                self._came = {id: at for id, at in self._came.items() if at > begun - KEPT_SECONDS}
+                self._came = {id: at for id, at in self._came.items() if at > begun - SURE_SECONDS}
                 missing = {id for id in answer.objects_to_push if self._came.get(id, -math.inf) < begun}
                 new = dict[str, _Coming]()
                 for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
@@ -143,20 +143,21 @@ class Arrivals:
         return noted
 
     async def wait(self, who: Whose, seconds: float) -> bool:
-        """Wait until there may be something whole, or this process ends; who asks twice is told once."""
+        """Wait for something whole, or the end; whether there is nothing. Who asks twice is told once."""
         told = asyncio.Event()
         with self._lock:
             self._asking[who] = asyncio.get_running_loop(), told
             self._tell([] if who in self._empty else [who])
         with suppress(TimeoutError):
             await asyncio.wait_for(told.wait(), 0 if self._over else seconds)
-        return told.is_set()
+        with self._lock:
+            return not told.is_set() and time.monotonic() - self._empty.get(who, -math.inf) < SURE_SECONDS
 
     def look(self, who: Whose) -> bool:
         """Whether it is a good moment to look: nothing is on its way of which a part would be found."""
         with self._lock:
             if not (comes := self._comes(who)):
-                self._empty.add(who)
+                self._empty[who] = time.monotonic()
             return not comes
 
     def more(self, who: Whose | None = None) -> None:
@@ -170,9 +171,9 @@ class Arrivals:
         self.more()
 
     def _tell(self, whom: Collection[Whose]) -> None:
-        self._empty.difference_update(whom)
-        for who in {*whom} & self._asking.keys():
-            if not self._comes(who):
+        for who in {*whom}:
+            self._empty.pop(who, None)
+            if who in self._asking and not self._comes(who):
                 loop, told = self._asking.pop(who)
                 loop.call_soon_threadsafe(told.set)
 

@@ -37,8 +37,8 @@ from fedpart.flower.workarounds.protocol import message as of_protocol
 
 Call = Callable[..., Any]
 LIVE = (Status.PENDING, Status.STARTING, Status.RUNNING)
-HOLD_SECONDS = 3.0  # that an executor's question for work may take; it is taken for dead after five
-TICK_SECONDS = 1.0  # that the end of the server for executors may take
+HOLD_SECONDS = 2.0  # that an executor's question for work may take, twice: it is taken for dead after five
+TICK_SECONDS = 0.5  # after which the server for executors looks whether it ends: Flower gives it three
 log = getLogger("flwr").log
 
 

@@ -104,8 +104,8 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
         p = math.exp(log_p)
         return float((curvature / (curvature + p)).sum()) - p * square_norm
 
-    high = math.log(determined / square_norm)  # there the first sum is below `determined`
-    return math.exp(brentq(rises, high - 200, high))
+    high = math.log(determined / square_norm)  # there the first sum is `determined` at most
+    return math.exp(brentq(rises, high - 700, high + 1))
 
 
 def is_random(outputs: Callable[[], Tensor]) -> bool:

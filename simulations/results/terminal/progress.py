@@ -64,7 +64,8 @@ class Progress:
     def clients(self, total: int) -> Iterator[Callable[[], None]]:
         """Around work on ``total`` clients, one after another; what it gives is called after each."""
         console = self.console if self.console.is_terminal else Console(quiet=True)
-        with bars.Progress(console=console, transient=True) as bar:
+        columns = bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn()
+        with bars.Progress(bars.TextColumn("client"), *columns, console=console, transient=True) as bar:
             task = bar.add_task("clients", total=total)
             yield lambda: bar.advance(task)
 

@@ -32,8 +32,10 @@ def waits(arrivals, *whom, seconds=0.01, meanwhile=lambda: None):
 
     async def told(who):
         begun = time.monotonic()
-        await arrivals.wait(who, seconds)
-        return time.monotonic() - begun < seconds
+        sure = await arrivals.wait(who, seconds)
+        early = time.monotonic() - begun < seconds
+        assert not (early and sure) or arrivals._over, "there may be something"
+        return early
 
     async def together():
         asking = [asyncio.create_task(told(who)) for who in whom]
@@ -146,6 +148,17 @@ def test_who_waits_is_told_when_a_part_is_too_late(arrivals, monkeypatch):
     monkeypatch.setattr(superlink, "PARTS_SECONDS", 0.0)
     later = lambda: announced(arrivals, (message("b", 8), tree("b")))  # noqa: E731
     assert waits(arrivals, NODE, seconds=600.0, meanwhile=later) == [True]
+
+
+def test_after_a_while_nobody_is_sure_that_there_is_nothing(arrivals, monkeypatch):
+    sure = lambda: LOOP.run(arrivals.wait(NODE, 0.01))  # noqa: E731
+    assert not sure(), "nobody has looked"
+    arrivals.look(NODE)
+    assert sure()
+    announced(arrivals, (message("a", 7), tree("a", "part")))
+    assert sure(), "a part is on its way"
+    monkeypatch.setattr(superlink, "SURE_SECONDS", 0.0)
+    assert not sure(), "a word may have got lost"
 
 
 def test_what_is_sent_again_is_told_to_all(arrivals):

@@ -223,6 +223,16 @@ def test_a_request_that_does_not_come_is_given_up(served, monkeypatch, said):
     assert f"node {served.id}" in said[0] and "too long" in said[0]
 
 
+def test_who_leaves_before_all_has_come_is_not_refused(served, said):
+    class Leaves(Asked):
+        async def _parts(self):
+            yield {"type": "http.request", "body": b"x", "more_body": True}
+            yield {"type": "http.disconnect"}
+
+    asked = asyncio.run(Leaves(served.app, GET, headers=served.signed()).answered())
+    assert not asked.status and not said
+
+
 def test_a_nodes_requests_take_turns_and_the_other_threads_are_there_for_others(served, monkeypatch):
     go, inside, most = threading.Event(), [], []
 
