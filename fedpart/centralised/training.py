@@ -171,9 +171,7 @@ class Training(ModelState):
         """
         method, chunks = f"The method {self.settings.method!r}", len(self.shares)
         require(self.learns_psi, f"{method} trains no hyperparameter of this task.")
-        require(
-            chunks > 1, f"{method} has one chunk here, which all networks have seen; call step() instead."
-        )
+        require(chunks > 1, f"{method} has one chunk here; call step() instead.")
         require(2 <= k <= chunks, f"psi is trained on the chunks 2 to {chunks}, got {k}.")
         unseen = min(k - 1, self.partition.chunks)
         return self._run(Step(Job(subnetwork=unseen, psi=True), k, k), self._given(batch), self.completed)

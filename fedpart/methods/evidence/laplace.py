@@ -98,14 +98,14 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
             "train the network first, or give a number."
         )
 
-    from scipy.optimize import brentq  # type: ignore[import-untyped]  # scikit-learn brings it
+    optimize = need("scipy.optimize", "The Laplace approximation", "laplace")  # scikit-learn brings it
 
     def rises(log_p: float) -> float:
         p = math.exp(log_p)
         return float((curvature / (curvature + p)).sum()) - p * square_norm
 
     high = math.log(determined / square_norm)  # there the first sum is `determined` at most
-    return math.exp(brentq(rises, high - 700, high + 1))
+    return math.exp(optimize.brentq(rises, high - 700, high + 1))
 
 
 def is_random(outputs: Callable[[], Tensor]) -> bool:

@@ -136,7 +136,8 @@ def test_the_superlinks_database_is_its_users_alone(tmp_path, monkeypatch):
     flower = SimpleNamespace(flower_superlink=lambda: (tmp_path / sys.argv[2]).touch())
     flower.load_control_authn_plugin = None
     monkeypatch.setattr(superlink.importlib, "import_module", lambda name: flower)
-    patches = ("hide_from_database", "hold_questions", "guard_pushes", "guard_instructions", "open_door")
+    of_database = ("hide_from_database", "take_turns")
+    patches = (*of_database, "hold_questions", "guard_pushes", "guard_instructions", "open_door")
     for patch in patches:  # of this process's Flower, for good
         monkeypatch.setattr(superlink, patch, lambda *given: None)
     (tmp_path / "token").write_text("secret")
