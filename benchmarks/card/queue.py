@@ -129,9 +129,11 @@ def make(runs: list[Run], records: Path, jobs: int, seconds: float) -> None:
 
     def take(running: Sequence[Cell]) -> Cell | None:
         left = end - time.monotonic()
+        if left <= 0:
+            return None
         fitting = (run for run in waiting if run.left() <= left)
         run = next(fitting, None if running or not waiting else waiting[0])
-        if run is None or left <= 0:
+        if run is None:
             return None
         waiting.remove(run)
         print(f"begins: {run.cell.name}, about {run.left() / 60:.1f} minutes", flush=True)

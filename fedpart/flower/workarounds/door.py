@@ -30,13 +30,7 @@ from typing import Any
 import uvicorn
 from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse, Response
-from flwr.common.constant import (
-    FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE,
-    SUPERLINK_NODE_ID,
-    SYSTEM_TIME_TOLERANCE,
-    TIMESTAMP_HEADER,
-    TIMESTAMP_TOLERANCE,
-)
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, SUPERLINK_NODE_ID, TIMESTAMP_HEADER
 from flwr.superlink.routers.fleet import node_auth
 from flwr.superlink.servicer.fleet import fleet_handlers
 from starlette.concurrency import run_in_threadpool
@@ -44,7 +38,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from fedpart.flower.workarounds.metrics import count
-from fedpart.flower.workarounds.protocol import KIND, NODE_KEY, TASK_TOKEN, message, patch
+from fedpart.flower.workarounds.protocol import KIND, NODE_KEY, TASK_TOKEN, clock_fault, message, patch
 
 CONTROL, FLEET, RUNTIME = "/v1/control/", "/v1/fleet/", "/v1/runtime/"
 LOG_IN = {CONTROL + name for name in ("get-login-details", "get-auth-tokens", "refresh-auth-tokens")}
@@ -211,16 +205,6 @@ class Door:
 
     def _state(self) -> Any:
         return self._app.state.linkstate_factory.state()
-
-
-def clock_fault(ahead: float) -> str:
-    """What is wrong with a SuperNode's clock, so many seconds ahead of ours; nothing if it will do."""
-    early, late = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
-    if -late < ahead < early:
-        return ""
-    off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the SuperLink's"
-    bounds = f"may be {early} s ahead or {late} s behind"
-    return f"The SuperNode's clock is {off}, and {bounds}; set both by NTP and start the SuperNode again."
 
 
 class _Answer:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 import httpx
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]
 
 for _api in ("flwr.proto.control_pb2", "flwr.proto.fleet_pb2", "flwr.proto.runtime_pb2"):
@@ -55,6 +56,16 @@ def retry_handshakes() -> None:
             raise
 
     patch(httpx.Client, send=sent)
+
+
+def clock_fault(ahead: float) -> str:
+    """What is wrong with a SuperNode's clock, so many seconds ahead of ours; nothing if it will do."""
+    early, late = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
+    if -late < ahead < early:
+        return ""
+    off = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the SuperLink's"
+    bounds = f"may be {early} s ahead or {late} s behind"
+    return f"The SuperNode's clock is {off}, and {bounds}; set both by NTP and start the SuperNode again."
 
 
 def pause(passed: float, longest: float) -> float:

@@ -38,7 +38,8 @@ from fedpart.flower.workarounds.protocol import message, patch
 
 REDELIVERY_SECONDS = 30.0  # after the start; SuperNodes have tried again before, and confirmed what they have
 PARTS_SECONDS = 10.0  # that the parts of a message may take, or nobody waits for them
-SURE_SECONDS = 60.0  # that an announcement may take, and that it is believed that nothing has come
+KEPT_SECONDS = 60.0  # that it is known which objects have come, so long may an announcement take
+SURE_SECONDS = 60.0  # that it is believed that nothing has come: a word of it may get lost
 Whose = tuple[int, int]  # a node's number and, of the server, a run's
 
 
@@ -112,15 +113,16 @@ class Arrivals:
         def announced(request: Any, *given: Any, **more: Any) -> Any:
             begun = time.monotonic()
             answer, now = push(request, *given, **more), time.monotonic()
+            pushed = dict[str, tuple[Whose, set[str]]]()
+            for new, tree in zip(request.messages_list, request.message_object_trees, strict=False):
+                parts = {part.object_id for part in iterate_object_tree(tree)}
+                pushed[new.metadata.message_id] = whose(new), parts
             with self._lock:
-                self._came = {id: at for id, at in self._came.items() if at > begun - SURE_SECONDS}
+                self._came = {id: at for id, at in self._came.items() if at > begun - KEPT_SECONDS}
                 missing = {id for id in answer.objects_to_push if self._came.get(id, -math.inf) < begun}
-                new = dict[str, _Coming]()
-                for message, tree in zip(request.messages_list, request.message_object_trees, strict=False):
-                    parts = {part.object_id for part in iterate_object_tree(tree)} & missing
-                    new[message.metadata.message_id] = _Coming(whose(message), now, parts)
+                coming = {id: _Coming(to, now, parts & missing) for id, (to, parts) in pushed.items()}
                 late = {id: sent for id, sent in self.on_way.items() if now - sent.begun >= PARTS_SECONDS}
-                self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | new
+                self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | coming
                 self._tell([sent.to for sent in late.values()])
                 self._note_whole()
             return answer
