@@ -6,7 +6,7 @@ fork server has forked. It fails nothing: machines differ by a third, and one is
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import PurePath
 
 import pytest
@@ -102,12 +102,28 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log) if config.getvalue("dist") == "load" else None
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
     """No process shall end alone: the long groups come first, then deployments, then files by their tests."""
+    leave_few_quick(items)
+    yield
     order, groups = list(dict.fromkeys(TOGETHER.values())), [group(item.nodeid) for item in items]
     tests = Counter(groups)
     deployed = {g for g, item in zip(groups, items, strict=True) if item.get_closest_marker("deployment")}
     first = [order.index(g) if g in order else len(order) + (g not in deployed) for g in groups]
     places = sorted(range(len(items)), key=lambda i: (first[i], -tests[groups[i]], groups[i]))
     items[:] = [items[i] for i in places]
+
+
+def leave_few_quick(items):
+    """Of the cases of a test with ``quick(n)`` all but n become slow. Those that stay are golden steps apart:
+    steps as long as an axis of a product would leave a single value of it."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("quick") and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for of_test in cases.values():
+        (few,) = of_test[0].get_closest_marker("quick").args
+        places = sorted(range(len(of_test)), key=lambda place: place * 0.618 % 1)
+        for place in places[few:]:
+            of_test[place].add_marker(pytest.mark.slow)

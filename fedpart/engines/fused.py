@@ -18,6 +18,7 @@ from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
+from fedpart.updates.errors import out_of_memory
 from fedpart.updates.update import PSI, Round, Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
@@ -72,15 +73,14 @@ class FusedRunner:
                 return self._fused(round, cohort)
         except (_NotFused, NotAlike) as error:
             raise NotTogether(str(error)) from error
-        except torch.OutOfMemoryError:
-            pass  # its frames hold memory
         except Exception as error:
-            found = self._one_by_one.sum(round, cohort)
-            if not (found.skipped or isinstance(error, ArithmeticError)):
-                reason = " ".join(str(error).split())
-                fault = f"The clients of round {round.number} cannot be fused ({reason})"
-                raise NotTogether(f"{fault}; use execution: loop.") from error
-            return found
+            if not out_of_memory(error):  # its frames hold memory, up to the end of this block
+                found = self._one_by_one.sum(round, cohort)
+                if not (found.skipped or isinstance(error, ArithmeticError)):
+                    reason = " ".join(str(error).split())
+                    fault = f"The clients of round {round.number} cannot be fused ({reason})"
+                    raise NotTogether(f"{fault}; use execution: loop.") from error
+                return found
         if not self._one_by_one.executor.moved.give_up():
             if self._rows == 1:
                 return self._one_by_one.sum(round, cohort)

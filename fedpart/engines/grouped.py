@@ -26,7 +26,7 @@ from fedpart.partition.sharing import Penalised
 from fedpart.task.gradients import Job
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.trees import joined
-from fedpart.updates.errors import ClientError, blamed
+from fedpart.updates.errors import ClientError, blamed, out_of_memory
 from fedpart.updates.update import PSI, Round, Update
 
 Result = TypeVar("Result")
@@ -142,16 +142,17 @@ class GroupedRunner:
                 self._compared += 1
                 if is_power_of_two(self._compared):
                     self._compare(round, whole[0], found)
-        except torch.OutOfMemoryError:
-            whole = []
-            if not self._executor.moved.give_up():
-                self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
         except Exception as error:
-            found = {member.client: self._alone(round, member) for member in whole}
-            if not any(isinstance(update, ClientError) for update in found.values()):
-                reason = " ".join(str(error).split())
-                fault = f"These clients cannot be computed together ({type(error).__name__}: {reason})"
-                raise ValueError(f"{fault}; use execution: loop, or fewer rows at once.") from error
+            if out_of_memory(error):
+                whole = []
+                if not self._executor.moved.give_up():
+                    self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
+            else:
+                found = {member.client: self._alone(round, member) for member in whole}
+                if not any(isinstance(update, ClientError) for update in found.values()):
+                    reason = " ".join(str(error).split())
+                    fault = f"These clients cannot be computed together ({type(error).__name__}: {reason})"
+                    raise ValueError(f"{fault}; use execution: loop, or fewer rows at once.") from error
         if len(members) > 1 and not whole:  # of none that fit
             for part in (members[: len(members) // 2], members[len(members) // 2 :]):
                 yield from self._updates(round, part)

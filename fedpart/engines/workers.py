@@ -24,11 +24,6 @@ from fedpart.updates.update import OfAll, Round, Update
 DEATHS = 3  # a client during which its process dies this often has failed
 
 
-def _start_method() -> str:
-    """Threads of Apple's libraries, and of autograd where there is a device, do not survive a fork."""
-    return "fork" if sys.platform == "linux" and not torch.accelerator.is_available() else "spawn"
-
-
 @dataclass(eq=False)
 class _Worker:
     number: int
@@ -53,7 +48,9 @@ class WorkerPool:
         self.workers = min(workers, len(blocks(range(protocol.settings.cohort))))
         # Sums under way, or done before their turn: so none waits while others take up to twice as long.
         self._places = self.workers + (self.workers + 1) // 2
-        self._context: Any = multiprocessing.get_context(_start_method())
+        # Threads of Apple's libraries, and of autograd where there is a device, do not survive a fork.
+        forks = sys.platform == "linux" and not torch.accelerator.is_available()
+        self._context: Any = multiprocessing.get_context("fork" if forks else "spawn")
         self._parts = places_of(protocol)
         numbers = max(place.stop for place in self._parts.values())
         self._shared = Shared(self._context, 1 + self._places, numbers, protocol.task.dtype, self.workers)

@@ -1,5 +1,6 @@
 """Why a client's update is missing or not taken, for machines in a word and for people in a sentence."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from fedpart.checks import Misfit
 
 LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
+_FULL = re.compile("out of memory|not enough memory|allocate memory|Unable to allocate")
 
 
 class Refusal(ValueError):
@@ -64,7 +66,7 @@ class ClientError(RuntimeError):
 def blamed(client: int, round: int | None) -> Iterator[None]:
     """What fails within it is the client's: a :class:`ClientError` that names it, and the round.
 
-    A device without memory is not: then it is torch's error, in a sentence."""
+    A device without memory is not: then it is torch's ``OutOfMemoryError``, in a sentence."""
     try:
         yield
     except ClientError:
@@ -72,11 +74,18 @@ def blamed(client: int, round: int | None) -> Iterator[None]:
     except Refusal as refusal:
         raise ClientError.refused(client, round or 0, refusal) from refusal
     except Exception as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's, which processes that forward do not load
+        if (full := out_of_memory(error)) is None:
             raise ClientError.of(client, round, error) from error
-        reason = str(error).partition(". ")[0].partition("; ")[0].rstrip(".")
+        from torch import OutOfMemoryError  # here, for processes that forward load no torch
+
         lower = "lower local.batch_size or samples, or set device: cpu."
-        raise type(error)(f"{reason}; one client's work does not fit: {lower}") from error
+        raise OutOfMemoryError(f"{full}; one client's work does not fit: {lower}") from error
+
+
+def out_of_memory(error: Exception) -> str | None:
+    """What an error says of memory that a GPU, MPS or the processor does not have; None: another error."""
+    clauses = re.split(r"[.;] ", str(error)) if isinstance(error, (RuntimeError, MemoryError)) else []
+    return next((clause.rstrip(".") for clause in clauses if _FULL.search(clause)), None)
 
 
 def skipped(client: int, error: Exception) -> dict[str, Any]:

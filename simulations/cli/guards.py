@@ -39,11 +39,10 @@ def interruptible(remedy: str, folder: Path) -> Iterator[None]:
 
 def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None) -> None:
     """Expected errors become a sentence and a status; ``trust``: whether code that ``out`` names may run."""
-    from torch import OutOfMemoryError
-
     from fedpart import ClientError, TrainingError
     from fedpart.extras import MissingExtra
     from fedpart.registry import trusting
+    from fedpart.updates.errors import out_of_memory
     from simulations.config.load import ConfigError
     from simulations.errors import RunError
 
@@ -55,10 +54,11 @@ def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None
         fail(str(error), FAILED)
     except (ConfigError, MissingExtra) as error:
         fail(str(error), BAD_INPUT)
-    except OutOfMemoryError as error:
-        reason = str(error).partition(". ")[0].partition("; ")[0]
+    except (RuntimeError, MemoryError) as error:
+        if (full := out_of_memory(error)) is None:
+            raise
         fail(
-            f"The device has too little memory ({reason}); make batches, samples or evaluation_samples "
+            f"The device has too little memory ({full}); make batches, samples or evaluation_samples "
             f"smaller, or set device: cpu. What is finished is kept, and --resume goes on.",
             FAILED,
         )

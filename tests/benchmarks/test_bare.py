@@ -98,6 +98,7 @@ def narrow(num_classes, input_shape, dropout):
     return fedpart.nn.models.resnet9(num_classes, input_shape, dropout, width=4, groups=2)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "workload, network",
     [

@@ -53,6 +53,7 @@ OPTIMISERS = [
 ]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("method", ["partitioned", "separate"])
 @pytest.mark.parametrize("options", OPTIMISERS, ids=["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("net", [smooth_net, norm_net], ids=["smooth", "norms"])
@@ -362,6 +363,7 @@ def test_keep_best_ends_with_the_best_report():
     assert all(map(torch.equal, (state.w, state.psi), states[best.iteration]))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("options", [OPTIMISERS[0], OPTIMISERS[2]], ids=["sgd, cosine", "adamw"])
 @pytest.mark.parametrize("method", ["partitioned", "separate", "validation", "augerino", "none"])
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(method, options, tmp_path):
@@ -562,6 +564,7 @@ def test_ctrl_c_keeps_the_best_and_a_resumed_fit_its_stages(tmp_path):
         if report.iteration == 50:
             signal.raise_signal(signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may be deaf to it
     stopped = run(on_report=stop)
     best = max(stopped.metrics, key=lambda report: report.lml)
     assert stopped.state.completed == 50 != best.iteration, "it must overfit, or this tests nothing"

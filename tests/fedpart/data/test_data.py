@@ -78,6 +78,7 @@ def test_every_file_of_the_folder_sets_is_known_by_a_name():
     assert files <= {getattr(loader, "func", loader).__module__ for loader in DATASETS.values()}
 
 
+@pytest.mark.slow
 def test_importing_the_data_package_imports_no_reader():
     program = (
         "import sys, fedpart.data; loaded = {n.partition('.')[0] for n in sys.modules};"
@@ -192,6 +193,7 @@ def test_no_folder_is_created_outside_of_the_current_one(small_mnist, tmp_path, 
     assert len(load_splits("mnist", "../there").train) == 30, "what is there may be filled"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (MNIST_FOLDER / "MNIST").is_dir(), reason="MNIST is not here: set FEDPART_DATA_DIR")
 def test_real_images():
     splits = load_splits("mnist", str(MNIST_FOLDER))

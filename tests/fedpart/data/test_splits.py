@@ -146,6 +146,7 @@ def test_labels_may_be_any_integers():
         assert_partition(SPLITS[name](gaps, 3, 0.1, 0), 6, 3)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", DIRICHLET)
 def test_ten_thousand_clients_take_ten_times_the_calls_of_a_thousand(name):
     def split(clients):

@@ -58,6 +58,7 @@ def test_standardised_in_float64(what, tmp_path):
     np.testing.assert_allclose(found[:, 0].numpy(), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_standardised_with_an_outlier(tmp_path):
     """As without: refused, where float32 has no place for what lies beside it."""
     says = r"^The column 'x', standardised, .* such as .* and .*, for an outlier, {}, .*\{{ignore: \[x\]\}}"

@@ -127,6 +127,7 @@ def test_a_zip_file_that_does_not_exist_is_not_a_folder_to_download_into(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not list(DATA.glob("cifar10*")), reason="CIFAR-10 is not here: set FEDPART_DATA_DIR")
 def test_real_cifar10():
     splits = load_splits("cifar10", str(DATA))

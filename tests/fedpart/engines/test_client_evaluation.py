@@ -68,6 +68,7 @@ def test_they_are_those_of_a_sum_by_hand():
     assert last.client_accuracy == right / count
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("changes", [{}, {"psi_batch": 4}, {"execution": "grouped"}, FEDEX])
 def test_what_is_held_out_reaches_neither_weights_nor_psi(changes):
     whole, data = run(**changes), shards(SIZES)
@@ -83,6 +84,7 @@ def test_what_is_held_out_reaches_neither_weights_nor_psi(changes):
     assert scores(whole) != scores(replaced)
 
 
+@pytest.mark.slow
 def test_a_run_without_it_learns_from_all_examples():
     kept = run()
     assert sum(len(divided(kept.state.protocol, i, n).learned) for i, n in enumerate(SIZES)) < sum(SIZES)
@@ -121,6 +123,7 @@ def test_a_client_that_fails_in_it_is_left_out_or_ends_the_run():
     assert all(report.skipped == [] and report.client_accuracy is not None for report in reports)
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_clients_is_enough():
     result, whole = run(evaluation_clients=2, every=1), run(every=1)
     assert_same(result, whole)

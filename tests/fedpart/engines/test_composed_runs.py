@@ -31,6 +31,7 @@ run = partial(sizes.run, sharing=BANK)
 KINDS = {"bank": BANK, "tight": TIGHT, "coupled": COUPLED, "basis": BASIS}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sharing", KINDS.values(), ids=KINDS)
 def test_two_rounds_of_fedavg_are_those_that_are_written_out(sharing):
     """In float64: a number is averaged over the networks that have it, each through its composed weights."""

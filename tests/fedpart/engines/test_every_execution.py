@@ -76,7 +76,7 @@ RUNS = SAFE | {
     "basis, fedavg": {"sizes": True, "sharing": "basis", "method": "fedavg"},
     "basis, clip": {"sizes": True, "sharing": "basis", "clip": ClipSettings((0.01, 0.1, 0.2), psi=0.1)},
 }
-FAST = {"quantile", "fedex", *CODECS, "both ways", "error feedback", "sizes, feedback", "bank"}
+FAST = {"quantile", "int8", "both ways", "sizes, feedback"}
 BASE = ("method", "weighting", "sizes", "sharing", "pace", "capped", "evaluation", "evaluation_share")
 
 
@@ -110,6 +110,7 @@ def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path):
         assert not torch.equal(weights_of(*sorted(plain)), expected[0].w)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", SAFE)
 def test_clients_computed_together_are_safeguarded_alike(name):
     runs = (local(ROUNDS, execution=kind, **SAFE[name])[0] for kind in ("loop", "grouped"))
@@ -130,6 +131,7 @@ def trained(execution, rounds=3, of=None, data=None, **changes):
     return after(rounds, federation, data, execution=execution)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("network", [chain_net, norm_net])
 @pytest.mark.parametrize("rows", [1, 40, 10_000])
 def test_a_fused_cohort_in_few_passes_is_the_cohort_client_by_client(network, rows, monkeypatch):
@@ -146,6 +148,7 @@ def test_a_fused_cohort_in_few_passes_is_the_cohort_client_by_client(network, ro
 SUMS = {"server": SGDSettings(1.0), "server_psi": SGDSettings(1.0)}
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "of_task, changes",
     [
@@ -185,6 +188,7 @@ def test_fused_passes_come_in_few_shapes(monkeypatch):
     assert len(shapes) > 20 and all(rows % pooled.ROUND == 0 for rows in shapes)
 
 
+@pytest.mark.slow
 def test_no_more_batches_are_held_than_a_fused_pass_takes(monkeypatch):
     living, most, batches = weakref.WeakSet(), [], Executor.noisy
 

@@ -62,6 +62,7 @@ def assert_same_update(one, other):
     assert one.loss == other.loss
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("network", [chain_net, norm_net])
 def test_every_job_starts_from_the_servers_values(network):
     local = LocalSettings(batch_size=3, epochs=2, learning_rate=0.2)

@@ -154,6 +154,7 @@ def test_a_network_alone_is_a_classification_in_one_sample():
     assert_same(*(federate(network, shards(SIZES), rounds=2) for network in networks))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "given",
     [
@@ -196,6 +197,7 @@ def test_only_shards_of_the_cohort_are_read():
     assert [chosen.count(k) / MANY for k in (1, 2, 3)] == [0.7, 0.2, 0.1]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_hardly_depends_on_them(workers):
     def peak(clients):

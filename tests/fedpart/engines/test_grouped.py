@@ -46,6 +46,7 @@ def images(**options):
     return Task(chain_net(), transforms=[augmentation()], samples=2, **options)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "precision, tolerance, local",
     [("fp64", 1e-12, SEVERAL_STEPS), ("fp32", 1e-6, SEVERAL_STEPS), ("fp32", 1e-6, LocalSettings(0.5))],
@@ -75,6 +76,7 @@ def test_any_sizes_in_any_number_of_rows(sizes, batch_size, epochs, psi_batch, r
 NODE = {"scheme": "node", "defaults": "zeros"}
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     "changes", [{}, {"scheme": "node"}, NODE, NODE | {"caps": {1: 2 / 3, 3: 1 / 3}}], ids=str
 )
@@ -85,6 +87,7 @@ def test_every_kind_of_task(changes, average, share):
     assert_parity(task, 1e-12, local=SEVERAL_STEPS, **changes)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("family", AffineAugmentation.components)
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_every_affine_family(family, padding):
@@ -118,6 +121,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("layers", LAYERS)
 def test_layers(layers):
     torch.manual_seed(0)
@@ -182,6 +186,7 @@ def test_low_precision_is_that_of_the_loop():
     assert set(seen) == {torch.bfloat16}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
 def test_weights_after_eight_rounds(method):
     local = LocalSettings(0.1, batch_size=5, epochs=2, momentum=0.9)

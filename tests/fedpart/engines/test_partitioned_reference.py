@@ -122,6 +122,7 @@ CASES.remove(("LSTM", "grouped", None))
 CASES += [("plain", execution, CAPS) for execution in ("loop", "fused", "grouped")]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name, execution, caps", CASES)
 def test_every_round_is_that_of_the_reference(name, execution, caps):
     network = NETWORKS[name]
@@ -168,6 +169,7 @@ def batches(client, round, local):
     return found
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("chunks", [(0.7, 0.2, 0.1), (1.0,)], ids=["fedavg", "partitioned with C = 1"])
 @pytest.mark.parametrize(
     ("batch_size", "epochs", "sgd"),
@@ -267,6 +269,7 @@ RARE = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", [*LEAKS, *(pytest.param(name, marks=pytest.mark.slow) for name in RARE)])
 def test_chunk_k_reaches_no_earlier_partition(name):
     task, changes = (LEAKS | RARE)[name]

@@ -87,6 +87,7 @@ def reads(monkeypatch):
 ONE, SEVERAL = LocalSettings(), LocalSettings(batch_size=3)  # steps
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("execution", "local"),
     [("loop", ONE), ("loop", SEVERAL), ("grouped", ONE), ("grouped", SEVERAL), ("fused", ONE)],

@@ -110,6 +110,7 @@ def test_who_is_late_costs_its_download_and_nothing_else():
     assert_same(federation, start)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -188,6 +189,7 @@ def test_every_execution_computes_the_same_buffers(execution):
     assert [report.cohort for report in reports] == [report.cohort for report in others]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [BUFFERED, {"devices": SLOW, "overselect": 1.5, "deadline": 3.0}])
 def test_stopped_after_any_step_and_resumed(tmp_path, changes):
     common = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "local": LocalSettings(batch_size=4)}

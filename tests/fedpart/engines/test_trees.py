@@ -73,6 +73,7 @@ def assert_same_run(found, expected):
 FORMS = (Net, in_dict), (Net, lambda of: ((of.inputs,), of.targets)), (Net, Examples), (Two, halves)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("execution, workers", WAYS)
 def test_trees_and_several_inputs_give_the_bits_of_tensors(execution, workers):
     data, how = shards(SIZES), {"execution": execution, "workers": workers}

@@ -66,6 +66,7 @@ def assert_same_bits(*arguments, **options):
     assert [(r.train_loss, r.lml) for r in one.metrics] == [(r.train_loss, r.lml) for r in two.metrics]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("workers", [3, 9])
 def test_the_bits_are_those_of_one_process(workers):
     assert_equal_runs(run(workers), local(3))
@@ -139,6 +140,7 @@ def test_a_worker_that_is_killed_in_mid_round_is_replaced(tmp_path):
     assert_equal_runs(result, local(3))
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_between_rounds_is_replaced():
     experiment, reports = build({}), []
     with LocalEngine(Federation(experiment.protocol), experiment.shards, 2) as engine:
@@ -201,6 +203,7 @@ def test_an_interrupt_ends_the_round_and_not_the_engine(tmp_path, interrupts):
     assert_same(federation, after(2, Federation(protocol), data)[0])
 
 
+@pytest.mark.slow
 def test_forked_after_many_threads_have_run():
     before = torch.get_num_threads()
     torch.set_num_threads(4)
@@ -239,7 +242,7 @@ def test_garbage_of_the_main_process_is_not_collected_in_a_worker(tmp_path):
 
 @pytest.mark.slow
 def test_spawned_workers_give_the_same_bits(monkeypatch):
-    monkeypatch.setattr("fedpart.engines.workers._start_method", lambda: "spawn")
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
     assert_same_bits()
 
     class Local(torch.nn.Linear):

@@ -107,6 +107,7 @@ def test_a_server_holds_psi_whatever_gradients_ask_for():
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
 
 
+@pytest.mark.slow
 def test_honest_runs_keep_their_bits(monkeypatch):
     def run():
         state = Federation(Protocol(task(), settings(6, server_psi=AdamSettings(0.05))))

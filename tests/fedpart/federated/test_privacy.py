@@ -110,6 +110,7 @@ def norms_of(mechanism, lengths):
     return {client: dict.fromkeys(mechanism.weights, length) for client, length in enumerate(lengths)}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
 def test_clients_that_are_away_and_noise_push_norms_to_no_side(quantile):
     start = ClipSettings(1.0, 1.0, quantile=quantile)
@@ -148,6 +149,7 @@ def test_a_norm_moves_by_the_noisy_share_below_it_alone():
     assert counts.std() == pytest.approx(deviation, rel=4 / math.sqrt(2 * 900))
 
 
+@pytest.mark.slow
 def test_norms_that_follow_cost_what_fixed_ones_do():
     runs = []
     for quantile in (0.5, None):

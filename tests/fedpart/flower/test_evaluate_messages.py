@@ -31,6 +31,7 @@ def in_evaluation(change):
     return tamper
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "changes", [{}, {"method": "fedavg"}, {"method": "fedex"}, {"evaluation_clients": 5}]
 )
@@ -41,6 +42,7 @@ def test_the_numbers_are_those_of_the_local_engine(changes):
     assert [report.round for report in one[1] if report.client_nll is not None] == [2, 3]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_every_likelihood_is_scored_as_by_the_local_engine(likelihood):
     """One client has a single example, and holds nothing out."""
@@ -91,6 +93,7 @@ def without_answers():
     return deployed(2, SKIP), deployed(2, SKIP, tamper=lambda reply: None if is_victims(reply) else reply)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_score_is_refused_and_counts_for_nothing(kind, without_answers):
     change, category = BAD[kind]
@@ -117,6 +120,7 @@ def test_clients_that_are_away_do_not_evaluate():
 SIZES = {"sizes": True, "evaluation": "clients", "width": 100}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "changes",
     [

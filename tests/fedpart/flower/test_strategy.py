@@ -51,6 +51,7 @@ def puts_w(make):
     return lambda content: content["arrays"].update(w=Array(make(content["arrays"]["w"].numpy())))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("method", ["partitioned", "fedavg", "augerino", "fedex"])
 def test_strategy_equals_the_local_engine(method):
     found = deployed(4, {"method": method})
@@ -205,6 +206,7 @@ def test_every_node_is_asked_once():
     assert sorted(asked) == sorted(grid.nodes)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("node_config", "reason"),
     [

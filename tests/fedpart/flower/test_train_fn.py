@@ -44,6 +44,7 @@ def trained(train_fn, rounds=3, **changes):
     return federation, result
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", ["partitioned", "fedavg", "partitioned+fedprox"])
 def test_sgd_of_ones_own_gives_what_sgd_gives(method):
     federation, result = trained(by_optimiser(torch.optim.SGD, 0.05), method=method)

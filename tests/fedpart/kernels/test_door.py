@@ -125,6 +125,7 @@ def test_the_next_step_finds_freed_memory_where_it_was():
     assert kept < ordinary / 10 if platform.libc_ver()[0] == "glibc" else kept <= ordinary
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name, value",
     list(zip(VARIABLES, ("131072", "131072", "glibc.malloc.trim_threshold=131072"), strict=True)),

@@ -96,6 +96,7 @@ def test_psi_s_rate_falls_to_its_last_along_a_cosine():
     assert rates == sorted(rates, reverse=True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_has_the_bits_of_an_undisturbed_one(kind, tmp_path):
     def fresh():

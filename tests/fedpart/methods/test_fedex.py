@@ -126,6 +126,7 @@ def test_with_a_single_arm_it_is_fedavg_under_its_settings():
     assert torch.equal(federation.w, plain.state.w)
 
 
+@pytest.mark.slow
 def test_theta_finds_the_best_rate_of_a_quadratic_problem():
     """Clients step w towards 3 on (w - 3)^2 / 2: a rate r leaves (1 - r)^2 of that, and 1 is the best."""
     rates, data = [0.1, 0.5, 1.0, 1.9], [Dataset(torch.ones(10, 1), torch.full((10, 1), 3.0)) for _ in SIZES]
@@ -221,6 +222,7 @@ def test_a_score_is_that_of_the_trained_network():
     assert update.examples == 24
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "local", [LocalSettings(0.5), LocalSettings(0.3, batch_size=4, epochs=2, momentum=0.5)]
 )

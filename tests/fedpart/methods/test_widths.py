@@ -120,6 +120,7 @@ def summed(mean, places, changes, masks, weight):
     mean.add(places, whole, weight, masks)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "distil, decay, mu", [(False, 0, 0), (False, 0.3, 0), (False, 0, 0.5), (True, 0, 0), (True, 0.3, 0.5)]
 )
@@ -190,6 +191,7 @@ def test_only_a_client_with_parts_distils():
         assert (method.objective(views[index], list) == method.loss) is plain
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", ["fjord", "fedrolex"])
 def test_at_full_width_it_is_fedavg_to_the_bit(method):
     """FedRolex but for the places of the units."""
@@ -212,6 +214,7 @@ def of_classes(held):
     return data
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "method, changes",
     [

@@ -129,6 +129,7 @@ def test_where_fewer_units_will_not_do_the_width_is_the_whole_one(module, change
         assert torch.func.functional_call(module, tensors, (x,)).shape == (5, 3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("execution, workers", [("loop", 1), ("loop", 2), ("grouped", 1), ("fused", 1)])
 def test_a_federated_run_is_that_at_full_width(execution, workers):
     sizes = (7, 12, 3, 9, 10, 6)

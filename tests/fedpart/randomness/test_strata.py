@@ -69,6 +69,7 @@ def of(**options):
     return {"transforms": [augmentation()], "samples": 3, **options}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("transform", [augmentation, Drawing])
 def test_every_engine_computes_with_the_same_strata(transform):
     options = of(stratified=True, transforms=[transform()])

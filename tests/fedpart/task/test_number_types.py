@@ -48,6 +48,7 @@ HALVES = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", HALVES)
 def test_any_frozen_part_of_16_bits_computes(name, precision):

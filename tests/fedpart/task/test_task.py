@@ -175,6 +175,7 @@ def test_bf16_computes_the_network_and_not_the_coordinates():
     assert torch.equal(seen[0], exact) and seen[1].dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_memory_formats_agree_and_reach_every_layer_also_from_one_channel():
     found = {}
     for channels_last in (False, True):

@@ -50,6 +50,7 @@ def assert_same_reports(reports, expected):
     assert untimed[0] == untimed[1]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("stop", range(1, ROUNDS))
 def test_stopped_anywhere_and_resumed(tmp_path, undisturbed, stop):
     path = tmp_path / "new" / "folder" / "run.pt"
@@ -131,6 +132,7 @@ def test_resuming_begins_anew_goes_on_with_less_care_and_computes_nothing_of_a_f
         assert_same_state(resumed, undisturbed)
 
 
+@pytest.mark.slow
 def test_double_precision_and_every_method_resume_too(tmp_path):
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
     for method in ("augerino", "fedavg", "fedex"):

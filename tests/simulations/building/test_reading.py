@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 FINETUNED = {"method_options": {"validation": {"finetune_epochs": 1}}}  # beyond the iterations
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "config",
     [

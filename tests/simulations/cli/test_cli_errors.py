@@ -45,6 +45,12 @@ def test_a_device_without_memory_is_one_sentence_and_another_error_keeps_its_tra
 
     full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
     refused(fails(full), "too little memory (CUDA out of memory)", "device: cpu", "--resume", status=1)
+    small = RuntimeError("MPS backend out of memory (MPS allocated: 8.1 GB). Tried to allocate 4.0 GB on ...")
+    refused(fails(small), "too little memory (MPS backend out of memory (MPS allocated: 8.1 GB))", status=1)
+    large = MemoryError(
+        "Unable to allocate 3.64 TiB for an array with shape (1000, 1000) and data type float32"
+    )
+    refused(fails(large), "too little memory (Unable to allocate 3.64 TiB for an array", status=1)
     elsewhere = FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
     assert fails(elsewhere).exception is elsewhere
 

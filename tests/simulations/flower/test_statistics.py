@@ -107,6 +107,7 @@ KINDS = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
 def test_sites_alone_end_with_the_bytes_of_a_common_file(sites, changes):
     config = made(**changes)

@@ -24,6 +24,7 @@ def test_types_of_reports_are_those_that_readers_ask_for(report):
             assert {*forms} - {type(None)} == {*asked} - {type(None)}, name
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Round .* the psi gradients")
 def test_a_run_with_alarms_is_read_reported_and_goes_on(tmp_path):
     known = {"clients": 12, "cohort": 12, "attack": {"kind": "constant", "share": 0.34}}

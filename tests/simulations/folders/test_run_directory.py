@@ -124,6 +124,7 @@ def test_building_is_a_function_of_the_configuration():
     assert torch.equal(one.shards[0].inputs, other.shards[0].inputs)  # data have a seed of their own
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("round", [1, 3, 4])
 def test_resuming_after_a_round_gives_the_same_bits(undisturbed, tmp_path, round):
     with pytest.raises(Died):
@@ -133,6 +134,7 @@ def test_resuming_after_a_round_gives_the_same_bits(undisturbed, tmp_path, round
     same_run(undisturbed, tmp_path)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["save", "finish"])
 def test_resuming_after_a_death_between_metrics_and_checkpoint_or_before_the_summary(
     undisturbed, tmp_path, monkeypatch, name
@@ -162,6 +164,7 @@ def test_resuming_after_kill_9(undisturbed, tmp_path):
     same_run(undisturbed, tmp_path)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("written", [CHECKPOINT, SUMMARY])
 def test_resuming_after_a_full_disk(undisturbed, tmp_path, monkeypatch, written):
     """Simulated: from round 4 on, nothing more can be written into one of the files."""
@@ -183,6 +186,7 @@ def test_resuming_after_a_full_disk(undisturbed, tmp_path, monkeypatch, written)
     same_run(undisturbed, tmp_path)
 
 
+@pytest.mark.slow
 def test_more_rounds_continue_a_finished_run(undisturbed, tmp_path):
     run_experiment(tiny(rounds=3), tmp_path)
     first = read_metrics(tmp_path)

@@ -51,6 +51,7 @@ class NoMeasures(Classification):
         raise RuntimeError("expected\nsomething else")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", MAKE)
 def test_measures_that_fail_lose_no_finished_run(kind, tmp_path):
     config = MAKE[kind](likelihood=f"{__name__}:NoMeasures", measures=True)
@@ -85,6 +86,7 @@ def _wide(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
+@pytest.mark.slow
 def test_a_partitioned_run_tells_of_its_members(tmp_path):
     done = fedpart("train", tiny_training_file(tmp_path, **KEYS), "--out", "run")
     assert done.exit_code == 0, done.output
@@ -130,6 +132,7 @@ def run(tmp_path_factory):
     return run_experiment(config, out), out
 
 
+@pytest.mark.slow
 def test_the_summary_tells_of_every_size(run):
     summary, out = run
     lines, (large, small) = read_metrics(out), summary["by_architecture"]

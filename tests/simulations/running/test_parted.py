@@ -38,6 +38,7 @@ def test_one_that_has_all_of_it_is_scored(tmp_path):
     assert summary["client_accuracy"] is not None and "parted" not in summary
 
 
+@pytest.mark.slow
 def test_a_comparison_has_its_clients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tiny_file(tmp_path, **{**PARTED, "method": "partitioned"})

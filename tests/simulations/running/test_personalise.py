@@ -87,6 +87,7 @@ def test_only_what_is_asked_for_moves(found):
     assert moved == {"classes.weight", "classes.bias"}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "changes",
     [

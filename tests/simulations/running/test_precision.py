@@ -62,6 +62,7 @@ def test_the_choice_is_written_and_kept(units, tmp_path):
     assert saved_config(out).precision == "bf16"
 
 
+@pytest.mark.slow
 def test_a_comparison_chooses_once(units, tmp_path):
     units(True)
     run_comparison(auto(rounds=1), ["fedavg"], 1, tmp_path)

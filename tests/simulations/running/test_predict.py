@@ -216,6 +216,7 @@ def test_levels_and_means_are_of_training_rows(tmp_path):
     assert again.inputs(str(tmp_path / "train.csv")).equal(splits.train.inputs)
 
 
+@pytest.mark.slow
 def test_a_file_with_decimal_commas_comes_back_as_it_was_and_can_be_read_without_fedpart(
     tmp_path, monkeypatch
 ):

@@ -36,6 +36,7 @@ def on_digits(**changes):
     return tiny_training(**{**DIGITS, **changes})
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "found",
     [
@@ -134,6 +135,7 @@ def state(folder, kind):
     return {name: t.numpy().tobytes() for name, t in tensors.items() if name.startswith(f"{kind}/")}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("execution", ["loop", "fused"])
 def test_partitioned_training_under_the_psi_that_augerino_has_found(tmp_path, execution):
     """docs/guides/settings.md: w is trained, psi stays to the bit."""
@@ -162,6 +164,7 @@ def test_centres_that_have_left_the_identity_are_said_at_the_end(tmp_path):
     assert "psi_remarks" not in quiet
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "settings",
     [

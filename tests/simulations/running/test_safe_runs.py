@@ -79,6 +79,7 @@ def writing(monkeypatch):
     return seconds
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("seconds", "after", "kept"), [(0.0, 0, 0), (0.0, 2, 2), (1e9, 2, 0)])
 def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, writing, seconds, after, kept):
     writing[0] = seconds
@@ -160,6 +161,7 @@ def test_files_and_terminal_tell_the_simulated_time(late):
     assert summary["upload_ratio"] == sum(line["upload_bytes"] for line in lines) / whole
 
 
+@pytest.mark.slow
 def test_the_answers_are_counted_by_chunk(tmp_path):
     """Where the later chunks have slow devices, a deadline leaves them out."""
     protocol = build(tiny()).protocol
@@ -193,6 +195,7 @@ def test_the_time_to_an_accuracy_is_that_of_the_first_evaluation_that_finds_it()
     assert seconds_to_accuracy(lines) == {"0.5": 2.0, "0.6": 4.0, "0.7": 4.0, "0.8": 4.0, "0.9": 6.0}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("changes", [LATE, BUFFERED])
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, changes):
     def stop(line):

@@ -62,6 +62,7 @@ def test_a_folder_holds_everything(undisturbed):
     assert summary["iterations"] == 30
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("checkpoint_every", [10, 7, 1000])
 def test_an_interrupted_run_ends_with_the_same_bits(undisturbed, tmp_path, monkeypatch, checkpoint_every):
     step = Training.step

@@ -110,6 +110,7 @@ def test_the_table_says_the_same_in_terminal_markdown_csv_and_json(tmp_path):
     assert found["seeds"] == [3, 4] and found["config"]["rounds"] == 12 and "method" not in found["config"]
 
 
+@pytest.mark.slow
 def test_fedex_pays_with_what_it_holds_out_and_its_choices_are_not_averaged(tmp_path):
     rates = {3: 2.5, 4: 40.00000059604645}
 
@@ -183,6 +184,7 @@ def test_equal_upload_waits_for_all_methods(tmp_path):
     assert fedavg["equal_upload"] is None and partitioned["equal_upload"].mean == pytest.approx(0.9)
 
 
+@pytest.mark.slow
 def test_equal_upload_is_of_the_same_images_and_forgives_a_thousandth(tmp_path):
     more = {"fedavg": 800_500, "augerino": 800_000, "partitioned": 400_000}
     curve = [0.1 * round for round in range(1, 9)] + [0.0] * 4  # the last four on other images
@@ -299,6 +301,7 @@ def test_one_bad_cell_does_not_lose_the_others(tmp_path):
     assert again.calls == [("fedavg", 3, True), ("fedavg", 4, True)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("error", [Interrupted(2, "round 5"), OSError("disk full"), KeyboardInterrupt("no")])
 def test_a_person_or_the_disk_stops_everything_and_a_bad_configuration_at_the_first_run(tmp_path, error):
     bad = ConfigError("There is no folder.")
@@ -359,6 +362,7 @@ def test_what_cannot_augment_the_data_is_left_out_with_a_word(tmp_path):
     assert [method for method, *_ in alone.calls] == ["augerino"], "which says itself why it fails"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("method", "changes", "why"),
     [

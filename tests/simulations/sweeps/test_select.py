@@ -62,6 +62,7 @@ class Pretends:
         return {}
 
 
+@pytest.mark.slow
 def test_every_value_is_trained_on_the_data_of_its_seed(tmp_path):
     runner = Pretends()
     config = tiny_training(select=SELECT, seed=0, data_seed=7)
@@ -136,6 +137,7 @@ def test_networks_that_have_had_no_time_to_overfit_are_pointed_out(seen):
     assert any("no time to overfit" in text for text in warned) == (seen > 0.2)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_does_not_lose_the_others(tmp_path):
     with pytest.raises(SweepIncomplete, match=r"2 of 6 runs failed[\s\S]*kept 5, seed 0: This one fails"):
         run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends(fail=5)))
@@ -175,6 +177,7 @@ def test_where_nothing_can_be_compared_nothing_is_named(tmp_path):
     assert "None" not in stream.getvalue() and "select.png" not in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_the_picture_shows_each_measure_with_its_best_value(tmp_path):
     found = run_selection(tiny_training(select=SELECT), tmp_path, CellRunner(run=Pretends()))
     lml, accuracy, likelihood = selection_figure(found).axes
@@ -200,6 +203,7 @@ def test_equal_scores_share_their_mean_rank():
     )  # 1 or -1 anyway
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("values", "scale", "ticks"),
     [

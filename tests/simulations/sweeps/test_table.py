@@ -181,6 +181,7 @@ LARGE = {
 }  # of many, or wide, networks
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "name",
     [

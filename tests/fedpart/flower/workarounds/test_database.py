@@ -105,6 +105,7 @@ def pushed(store, thing, most=10):
     store.put(thing.object_id, content)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_node_that_foresees_another_nodes_answer_keeps_nobody_from_giving_it(store, again):
     config = ConfigRecord({"round": 7, "client": 3})

@@ -68,6 +68,7 @@ def test_a_time_that_is_no_number_makes_every_later_look_fail(superlink):
             superlink.state.get_message_res({superlink.asked[0]}, superlink.run)
 
 
+@pytest.mark.slow
 def test_a_message_has_as_many_parts_as_it_claims(superlink):
     superlink.push(superlink.asked[0], broad(300))
     assert len(superlink.state.object_store) == 300
@@ -105,6 +106,7 @@ def test_a_stranger_is_read_to_the_end(tmp_path, monkeypatch):
     assert asked.parts == len(parts) and 400 <= asked.status < 500
 
 
+@pytest.mark.slow
 def test_a_node_may_have_all_threads(tmp_path, monkeypatch):
     served, together = Served(tmp_path, monkeypatch), threading.Barrier(20)
 
@@ -340,6 +342,7 @@ while os.getppid() == parent and not signal.sigpending():
 
 
 # executor.py
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("whose", ENDS)
 def test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it_and_ours_does(
     tmp_path, whose

@@ -102,6 +102,7 @@ def test_another_answer_to_the_same_message_costs_nothing(superlink):
     assert superlink.count("object_push_sessions") == before and len(superlink.state.object_store) == 1
 
 
+@pytest.mark.slow
 def test_what_comes_too_late_is_no_fault_and_costs_nothing(superlink):
     assert superlink.push("f" * 64) == PushMessagesResponse()
     for changes in ({"kind": ""}, {"tree": broad(MOST + 1)}):
@@ -127,6 +128,7 @@ ABUSES = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", ABUSES)
 def test_who_pushes_what_nobody_can_read_is_refused_and_named_and_the_round_goes_on(superlink, kind):
     changes, says = ABUSES[kind]
@@ -140,6 +142,7 @@ def test_who_pushes_what_nobody_can_read_is_refused_and_named_and_the_round_goes
     assert not superlink.push(superlink.asked[0]).objects_to_push, "it has answered"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("asked", "changes", "says"),
     [(0, {"run_id": 5}, "another run"), (1, {}, "messages to itself"), (None, {}, "answers only")],
@@ -152,6 +155,7 @@ def test_what_answers_no_message_of_the_node_leaves_no_trace(superlink, asked, c
     assert not replies(superlink, 0) and not replies(superlink, 1)
 
 
+@pytest.mark.slow
 def test_an_answer_has_as_many_parts_as_follow_from_the_messages_of_its_run(superlink, pushes):
     pushes.instructed(superlink.run, broad(12))
     pushes.instructed(superlink.run, broad(3))

@@ -98,6 +98,7 @@ UNREAD = {
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", UNREAD)
 def test_a_reply_that_cannot_be_read_costs_one_client_one_round(kind):
     made = link(UNREAD[kind])
@@ -143,6 +144,7 @@ def test_keys_without_end_are_refused_by_their_size(monkeypatch):
     assert "beside its arrays" in assert_skipped(run(1, link(change)), "malformed")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", ["message", "content", "arrays", "config", "metrics", "root"])
 def test_flowers_own_grid_raises_on_them(kind, flowers_own):
     with pytest.raises(Exception, match=r".") as raised:
@@ -187,6 +189,7 @@ def stored_before_it_ended():
     return made
 
 
+@pytest.mark.slow
 def test_an_object_that_a_superlink_stored_before_it_ended_does_not_end_the_run():
     assert_equal_runs(run(2, stored_before_it_ended()), local(2))
 

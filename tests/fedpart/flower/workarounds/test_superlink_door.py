@@ -86,6 +86,7 @@ def get_run(served, run=1):
     return GetRunRequest(node=served.node, run_id=run).SerializeToString()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("path", [PUSH, *sorted(LOG_IN)])
 @pytest.mark.parametrize("sized", [False, True])
 def test_a_stranger_is_not_read_beyond_what_strangers_may_send(served, sized, path):

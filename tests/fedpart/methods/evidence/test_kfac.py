@@ -71,6 +71,7 @@ def test_linear_regression_is_exact(precision):
     torch.testing.assert_close(problem.estimate.own_gradient(total, own), of_own, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_best_precision_is_mackays():
     """delta = gamma / |theta|^2, where gamma of the 12 weights are determined by the data (MacKay 1992)."""
     problem = Regression()

@@ -38,6 +38,7 @@ def softmax_regression(weight, bias, data, precision):
     return likelihood - 0.5 * precision * theta.square().sum() - 0.5 * (1 + h / precision).log().sum()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("precision", [0.01, 0.3, 1, 50.0])
 @pytest.mark.parametrize("batch_size", [7, 100])
 def test_softmax_regression(linear, data, precision, batch_size):

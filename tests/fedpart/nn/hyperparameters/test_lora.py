@@ -38,6 +38,7 @@ def adapted(shape=SHAPE, classes=3):
     return nn.Sequential(Adapted(shape.numel(), 8), nn.Tanh(), Adapted(8, classes))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [{}, {"scale": False}, {"dropout": None}, {"dropout": 0.3}], ids=str)
 def test_it_is_learned_every_way(options):
     def network(shape, classes):

@@ -22,6 +22,7 @@ def mixed_loss(network, x, y, strength, generator):
     return ((1 - amount) * own + amount * others).mean()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [30, 300])
 @pytest.mark.parametrize("trained_with", [0.0, 0.5])
 def test_held_out_loss_rises_with_the_strength(trained_with, steps):

@@ -40,6 +40,7 @@ LEARNED = [
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("transform, shape", LEARNED, ids=str)
 def test_transforms_are_learned_every_way(transform, shape):
     assert_learned_every_way(transform, shape=shape)

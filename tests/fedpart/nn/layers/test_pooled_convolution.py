@@ -104,6 +104,7 @@ SLOW = [
 SHAPES += [pytest.param(shape, marks=pytest.mark.slow) for shape in SLOW]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "kind, autocast, name",
     [
@@ -135,6 +136,7 @@ def test_values_ties_and_derivatives_are_those_of_two_steps(monkeypatch, shape, 
         torch.testing.assert_close(found.to(precision), expected.to(precision), rtol=tolerance, atol=0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", WAYS, ids=str)
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 1, 2, 0), (1, 0, 3, 2)], ids=str)
 def test_a_kernel_may_lie_in_memory_in_any_order(kind, order):
@@ -159,6 +161,7 @@ def test_a_bias_may_be_a_part_of_something_else(kind, bias):
     assert not bias.is_contiguous() and torch.equal(found.float(), two_steps(x, weight, bias))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", WAYS, ids=str)
 def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
     layer = layer_of(integers((5, 3, 3, 3), 1), integers((5,), 2, 1)).to(kind)
@@ -171,6 +174,7 @@ def test_images_may_be_a_part_of_others_and_gradients_one_number(kind):
     assert not part.permute(0, 2, 3, 1).is_contiguous() and all(map(torch.equal, found, expected))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", WAYS, ids=str)
 def test_what_an_image_lists_is_not_added_to_the_next_one(kind):
     """32 cells and 32 filters are kept of the first image; of the second all but the first of each.
@@ -195,6 +199,7 @@ def kept(x, weight, bias, like):
     return found.flatten(2).gather(2, places.flatten(2)).view_as(largest) * (largest > 0)
 
 
+@pytest.mark.slow
 def test_sums_are_of_single_precision(way):
     """Derivatives in parameters are those that double precision finds; two steps round them to 16 bits.
 
@@ -219,6 +224,7 @@ def test_sums_are_of_single_precision(way):
         assert error.max() < 2**-digits
 
 
+@pytest.mark.slow
 def test_of_two_nearest_numbers_the_even_one_is_found(way):
     """From 256 on bfloat16 has even numbers only, from 512 on every fourth."""
     layer = layer_of(torch.ones(1, 2, 1, 1), torch.zeros(1)).to(torch.bfloat16)
@@ -231,6 +237,7 @@ def test_of_two_nearest_numbers_the_even_one_is_found(way):
     assert torch.equal(x.grad[0, :, 0, ::2], out.detach().flatten().expand(2, -1))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("images", [2, 24])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_stays_so_and_in_its_image(way, value, images):
@@ -256,12 +263,14 @@ def test_sparse_gradients_that_are_not_finite_stay_where_the_kernel_reaches(kind
     assert all(torch.equal(a.isfinite(), b.isfinite()) for a, b in zip(ours, exact, strict=True))
 
 
+@pytest.mark.slow
 def test_a_bias_that_is_not_a_number_stays_so_whatever_its_bits(way):
     bias = torch.tensor([-1, 2**31 - 1], dtype=torch.int32).view(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer_of(torch.ones(2, 1, 1, 1), bias)(channels_last(torch.ones(1, 1, 2, 2))).isnan().all()
 
 
+@pytest.mark.slow
 def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     computed = []
     for name in ("of_images", "of_parameters"):
@@ -276,6 +285,7 @@ def test_derivatives_that_nobody_asks_for_are_not_computed(way, monkeypatch):
     assert (of_parameters, computed) == expected and layer.weight.grad.any() and x.grad.any()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "x, sides",
     [

@@ -30,6 +30,7 @@ def compiled(x):
     return "Pool" in type(MaxPoolReLU()(x.detach().requires_grad_()).grad_fn).__name__
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(3, 20, 28, 28), (2, 50, 14, 14), (1, 1, 2, 2), (5, 3, 4, 6)])
 def test_random_images(dtype, shape):
@@ -48,6 +49,7 @@ def test_ties_zeros_infinities_and_subnormals(dtype):
     assert all(torch.equal(a, b) for a, b in zip(ours, torchs, strict=True))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_what_is_not_a_number_stays_so(dtype, sign):

@@ -57,6 +57,7 @@ def tagger(shape, classes, *first):
     return ending_in(TOKENS, classes)(shape, classes, *first)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("options", [{name: value} for name, value in CATEGORICAL.items()] + [CATEGORICAL])
 def test_temperature_and_label_smoothing(options, average):
@@ -149,6 +150,7 @@ def test_the_variance_is_that_of_errors_on_unseen_examples(seed):
     assert cost(learned) < cost(own)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_label_smoothing_is_the_share_of_random_labels(seed):
     """A share of n labels has a standard error of sqrt(e (1 - e) / n) around e.

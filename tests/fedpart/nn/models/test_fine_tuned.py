@@ -85,6 +85,7 @@ def run(task, shards, method="partitioned"):
     return federation, *start
 
 
+@pytest.mark.slow
 def test_a_federation_learns_lora_and_its_psi(distilbert):
     """Adapters, classifier, scale and dropout move; what is frozen stays and is of one hash everywhere."""
     torch.manual_seed(0)

@@ -58,6 +58,7 @@ def test_rounding_is_a_function_of_seed_client_round_and_partition():
     assert len({part for parts in others for part in parts}) == 8
 
 
+@pytest.mark.slow
 def test_feedback_changes_what_a_client_sends_from_its_second_answer_on():
     cohorts = [set(build(SPARSE).protocol.cohort(round)) for round in range(1, 5)]
     second = next(i for i in range(1, 4) if cohorts[i] & set().union(*cohorts[:i])) + 1
@@ -127,6 +128,7 @@ def stop_at(last, end):
     return lambda report: end() if report.round == last else None
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("every", "stop"), [(2, 3), (2, 5), (3, 5), (1, 4)])
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_run_goes_on_from_its_checkpoint_whatever_came_after(tmp_path, whole, every, stop, torn, recwarn):

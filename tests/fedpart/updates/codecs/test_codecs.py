@@ -234,6 +234,7 @@ def run(rounds, folder, **options):
     federate(Task(chain_net()), data, rounds=rounds, checkpoint=folder / "run.pt", **FED_BACK, **options)
 
 
+@pytest.mark.slow
 def test_error_feedback(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     config = {"upload": "topk", "share": 0.1, "error_feedback": True}

@@ -73,6 +73,7 @@ def test_where_each_client_takes_one_step_both_are_the_mean_fused_or_not(way):
         assert_near(after(3, made(f"partitioned+{way}", **one), shards(SIZES), execution=execution)[0], plain)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("way", ["scaffold", "feddyn"])
 def test_what_clients_keep_adds_up_to_what_the_server_has(way):
     """The mean of the variates of the clients that train a partition, by their examples."""
@@ -110,6 +111,7 @@ RUNS = [
 PARAMETERS = [RUNS[0], *(pytest.param(run, marks=pytest.mark.slow) for run in RUNS[1:])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", PARAMETERS, ids=str)
 def test_workers_and_messages_have_the_bits_of_the_loop(config, tmp_path):
     expected, reports = local(4, **config)
@@ -150,6 +152,7 @@ def test_a_reply_that_is_lost_leaves_the_older_variate(tmp_path):
     assert versions[victim][0] in (2, 3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", ["partitioned+scaffold", "feddyn+yogi", "fedavgm", "adagrad+fedprox"])
 def test_a_stopped_run_goes_on_to_the_same_bits(method, tmp_path):
     def run(rounds, **more):

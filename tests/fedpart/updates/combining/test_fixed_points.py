@@ -42,15 +42,9 @@ def mean(targets, of):
     return float((of * targets).sum() / of.sum())
 
 
-@pytest.mark.parametrize(
-    ("method", "weighting"),
-    [
-        ("scaffold", "examples"),
-        pytest.param("feddyn", "examples", marks=pytest.mark.slow),
-        pytest.param("scaffold", "uniform", marks=pytest.mark.slow),
-        pytest.param("feddyn", "uniform", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.parametrize("method", ["scaffold", "feddyn"])
 def test_the_fixed_point_does_not_depend_on_how_clients_differ(method, weighting):
     options = {"alpha": 1.0} if method == "feddyn" else {}
     p = weights(weighting)
@@ -123,6 +117,7 @@ def test_fedprox_pulls_to_where_the_round_began():
     assert ends("fedprox", 2, options={"mu": 0.0}) == ends("fedavg", 2)
 
 
+@pytest.mark.slow
 def test_a_rate_that_falls_is_the_rounds_and_scaffold_still_ends_at_the_optimum():
     local = LocalSettings(0.4, 2, 2, cosine_rounds=50)
     rates = [local.at(round).learning_rate for round in (1, 26, 51, 80)]

@@ -27,6 +27,7 @@ def reply(w, examples):
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=sent)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("way", STRATEGIES)
 def test_the_weights_are_those_of_flower(way):
     strategy, options = STRATEGIES[way]

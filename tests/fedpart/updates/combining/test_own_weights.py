@@ -36,6 +36,7 @@ def half_square(outputs, targets):
     return (outputs - targets).square().sum(-1) / 2
 
 
+@pytest.mark.slow
 def test_dittos_networks_end_where_their_loss_and_the_pull_balance():
     """On h/2 (v - t)^2 + lam/2 (v - w)^2 that is (h t + lam w) / (h + lam), w being the shared optimum."""
     network, lam = nn.Linear(1, 1, bias=False), 0.7
@@ -133,6 +134,7 @@ def test_workers_and_messages_have_the_bits_and_the_scores_of_the_loop(config, t
     assert scores != [r.client_nll for r in local(4, **{**config, "method": "fedavg"})[1]]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", ["partitioned+ditto", "fedrep"])
 def test_a_stopped_run_goes_on_to_the_same_bits(method, tmp_path):
     def run(rounds, **more):

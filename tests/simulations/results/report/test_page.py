@@ -129,6 +129,7 @@ def test_no_more_digits_than_the_data_hold(tmp_path):
     assert (summary["validation_examples"], summary["test_examples"]) == (30, 40)
 
 
+@pytest.mark.slow
 def test_times_of_runs_side_by_side_are_marked(tmp_path):
     alone = fake(tmp_path / "alone", {"fedavg": [0.5]})
     beside = fake(tmp_path / "beside", {"fedavg": [0.5]}, runs_at_a_time=2)

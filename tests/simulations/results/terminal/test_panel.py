@@ -85,6 +85,7 @@ def found(tmp_path_factory):
     return {name: (run_experiment(tiny(method=name, rounds=3), out), out) for name, out in runs}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", ["fedavg", f"{__name__}:OwnFedAvg"])
 def test_a_fedavg_learns_nothing_and_sends_what_fedavg_sends(found, method):
     summary, out = found[method]

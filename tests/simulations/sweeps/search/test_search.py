@@ -52,6 +52,7 @@ def found(tmp_path_factory):
     return out, run(searched(pruner="asha", trials=6), out)
 
 
+@pytest.mark.slow
 def test_every_byte_round_and_second_of_all_trials_is_counted(found):
     out, result = found
     assert {row.state for row in result.rows} == {"complete", "pruned"}
@@ -67,6 +68,7 @@ def test_every_byte_round_and_second_of_all_trials_is_counted(found):
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 def test_the_best_configuration_is_one_that_runs_and_says_the_same(found, tmp_path):
     out, result = found
     best = min((row for row in result.rows if row.objective is not None), key=lambda row: row.objective)
