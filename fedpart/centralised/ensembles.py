@@ -43,14 +43,14 @@ def of_ensemble(state: ModelState, dataset: Dataset) -> dict[str, Any]:
             raise TypeError(f"The likelihood is {likelihood!r}; an ensemble has Task(likelihood='ensemble').")
         rows: list[dict[str, Any]] = []
         for members in chosen:
-            own = outputs[:, list(members)]
-            right = likelihood.hits(own, dataset.targets)
+            logits = outputs[:, list(members)]
+            right = likelihood.hits(logits, dataset.targets)
             rows.append(
                 {
                     "members": list(members),
                     "multiply_adds": costs.get(members),
                     "accuracy": right.double().mean().item(),
-                    "nll": likelihood.of_each(own, dataset.targets).double().mean().item(),
+                    "nll": likelihood.of_each(logits, dataset.targets).double().mean().item(),
                 }
             )
         more = likelihood.of_members(outputs, dataset.targets)
@@ -71,14 +71,14 @@ def of_corrupted(state: ModelState, dataset: Dataset, seed: int = 0) -> dict[str
     ``mean`` has ``accuracy``, ``nll`` and ``calibration_error``, as far as the likelihood has them, each the
     mean over five corruptions at five severities; ``by_corruption`` of each the scores by severity.
     """
-    found: dict[str, list[dict[str, float]]] = {}
+    by_corruption: dict[str, list[dict[str, float]]] = {}
     for name in CORRUPTIONS:
         sets = (corrupted(dataset, name, severity, seed) for severity in SEVERITIES)
-        scores = (state.evaluate(one, measures=True) for one in sets)
-        found[name] = [{key: of[key] for key in _SCORES if key in of} for of in scores]
-    every = [row for rows in found.values() for row in rows]
+        scores = (state.evaluate(images, measures=True) for images in sets)
+        by_corruption[name] = [{key: of[key] for key in _SCORES if key in of} for of in scores]
+    every = [row for rows in by_corruption.values() for row in rows]
     mean = {key: sum(row[key] for row in every) / len(every) for key in every[0]}
-    return {"mean": mean, "by_corruption": found}
+    return {"mean": mean, "by_corruption": by_corruption}
 
 
 def _costs(state: ModelState, dataset: Dataset, chosen: list[Members]) -> dict[Members, int]:

@@ -72,8 +72,8 @@ def fit(
     check_names(settings, TrainingSettings, beside=inspect.signature(fit).parameters)
     if (chunks := given_chunks(dataset)) is not None:
         settings.setdefault("chunks", (1 / len(chunks),) * len(chunks))  # how many; their sizes decide
-    given: dict[str, Any] = {**settings}
-    training = Training(as_task(task), chunks or dataset, TrainingSettings(**given))
+    options: dict[str, Any] = {**settings}
+    training = Training(as_task(task), chunks or dataset, TrainingSettings(**options))
     check_psi(training)
     scored = held_out(training, validation, "validation")
     tested = held_out(training, test, "test")

@@ -88,8 +88,8 @@ class Training(ModelState):
         self.stages = tuple(Stage(name, end) for name, end in stages.items())
         self.schedule = Schedule(self.shares, settings.iterations, settings.psi_every, self.learns_psi)
         self.best: Best | None = None
-        own = self.method.estimates or self.scores_chunks
-        self._evidence = evidence or (Training.log_marginal_likelihood if own else None)
+        estimates = self.method.estimates or self.scores_chunks
+        self._evidence = evidence or (Training.log_marginal_likelihood if estimates else None)
         needs = f"keep_best needs L_ML, which the method {settings.method!r} has not with these chunks"
         ways = "set keep_best to false, give another evidence, or use partitioned networks on two chunks."
         require(not settings.keep_best or self._evidence is not None, f"{needs}; {ways}")
@@ -138,8 +138,8 @@ class Training(ModelState):
         for step in self.method.steps(self.schedule, iteration, rng):
             psi_only = step.job.partition is None
             drawn = self._chunks.draw(step.first, step.last, self.settings.batch_size, rng)
-            found = self._run(step, Batch(*drawn), iteration)
-            loss = loss if psi_only else found
+            of_batch = self._run(step, Batch(*drawn), iteration)
+            loss = loss if psi_only else of_batch
         self._complete(iteration)
         self._losses[0] += loss
         self._losses[1] += 1
@@ -260,9 +260,9 @@ class Training(ModelState):
         noise = Noise(key, self.w.device, self.task.dtype)
         self._index += 1
         with one_sentence(iteration):
-            found = gradients(self.task, self.method.loss, job, point, self.psi, batch, noise)
-            self._apply(step, found, iteration)
-        return found.loss.item()
+            result = gradients(self.task, self.method.loss, job, point, self.psi, batch, noise)
+            self._apply(step, result, iteration)
+        return result.loss.item()
 
     def _complete(self, iteration: int) -> None:
         self.completed = iteration

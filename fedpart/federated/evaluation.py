@@ -124,7 +124,7 @@ def by_architecture(
 
     ``multiply_adds`` are of one example's pass in one sample, input transforms included; convolutions and
     matrix products alone."""
-    protocol, found = federation.protocol, []
+    protocol, rows = federation.protocol, []
     for index, architecture in enumerate(protocol.settings.architectures or ()):
         state = federation.of_architecture(index)
         clients = sum(count for kind, (_, count) in protocol.kinds.items() if kind.architecture == index)
@@ -138,8 +138,8 @@ def by_architecture(
             scores = state.evaluate(dataset, samples=samples)
             row["multiply_adds"] = _multiply_adds(state, dataset)
             row |= {"accuracy": scores.get("accuracy"), "nll": scores["nll"]}
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def ensemble(federation: Federation, dataset: Dataset, samples: int | None = None) -> dict[str, float]:

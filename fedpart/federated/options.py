@@ -34,17 +34,17 @@ def checked_architectures(given: Any) -> tuple[Mapping[str, Any], ...]:
     if (
         not is_list(given)
         or not len(given)
-        or not all(isinstance(one, Mapping) and "share" in one and one.keys() <= known for one in given)
+        or not all(isinstance(size, Mapping) and "share" in size and size.keys() <= known for size in given)
     ):
         raise ValueError(
             f"architectures are a list of {{share: 0.4, model_options: {{width: 0.5}}}}, one for each size "
             f"of the network, got {given!r}."
         )
-    shares = check_proportions([one["share"] for one in given], "shares of architectures")
-    options = [dict(one.get("model_options") or {}) for one in given]
-    if twice := [one for one in options if options.count(one) > 1]:
+    shares = check_proportions([size["share"] for size in given], "shares of architectures")
+    options = [dict(size.get("model_options") or {}) for size in given]
+    if twice := [size for size in options if options.count(size) > 1]:
         raise ValueError(f"Two architectures have the model_options {twice[0]}; give each size once.")
-    return tuple({"share": share, "model_options": own} for share, own in zip(shares, options, strict=True))
+    return tuple({"share": share, "model_options": size} for share, size in zip(shares, options, strict=True))
 
 
 class FederationOptions(RunOptions, total=False):

@@ -142,9 +142,9 @@ class FederationSettings(PaceSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for key in ("server", "server_psi"):
-            if type(given := getattr(self, key)) not in (AdamSettings, SGDSettings):
+            if type(optimiser := getattr(self, key)) not in (AdamSettings, SGDSettings):
                 remedy = "give it AdamSettings or SGDSettings"
-                raise ValueError(f"The server steps by Adam or SGD, but {key} is {given!r}; {remedy}.")
+                raise ValueError(f"The server steps by Adam or SGD, but {key} is {optimiser!r}; {remedy}.")
         require(
             self.cohort <= self.clients,
             f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}.",

@@ -110,8 +110,8 @@ class Header:
         for field in fields(cls):
             kind = str if field.name == "fingerprint" else int
             if type(scalars.get(field.name)) is not kind:
-                found = repr(scalars[field.name]) if field.name in scalars else "missing"
-                reason = f"the {field.name} in its header is {found}, not of type {kind.__name__}"
+                value = repr(scalars[field.name]) if field.name in scalars else "missing"
+                reason = f"the {field.name} in its header is {value}, not of type {kind.__name__}"
                 raise Refusal("malformed", reason)
         return cls(**{field.name: scalars[field.name] for field in fields(cls)})
 
@@ -122,8 +122,8 @@ class Header:
     def check(self, received: Header) -> None:
         """Compare with the header that was received."""
         for name, expected in asdict(self).items():
-            if (found := getattr(received, name)) != expected:
-                raise Refusal(name, f"its {name} is {found!r} where {expected!r} is expected")
+            if (value := getattr(received, name)) != expected:
+                raise Refusal(name, f"its {name} is {value!r} where {expected!r} is expected")
 
 
 def encode_jobs(jobs: Iterable[Job]) -> str:
@@ -163,10 +163,10 @@ def decode_state(
     variates, if there are any.
 
     The arrays are not copied where all have one network and nothing is rounded."""
-    partition, narrow, own = protocol.partition_of(client), protocol.download, _dtype(protocol)
-    of_w = Form(partition.needed, own if narrow is None else np.dtype(np.int16))
-    forms = {"w": of_w, "psi": Form(protocol.task.psi_space.size, own)}
-    more = {"variates": Form(partition.needed, own)} if protocol.settings.combination.sends else {}
+    partition, narrow, dtype = protocol.partition_of(client), protocol.download, _dtype(protocol)
+    of_w = Form(partition.needed, dtype if narrow is None else np.dtype(np.int16))
+    forms = {"w": of_w, "psi": Form(protocol.task.psi_space.size, dtype)}
+    more = {"variates": Form(partition.needed, dtype)} if protocol.settings.combination.sends else {}
     check_arrays(arrays, forms | more)
     w, psi, *variates = (torch.from_numpy(arrays[name]) for name in forms | more)
     w = partition.for_client(w if narrow is None else w.view(narrow)).to(psi.dtype)  # all of it is rounded
@@ -240,8 +240,8 @@ def decode_score(scalars: Mapping[str, Any], protocol: Protocol) -> HeldOutScore
     """Inverse of :func:`score_scalars`, checked."""
     examples, nll, correct = (scalars.get(name) for name in ("examples", "nll", "correct"))
     if type(examples) is not int or type(nll) is not float or type(correct) not in (int, float, NoneType):
-        found = f"{examples!r}, {nll!r} and {correct!r}"
-        reason = f"its examples, nll and correct are {found}, no integer, real number and number"
+        numbers = f"{examples!r}, {nll!r} and {correct!r}"
+        reason = f"its examples, nll and correct are {numbers}, no integer, real number and number"
         raise Refusal("malformed", reason)
     score = HeldOutScore(examples, nll, correct)
     check_score(score, has_hits(protocol.task), protocol.settings.max_examples)

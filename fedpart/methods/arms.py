@@ -113,9 +113,9 @@ def _check(key: str, value: Any) -> None:
     if key == DROPOUT:
         require(0 < value < 1, f"FedEx's drop rates lie strictly between 0 and 1, got {value}.")
         return
-    given: dict[str, Any] = {key: value}
+    settings: dict[str, Any] = {key: value}
     try:
-        LocalSettings(**given)
+        LocalSettings(**settings)
     except ValueError as error:
         raise ValueError(f"FedEx's arms cannot set {key} to {value}: {error}") from error
 
@@ -131,8 +131,8 @@ def _perturbed(count: int, space: Mapping[str, Any], eps: float, seed: int) -> G
         f"{space!r}.",
     )
     arms: list[Arm] = [{}]
-    found = {key: _scale(key, given) for key, given in space.items()}
-    scales = {key: found[key] for key in KEYS if key in found}  # draws do not follow the order in a file
+    by_key = {key: _scale(key, value) for key, value in space.items()}
+    scales = {key: by_key[key] for key in KEYS if key in by_key}  # draws do not follow a file's order
     for arm in range(1, count):
         rng = generator(seed, "FedEx's arms", arm)
         arms.append({key: Near(*scale, _shift(rng, eps, *scale)) for key, scale in scales.items()})

@@ -211,8 +211,8 @@ class FederatedMethod(Method):
     @property
     def tells_clients_apart(self) -> bool:
         """Whether a client has a psi, settings, loss or steps of its own, or scores a network of its own."""
-        own = type(self).local_psi, type(self).local_settings, type(self).objective
-        return bool(self.held_out or self.draw_sizes) or own != (
+        hooks = type(self).local_psi, type(self).local_settings, type(self).objective
+        return bool(self.held_out or self.draw_sizes) or hooks != (
             FederatedMethod.local_psi, FederatedMethod.local_settings, FederatedMethod.objective,
         )  # fmt: skip
 

@@ -143,12 +143,12 @@ class FedEx(Plain, FederatedMethod):
         return self._with_rate(client.task, client.server_psi(), self.configuration(client))
 
     def local_settings(self, client: ClientView) -> LocalSettings:
-        found: dict[str, Any] = {
+        changes: dict[str, Any] = {
             key: value.at(getattr(client.local, key)) if isinstance(value, Near) else value
             for key, value in self.configuration(client).items()
             if key != DROPOUT
         }
-        return replace(client.local, **found)
+        return replace(client.local, **changes)
 
     def configuration(self, client: ClientView) -> Arm:
         """What a client tries in a round."""
@@ -166,8 +166,8 @@ class FedEx(Plain, FederatedMethod):
         """In the place of theta's logarithms ``n_i (s_i - b) / theta_a`` at each grid's arm a, in the
         baseline's n_i s_i and n_i; zeros elsewhere."""
         psi = client.server_psi()
-        state, found = _state(client.task, psi), torch.zeros_like(psi)
-        sums, total = _state(client.task, found), self._total(after)
+        state, feedback = _state(client.task, psi), torch.zeros_like(psi)
+        sums, total = _state(client.task, feedback), self._total(after)
         if self.difference:
             total -= self._total(before)
         scores, rounds = state["baseline"].double().tolist()
@@ -176,13 +176,13 @@ class FedEx(Plain, FederatedMethod):
         for part, theta, arm in zip(*parts, strict=True):
             part[arm] += (total - mean * after.examples) / theta[arm].item()
         sums["baseline"].copy_(torch.tensor([total, after.examples]))
-        return found
+        return feedback
 
     def combine(self, state: ModelState, total: Update) -> None:
-        found = total.parts.pop(PSI, None)  # no gradient for the server's Adam
+        feedback = total.parts.pop(PSI, None)  # no gradient for the server's Adam
         super().combine(state, total)
-        if found is not None:
-            state.psi.copy_(self.stepped(state.task, state.psi, found))
+        if feedback is not None:
+            state.psi.copy_(self.stepped(state.task, state.psi, feedback))
 
     def stepped(self, task: Task, psi: Tensor, found: Tensor) -> Tensor:
         """psi ``[P]`` after a round, from that before it and the sum of the cohort's :meth:`feedback`."""
@@ -239,11 +239,11 @@ class FedEx(Plain, FederatedMethod):
         psi, initial = psi.clone(), task.psi_tensors(task.psi_space.initial())
         named, rate = task.psi_tensors(psi), chosen.get(DROPOUT)
         for name in _logits(task):
-            own = initial[name]
+            logit = initial[name]
             if rate is not None:
-                p = rate.at(own.sigmoid().item()) if isinstance(rate, Near) else rate
-                own = own.new_tensor(math.log(p / (1 - p)))
-            named[name].copy_(own)
+                p = rate.at(logit.sigmoid().item()) if isinstance(rate, Near) else rate
+                logit = logit.new_tensor(math.log(p / (1 - p)))
+            named[name].copy_(logit)
         return psi
 
 

@@ -86,8 +86,8 @@ class Laplace(CentralMethod):
         return super().partition(task, chunks, settings, space)
 
     def psi_slices(self, task: Task) -> list[slice]:
-        own = len(self.estimate.own)
-        return [slice(own), slice(own, None)]
+        count = len(self.estimate.own)
+        return [slice(count), slice(count, None)]
 
     def stages(self, iterations: int, examples: int, batch_size: int) -> dict[str, int]:
         self.examples, self.epoch, self.last = examples, math.ceil(examples / batch_size), iterations
@@ -119,13 +119,13 @@ class Laplace(CentralMethod):
         total = self.estimate.total(state.tensors(), state.psi, self._draws(state, data))
         for _ in range(self.precision_steps):
             state.optimiser_psi.step(0, -self.estimate.own_gradient(total, self._own(state.psi)))
-        own = self._own(state.psi)
-        if len(own) == len(state.psi):
+        precisions = self._own(state.psi)
+        if len(precisions) == len(state.psi):
             return
         some = self._draws(state, data, self.batches)
-        gradient = self.estimate.gradient(total, state.psi, own, some)
+        gradient = self.estimate.gradient(total, state.psi, precisions, some)
         require(gradient.isfinite().all(), f"the gradient of the evidence is not finite; {self.remedy}")
-        state.optimiser_psi.step(1, -gradient[len(own) :], self._rate(epochs))
+        state.optimiser_psi.step(1, -gradient[len(precisions) :], self._rate(epochs))
 
     def _rate(self, epochs: int) -> float:
         """Learning rate of psi's step after so many epochs, over the first: a cosine to the last epoch."""

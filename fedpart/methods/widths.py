@@ -51,7 +51,7 @@ class HeteroFL(FedAvg):
     def partition(
         self, task: Task, chunks: Shares, settings: RunSettings, space: ParameterSpace | None = None
     ) -> Partition:
-        found = super().partition(task, chunks, settings, space)
+        partition = super().partition(task, chunks, settings, space)
         if self.mask_classes:
             _check_logits(task, "mask_classes sets logits to 0")
             decay = getattr(getattr(settings, "local", None), "weight_decay", 0.0)
@@ -70,8 +70,8 @@ class HeteroFL(FedAvg):
                 "mask_classes averages rows of the last layer, which networks with numbers of their own do "
                 "not have in common; leave sharing and private parameters out.",
             )
-            found.groups = _rows(found.space)
-        return found
+            partition.groups = _rows(partition.space)
+        return partition
 
     def objective(self, client: ClientView, targets: Callable[[], Tree]) -> Objective:
         if not self.mask_classes:
@@ -106,12 +106,12 @@ class HeteroFL(FedAvg):
 
 def _rows(space: ParameterSpace) -> Tensor:
     """The row of each number of the last layer, 1..K, and 0 of the others; ``[size]`` in the own order."""
-    found = torch.zeros(space.size, dtype=torch.int64)
+    row_of = torch.zeros(space.size, dtype=torch.int64)
     for entry in space.entries:
         if entry.layer == space.entries[-1].layer:
             rows = torch.arange(1, entry.shape[0] + 1).repeat_interleave(entry.size // entry.shape[0])
-            found[entry.offset : entry.offset + entry.size] = rows
-    return found
+            row_of[entry.offset : entry.offset + entry.size] = rows
+    return row_of
 
 
 @METHODS.register("fedrolex")
@@ -145,14 +145,14 @@ class FedRolex(FedAvg):
             "fedrolex moves the units of plain layers, which networks with numbers of their own cannot "
             "follow; leave sharing and private parameters out.",
         )
-        found = super().partition(task, chunks, settings)
-        self._moved = rolled(found.space, task.module, settings.chain)
-        return found
+        partition = super().partition(task, chunks, settings)
+        self._moved = rolled(partition.space, task.module, settings.chain)
+        return partition
 
     def combine(self, state: ModelState, total: Update) -> None:
         super().combine(state, total)
-        own = state.partition.subnetwork(state.w, 1)
-        state.w.copy_(state.partition.take(own[self._moved.to(own.device)], 1, 1))
+        weights = state.partition.subnetwork(state.w, 1)
+        state.w.copy_(state.partition.take(weights[self._moved.to(weights.device)], 1, 1))
 
 
 @METHODS.register("fjord")

@@ -32,8 +32,8 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         if (handed := kwargs.get("generator")) is not None:
-            own = (torch.default_generator, *torch.cuda.default_generators)  # the process's
-            if handed._cdata not in {generator._cdata for generator in own}:  # type: ignore[attr-defined]
+            generators = (torch.default_generator, *torch.cuda.default_generators)  # the process's
+            if handed._cdata not in {generator._cdata for generator in generators}:  # type: ignore[attr-defined]
                 return func(*args, **kwargs)  # whether it moves from pass to pass is looked at
         draw = _DRAWS.get(func)
         kind = kwargs.get("dtype") or next((x.dtype for x in args if isinstance(x, Tensor)), None)
@@ -50,8 +50,8 @@ class TorchDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _drops_nothing(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
     """Whether this is a kernel of attention or of a recurrent layer that might drop numbers, and does not."""
-    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
-    drops = given.get("dropout_p", given.get("dropout", 0.0)) and given.get("train", True)
+    arguments = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    drops = arguments.get("dropout_p", arguments.get("dropout", 0.0)) and arguments.get("train", True)
     return not drops and any(kind in func._schema.name for kind in ("attention", "_cudnn_rnn"))
 
 
@@ -63,8 +63,8 @@ def _like(shape: Sequence[int], kwargs: Any) -> Tensor:
 
 def _same(like: Tensor, kwargs: Any) -> Tensor:
     """As :func:`_like`, with the shape of a tensor, and with what is not asked for from it."""
-    given = {key: value for key, value in kwargs.items() if value is not None}
-    return _like(like.shape, {"dtype": like.dtype, "device": like.device, **given})
+    options = {key: value for key, value in kwargs.items() if value is not None}
+    return _like(like.shape, {"dtype": like.dtype, "device": like.device, **options})
 
 
 def _uniform(like: Tensor, coarse: bool = False) -> Tensor:

@@ -54,9 +54,9 @@ class Redirection:
         if due or draws is None:
             mode = TorchDraws()
             with drawing(), watched(self._model, partial(self._alike, drawing, compute)), mode:
-                found = compute()
+                outputs = compute()
             self._draws[kind] = mode.drawn or bool(draws)
-            return found
+            return outputs
         if draws:
             with drawing(), TorchDraws():
                 return compute()
@@ -66,9 +66,9 @@ class Redirection:
             generators.append(torch.cuda.default_generators[number])
         before = [generator.get_state() for generator in generators]
         with drawing():
-            found = compute()
+            outputs = compute()
         if not _moved(generators, before):
-            return found
+            return outputs
         return self._again(kind, drawing, compute, generators, before)
 
     def _again(
@@ -83,7 +83,7 @@ class Redirection:
         for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)
         with drawing(), TorchDraws() as mode:
-            found = compute()
+            outputs = compute()
         if _moved(generators, before) and (
             threading.active_count() == 1 or not self._alike(drawing, compute)
         ):
@@ -93,7 +93,7 @@ class Redirection:
                 "its forward()."
             )
         self._draws[kind] = mode.drawn  # not, if somebody else has moved the generator meanwhile
-        return found
+        return outputs
 
     def _alike(self, drawing: Drawing, compute: Callable[[], object]) -> bool:
         """Whether passes return the same, and it is another thread that moves the process's generators."""
@@ -103,7 +103,7 @@ class Redirection:
             with drawing(), TorchDraws():
                 passes.append(compute())
             quiet |= states() == before
-        return all(same_numbers(passes[0], one) for one in passes) and (quiet or _moves_by_itself())
+        return all(same_numbers(passes[0], outputs) for outputs in passes) and (quiet or _moves_by_itself())
 
 
 def _moves_by_itself() -> bool:

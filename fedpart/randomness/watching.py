@@ -124,7 +124,7 @@ def unwatched() -> Iterator[None]:
 
 
 def _name(model: nn.Module, layer: nn.Module) -> str:
-    names = {id(one): name for name, one in model.named_modules()}
+    names = {id(part): name for name, part in model.named_modules()}
     return str(names.get(id(layer), "").partition(".")[2])
 
 

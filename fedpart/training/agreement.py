@@ -56,13 +56,13 @@ def shapes(space: ParameterSpace) -> list[list[Any]]:
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     """How another run's agreement ``then`` differs from ``now``, for a person; empty if it does not."""
-    found, then = [], {"stratified": False, **then, **renamed(then), "trim": None, "bucket": None}
+    clauses, then = [], {"stratified": False, **then, **renamed(then), "trim": None, "bucket": None}
     for name, value in now.items():
         before = then.get(name)
         if before != value:
             brief = max(len(repr(before)), len(repr(value))) <= 200 and not name.endswith(_LONG)
-            found.append(f"{name} was {before!r}, is {value!r}" if brief else f"the {name} differs")
-    return "; ".join(found)
+            clauses.append(f"{name} was {before!r}, is {value!r}" if brief else f"the {name} differs")
+    return "; ".join(clauses)
 
 
 def renamed(then: Mapping[str, Any]) -> dict[str, Any]:

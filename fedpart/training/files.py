@@ -114,8 +114,8 @@ def seal(text: str, before: str) -> str:
 
 def sealed(content: Mapping[str, Any], before: str | None) -> dict[str, Any]:
     """Plain data, to be written as JSON, with their seal as :data:`SEAL`; without if ``before`` is None."""
-    own = {} if before is None else {SEAL: seal(json.dumps(content, allow_nan=False), before)}
-    return {**content, **own}
+    entry = {} if before is None else {SEAL: seal(json.dumps(content, allow_nan=False), before)}
+    return {**content, **entry}
 
 
 def read_object(text: bytes, before: str | None) -> dict[str, Any]:

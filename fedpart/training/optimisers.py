@@ -249,8 +249,8 @@ _NUMBERS = {"step": torch.zeros(()), "log_rate": torch.zeros((), dtype=torch.flo
 def refuse_other_form(value: Tensor, like: Tensor) -> None:
     """Refuse, with a ValueError, a tensor of another shape or type, which ``copy_`` would fit."""
     if (value.shape, value.dtype) != (like.shape, like.dtype):
-        here, there = ((list(one.shape), one.dtype) for one in (value, like))
-        raise ValueError(f"a tensor {here} is in the place of one {there}")
+        form, expected = ((list(tensor.shape), tensor.dtype) for tensor in (value, like))
+        raise ValueError(f"a tensor {form} is in the place of one {expected}")
 
 
 _FASTEST = math.log(30)  # over and under the settings' rate, for that of each number

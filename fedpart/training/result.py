@@ -35,11 +35,11 @@ Report = TypeVar("Report")
 
 def remarks_on(state: ModelState) -> list[str]:
     """What a person should know of the psi found, by :meth:`.HyperModule.remarks` of the transforms."""
-    physical, found = state.task.physical(state.psi), []
+    physical, remarks = state.task.physical(state.psi), []
     for name, transform in state.task.transforms.items():
-        own = {key.removeprefix(f"{name}."): value for key, value in physical.items()}
-        found += [f"{name}: {remark}" for remark in transform.remarks(own)]
-    return found
+        of_transform = {key.removeprefix(f"{name}."): value for key, value in physical.items()}
+        remarks += [f"{name}: {remark}" for remark in transform.remarks(of_transform)]
+    return remarks
 
 
 def held_out(state: ModelState, given: Examples | None, name: str) -> Dataset | None:
@@ -262,8 +262,8 @@ def load(run: str | Path, trust_code: bool = False) -> Loaded:
     """
     for reader in entry_points(group=GROUP):
         with trusting(trust_code):
-            found: Loaded = reader.load()(Path(run))
-        return found
+            loaded: Loaded = reader.load()(Path(run))
+        return loaded
     entry = f"the entry point {GROUP} of the installed fedpart, which is not there"
     again = "install fedpart anew, in a checkout by `uv sync`."
     raise RuntimeError(f"What reads folders of runs is found by {entry}; {again}")

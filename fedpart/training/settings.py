@@ -101,8 +101,8 @@ class Settings:
         for field in dataclasses.fields(self):
             hint = hints[field.name]
             several = get_origin(hint) in (Union, UnionType)
-            kinds = [one for one in (get_args(hint) if several else (hint,)) if one is not type(None)]
-            groups = tuple(one for one in kinds if isinstance(one, type) and issubclass(one, Settings))
+            kinds = [form for form in (get_args(hint) if several else (hint,)) if form is not type(None)]
+            groups = tuple(form for form in kinds if isinstance(form, type) and issubclass(form, Settings))
             value = getattr(self, field.name)
             if groups and not (str in kinds and isinstance(value, str)):
                 value = self._group(field, groups)
@@ -127,15 +127,16 @@ class Settings:
         if not isinstance(value, Mapping):
             names = ", ".join(f"{kind.__name__}(...)" for kind in kinds)
             raise ValueError(f"{field.name} is one of {names}, or a mapping of its settings, got {value!r}.")
-        given = dict(value)
-        starts = {_name(type(one)): one for one in (field.default, *self._others) if isinstance(one, kinds)}
-        name = given.pop("name", next(iter(starts), None))
+        options = dict(value)
+        defaults = (group for group in (field.default, *self._others) if isinstance(group, kinds))
+        starts = {_name(type(group)): group for group in defaults}
+        name = options.pop("name", next(iter(starts), None))
         if starts and name not in starts:
             raise ValueError(f"{field.name} is one of {', '.join(starts)}, got the name {name!r}.")
         kind = type(starts[name]) if starts else kinds[0]
-        check_names(given, kind, field.name)
+        check_names(options, kind, field.name)
         try:
-            return dataclasses.replace(starts[name], **given) if starts else kind(**given)
+            return dataclasses.replace(starts[name], **options) if starts else kind(**options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{field.name} does not fit: {str(error).rstrip('.')}.") from error
 

@@ -152,14 +152,14 @@ class ModelState:
         visits = self._visits(task, len(dataset), purpose)
         batches = ((Batch(*dataset.batch(places, self.w.device)), noise) for places, noise in visits)
         try:
-            found = score(task, named, self.psi, batches, dropout, outputs if measures else None)
+            held_out = score(task, named, self.psi, batches, dropout, outputs if measures else None)
         except Misfit as error:
             out = next(self.predict(dataset.batch(slice(1))[0], k, samples=samples))
             self.check(dataset, name, classes=out.shape[-1])
             raise error.__cause__ or error from None
-        scores = {"nll": found.nll / len(dataset)}
-        if found.correct is not None:
-            scores["accuracy"] = found.correct / len(dataset)
+        scores = {"nll": held_out.nll / len(dataset)}
+        if held_out.correct is not None:
+            scores["accuracy"] = held_out.correct / len(dataset)
         return scores | (self._measures(outputs, dataset) if measures else {})
 
     def _measures(self, outputs: list[Tensor], dataset: Dataset) -> dict[str, float]:
@@ -173,8 +173,8 @@ class ModelState:
 
     def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:
         """What a report says of held-out data: ``val_accuracy`` (None without classes) and ``val_nll``."""
-        found = self.evaluate(dataset, samples=samples)
-        return {"val_accuracy": found.get("accuracy"), "val_nll": found["nll"]}
+        scores = self.evaluate(dataset, samples=samples)
+        return {"val_accuracy": scores.get("accuracy"), "val_nll": scores["nll"]}
 
     def check(self, dataset: Dataset, name: str = "", classes: int | None = None) -> None:
         """Look at a data set before anything is computed with it; a ValueError says what does not fit.
@@ -204,9 +204,9 @@ class ModelState:
         if type(count) is not int or count < 0:
             raise ValueError(f"{count!r} are completed")
         self.completed = count
-        for own, value in ((self.w, state["w"]), (self.psi, state["psi"])):
-            refuse_other_form(value, own)
-            own.copy_(value)
+        for tensor, value in ((self.w, state["w"]), (self.psi, state["psi"])):
+            refuse_other_form(value, tensor)
+            tensor.copy_(value)
         self.optimiser.load_state_dict(state["optimiser"])
         self.optimiser_psi.load_state_dict(state["optimiser_psi"])
 

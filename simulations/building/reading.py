@@ -71,18 +71,18 @@ def _finished(folder: Path) -> tuple[Config, dict[str, Any]]:
 def _seen(config: Config, summary: dict[str, Any], rows: int = 1) -> tuple[int, Tree]:
     """How many classes the data have, and made-up inputs like theirs."""
     if "inputs" in summary:
-        classes, found = summary["num_classes"], summary["inputs"]
+        classes, inputs = summary["num_classes"], summary["inputs"]
     else:  # a run from before summaries said so
         splits = load_data(config, download=False)
-        classes, found = splits.num_classes, described(splits.train.inputs)
+        classes, inputs = splits.num_classes, described(splits.train.inputs)
     generator = torch.Generator().manual_seed(0)
     made = {}
-    for name, (kind, *shape) in found["kinds"].items():
+    for name, (kind, *shape) in inputs["kinds"].items():
         dtype = getattr(torch, kind)
         made[name] = torch.ones(rows, *shape, dtype=dtype)
         if dtype.is_floating_point:
             made[name].uniform_(generator=generator)
-    return classes, of_form(found["form"], made)
+    return classes, of_form(inputs["form"], made)
 
 
 def _whole(task: Task, config: Config) -> ModelState:

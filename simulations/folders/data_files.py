@@ -76,9 +76,9 @@ def changed_data(folder: Path, now: Listed | None) -> list[str]:
     told = []
     for label in sorted(before.keys() | after.keys()):
         unit = (before.get(label) or after[label])[0]
-        (_, there, old), (_, here, new) = (part.get(label, (unit, 0, "")) for part in (before, after))
-        if there != here:
-            told.append(f"{label}: {there or 'no'} {unit} there, {here or 'none'} here")
+        (_, then, old), (_, counted, new) = (part.get(label, (unit, 0, "")) for part in (before, after))
+        if then != counted:
+            told.append(f"{label}: {then or 'no'} {unit} there, {counted or 'none'} here")
         elif old != new:
             what = "images of other names or sizes" if unit == "images" else "other contents"
             told.append(f"{label}: {what}")

@@ -123,7 +123,7 @@ class Actor:
         for message, named in zip(messages, arrays, strict=True):
             if ray.get_runtime_context().is_canceled():
                 return
-            yield self._answer(message, {name: records[one] for name, one in named.items()})
+            yield self._answer(message, {name: records[place] for name, place in named.items()})
 
     def _answer(self, message: Message, arrays: dict[str, ArrayRecord]) -> Message:
         node = message.metadata.dst_node_id

@@ -233,20 +233,20 @@ def headline(comparison: Comparison, classes: int | None = None) -> str:
     ranked = [(row[name], row) for row in rows if row[name] is not None]
     ranked.sort(key=lambda one: one[0].mean, reverse=score.larger)
     places = {row.method: score.places(getattr(row, f"{name}_examples", None)) for row in rows}
-    texts = {row.method: with_unit(score.cell(own, places[row.method]), score.unit) for own, row in ranked}
-    what, ((own, best), *others) = f"{_WHOSE[name]} {score.word}", ranked
+    texts = {row.method: with_unit(score.cell(mine, places[row.method]), score.unit) for mine, row in ranked}
+    what, ((mine, best), *others) = f"{_WHOSE[name]} {score.word}", ranked
     if others:
         other, second = others[0][0], others[0][1].method
-        lead = f"{score.factor * abs(own.mean - other.mean):.{places[best.method]}f}"
+        lead = f"{score.factor * abs(mine.mean - other.mean):.{places[best.method]}f}"
         place = f"{lead} {'points ahead of' if score.larger else 'nats below'} {second} ({texts[second]})"
         sentences = [f"{best.method} leads with a {what} of {texts[best.method]}, {place}."]
         if float(lead) == 0:
             both = f"{texts[best.method]} and {texts[second]}"
             sentences = [f"{best.method} and {second} are level, with a {what} of {both}."]
         bands = "Their bands (mean \N{PLUS-MINUS SIGN} standard error over seeds)"
-        if own.error is None or other.error is None:
+        if mine.error is None or other.error is None:
             sentences.append("With one seed there is no telling whether that is luck.")
-        elif abs(own.mean - other.mean) > own.error + other.error:
+        elif abs(mine.mean - other.mean) > mine.error + other.error:
             sentences.append(f"{bands} do not overlap.")
         else:
             sentences.append(f"{bands} overlap: more seeds may turn that round.")
@@ -258,7 +258,7 @@ def headline(comparison: Comparison, classes: int | None = None) -> str:
         level = f"{100 * chance:.3g}%" if score.larger else f"{chance:.2f} nats"
         sentences.append(f"Guessing among {classes} classes gives {level}.")
         sign = 1 if score.larger else -1
-        worse = [row.method for own, row in ranked if sign * (own.mean - chance) <= (own.error or 0.0)]
+        worse = [row.method for mine, row in ranked if sign * (mine.mean - chance) <= (mine.error or 0.0)]
         if len(worse) == len(ranked):
             sentences.append("No method is better than that.")
         elif worse:

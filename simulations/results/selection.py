@@ -86,10 +86,10 @@ class Column:
         cls, name: str, evidence: str, config: TrainingConfig, runs: Mapping[str, Sequence[dict[str, Any]]]
     ) -> Column:
         """Summarise finished runs: ``runs`` are summaries by value, in the order of ``config.select``."""
-        by_seed = [{run["seed"]: run for run in own if run["lml"] is not None} for own in runs.values()]
-        shared = set.intersection(*(set(own) for own in by_seed if own)) if any(by_seed) else set()
+        by_seed = [{run["seed"]: run for run in cell if run["lml"] is not None} for cell in runs.values()]
+        shared = set.intersection(*(set(cell) for cell in by_seed if cell)) if any(by_seed) else set()
         pairs = zip(config.select.values, by_seed, strict=True)
-        rows = [ValueScores.of(value, own, shared) for value, own in pairs]
+        rows = [ValueScores.of(value, cell, shared) for value, cell in pairs]
         scored = [row for row in rows if row.lml is not None]
         seeds = range(config.seed, config.seed + config.select.seeds)
         complete = [seed for seed in seeds if all(seed in row.lml_per_seed for row in rows)]
@@ -177,8 +177,8 @@ class Selection:
             content = parsed((folder / SUMMARY).read_bytes())
             config = TrainingConfig.from_dict(content["config"])
             others = {config.method: content}
-            others |= {k: own for k, own in content.items() if isinstance(own, dict) and "best_k" in own}
-            named = ({"name": name, "best": own["best_k"], **own} for name, own in others.items())
+            others |= {k: part for k, part in content.items() if isinstance(part, dict) and "best_k" in part}
+            named = ({"name": name, "best": part["best_k"], **part} for name, part in others.items())
             columns = TypeAdapter(list[Column]).validate_python([*named])
             failures = [(failure["run"], failure["error"]) for failure in content["failures"]]
         except (ValueError, KeyError, TypeError) as error:
@@ -206,7 +206,7 @@ class Selection:
 
 def _plain(column: Column) -> dict[str, Any]:
     plain = asdict(column)
-    return {"best_k": plain.pop("best")} | {key: own for key, own in plain.items() if key != "name"}
+    return {"best_k": plain.pop("best")} | {key: content for key, content in plain.items() if key != "name"}
 
 
 def _rank_correlation(rows: Sequence[ValueScores], key: str) -> float | None:

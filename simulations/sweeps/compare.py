@@ -33,7 +33,7 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
     for seed in range(config.seed, config.seed + seeds):
         for method in methods:
             names = [method, *method.split("+")]
-            options = {name: own for name, own in config.method_options.items() if name in names}
+            options = {name: changes for name, changes in config.method_options.items() if name in names}
             values = {"method": method, "method_options": options, "seed": seed}
             values |= {} if method.startswith("partitioned") else {"keep_best": None}  # there is no L_ML
             folder = out / method.replace(":", ".") / f"seed{seed}"

@@ -46,7 +46,7 @@ class Found:
 
     @property
     def caption(self) -> str:
-        every = [summary for own in self.summaries.values() for summary in own]
+        every = [summary for of_row in self.summaries.values() for summary in of_row]
         commits = sorted({str(summary["git_commit"])[:7] for summary in every if summary.get("git_commit")})
         made = f"; commit {', '.join(commits)}" if commits else ""
         return f"{tables.CAPTION}{made}{'; on ' * bool(self.machines)}{', '.join(self.machines)}"

@@ -42,10 +42,10 @@ class Fleet:
 
     def device(self, client: int) -> Device:
         """The device of ``client``; a draw of (seed, client)."""
-        if isinstance(own := self._devices, str):
+        if isinstance(devices := self._devices, str):
             return self._traced[client]
-        speed, upload, download = (self._drawn(name, getattr(own, name), client) for name in AMOUNTS)
-        return Device(speed, upload, download, own.available)
+        speed, upload, download = (self._drawn(name, getattr(devices, name), client) for name in AMOUNTS)
+        return Device(speed, upload, download, devices.available)
 
     def available(self, round: int) -> list[int] | None:
         """Clients that are there in ``round`` (1..), ascending: a draw of (seed, round, client); None: all.
@@ -54,8 +54,8 @@ class Fleet:
         if np.all(self._shares == 1):
             return None
         drawn = generator(self._seed, "availability", round).random(self._clients)
-        there: list[int] = np.flatnonzero(drawn < self._shares).tolist()
-        return there
+        clients: list[int] = np.flatnonzero(drawn < self._shares).tolist()
+        return clients
 
     def _drawn(self, name: str, amount: Amount, client: int) -> float:
         if amount is None:
@@ -71,23 +71,23 @@ class Fleet:
 
 def _traced(file: str, clients: int) -> dict[int, Device]:
     """The devices in the trace by client number; lines of other numbers than 0..clients-1 are left out."""
-    found, content = dict[int, Device](), read_trace(file)
+    devices, content = dict[int, Device](), read_trace(file)
     try:
         lines = csv.DictReader(io.StringIO(content.decode(), newline=""))
         if missing := {"client", *AMOUNTS} - set(lines.fieldnames or ()):
             raise ValueError(f"there is no column {min(missing)!r}")
         for line in lines:
             client, device = _parsed(lines.line_num, line)
-            if client in found:
+            if client in devices:
                 raise ValueError(f"line {lines.line_num} is of client {client} again")
-            found[client] = device
+            devices[client] = device
     except ValueError as error:
         remedy = "give it a line for every client, with the columns client,speed,upload,download[,available]"
         raise ValueError(f"The trace {file} is damaged ({error}); {remedy}.") from error
-    if lacking := [client for client in range(clients) if client not in found]:
+    if lacking := [client for client in range(clients) if client not in devices]:
         fault = f"The trace {file} has no line for client {lacking[0]}, one of {len(lacking)}"
         raise ValueError(f"{fault}; give every client one, or set clients to fewer.")
-    return {client: found[client] for client in range(clients)}
+    return {client: devices[client] for client in range(clients)}
 
 
 def _parsed(number: int, line: dict[str, str | None]) -> tuple[int, Device]:

@@ -116,18 +116,18 @@ class PaceSettings(RunSettings):
 
     def pace(self) -> dict[str, Any]:
         """What else decides the numbers, as plain data by name: None where nothing is simulated."""
-        found = {key: value for key, value in asdict(self).items() if key in _PACE}
-        later = {key: found.pop(key) for key in ("buffer", "concurrency", "staleness")}
-        found["aggregation"] = None if self.buffer is None else "buffered"  # of earlier runs, in its place
-        found |= later
+        settings = {key: value for key, value in asdict(self).items() if key in _PACE}
+        later = {key: settings.pop(key) for key in ("buffer", "concurrency", "staleness")}
+        settings["aggregation"] = None if self.buffer is None else "buffered"  # of earlier runs, in its place
+        settings |= later
         if self.devices is not None:
             trace = read_trace(self.devices) if isinstance(self.devices, str) else b""
             drawn = DeviceSettings() if isinstance(self.devices, str) else self.devices
-            found["devices"] = {**asdict(drawn), "trace": hashlib.sha256(trace).hexdigest()}
+            settings["devices"] = {**asdict(drawn), "trace": hashlib.sha256(trace).hexdigest()}
         unused = ["overselect", "deadline"] if self.devices is None else []
         if self.buffer is None:
             unused += ["concurrency", "staleness"]
-        plain: dict[str, Any] = json.loads(json.dumps({**found, **dict.fromkeys(unused)}))
+        plain: dict[str, Any] = json.loads(json.dumps({**settings, **dict.fromkeys(unused)}))
         return plain
 
     def check_pace(self, clients: int, cohort: int, min_replies: int, private: bool) -> None:

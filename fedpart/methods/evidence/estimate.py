@@ -32,14 +32,14 @@ class Calls(TorchFunctionMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if func is F.linear or func is F.conv2d:
-            given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
-            if (name := self._names.get(id(given["weight"]))) is not None:
+            arguments = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
+            if (name := self._names.get(id(arguments["weight"]))) is not None:
                 if name in self.seen:
                     raise ValueError(
                         f"The layer {name} is used more than once in a pass, for which there is no Kronecker "
                         f"factor; use layers once each."
                     )
-                self.seen[name] = _rows(given), out
+                self.seen[name] = _rows(arguments), out
         return out
 
 
@@ -68,13 +68,13 @@ def layers_of(task: Task) -> list[str]:
     trained = {entry.name for entry in task.parameter_space(1).entries}
     kinds = (nn.Linear, nn.Conv2d)
     named = [name for name, layer in task.module.named_modules() if isinstance(layer, kinds)]
-    found = [name for name in named if _of(name, "weight") in trained]
-    if not found:
+    layers = [name for name in named if _of(name, "weight") in trained]
+    if not layers:
         raise ValueError(
             "This evidence is over the weights of nn.Linear and nn.Conv2d layers, and the network trains "
             "none of these; use another method."
         )
-    return found
+    return layers
 
 
 def parts_of(w: Tensors, layer: str) -> Sequence[Tensor]:
@@ -167,13 +167,13 @@ class Estimate(ABC):
         value = self.evidence(self.reduced(sums), total.w, own.detach().double(), total.examples)
         slopes = torch.autograd.grad(value, sums, allow_unused=True, materialize_grads=True)
         at = psi.detach().double().requires_grad_()
-        found, covered = torch.zeros_like(at), 0
+        total_gradient, covered = torch.zeros_like(at), 0
         for batch, key in batches():
             parts = self.sums(total.w, at, batch, key, graph=True)
             change = torch.stack([(a * b).sum() for a, b in zip(slopes, parts, strict=True)]).sum()
             (new,) = torch.autograd.grad(change, at, allow_unused=True, materialize_grads=True)
-            found, covered = found + new, covered + batch.examples
-        return (found * (total.examples / covered)).to(psi.dtype)
+            total_gradient, covered = total_gradient + new, covered + batch.examples
+        return (total_gradient * (total.examples / covered)).to(psi.dtype)
 
 
 class Smooth(Noise):

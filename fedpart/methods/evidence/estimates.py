@@ -55,7 +55,7 @@ class Kfac(Estimate):
         grad = partial(torch.autograd.grad, retain_graph=True, create_graph=graph, allow_unused=True)
         of_outputs = [grad(column.sum(), returned) for column in outputs.flatten(1).unbind(1)]
         jacobians = dict(zip(calls.seen, zip(*of_outputs, strict=True), strict=True))
-        found: list[Tensor] = []
+        factors: list[Tensor] = []
         for layer in self.layers:
             if layer not in calls.seen:
                 raise ValueError(
@@ -63,16 +63,16 @@ class Kfac(Estimate):
                     f"factors; freeze it, or use another method."
                 )
             if jacobians[layer][0] is None:  # the outputs do not depend on it
-                found += [torch.zeros(1, 1).to(nll)] * 2
+                factors += [torch.zeros(1, 1).to(nll)] * 2
                 continue
             rows, _ = calls.seen[layer]
             a = mean_inputs(rows, batch.examples, len(parts_of(w, layer)) > 1).double()
             images = weights[layer].ndim == 4
             g = torch.stack([_by_places(row, images, batch.examples) for row in jacobians[layer]]).double()
             weighed = torch.einsum("bkj,jbto->kbto", hessian.double(), g)
-            found.append(torch.einsum("bti,btj->ij", a, a) / a.shape[1])
-            found.append(torch.einsum("kbto,kbtp->op", g, weighed))
-        return *found, nll.double()
+            factors.append(torch.einsum("bti,btj->ij", a, a) / a.shape[1])
+            factors.append(torch.einsum("kbto,kbtp->op", g, weighed))
+        return *factors, nll.double()
 
     def reduced(self, sums: Sums) -> Sums:
         """Eigenvalues of A_l and G_l of every layer; then the likelihood."""
@@ -81,11 +81,11 @@ class Kfac(Estimate):
 
     def evidence(self, reduced: Sums, w: Tensors, own: Tensor, examples: int) -> Tensor:
         """See the class; ``own``: log delta_l ``[L]``."""
-        found = -reduced[-1] - self.penalty(w, own)
+        evidence = -reduced[-1] - self.penalty(w, own)
         for inputs, outputs, log_precision in zip(reduced[:-1:2], reduced[1:-1:2], own, strict=True):
             ratio = torch.outer(inputs, outputs) / (examples * log_precision.exp())
-            found = found - ratio.log1p().sum() / 2
-        return found
+            evidence = evidence - ratio.log1p().sum() / 2
+        return evidence
 
     def penalty(self, w: Tensors, own: Tensor) -> Tensor:
         """``1/2 sum_l delta_l |theta_l|^2``, a scalar; ``own``: log delta_l ``[L]``."""
@@ -97,8 +97,8 @@ def _hessian(nll: Tensor, outputs: Tensor, graph: bool) -> Tensor:
     """Of each example's negative log-likelihood by its outputs, ``[B, K, K]``."""
     (slope,) = torch.autograd.grad(nll, outputs, create_graph=True)
     rows = [
-        torch.autograd.grad(one.sum(), outputs, retain_graph=True, create_graph=graph)[0].flatten(1)
-        for one in slope.flatten(1).unbind(1)
+        torch.autograd.grad(column.sum(), outputs, retain_graph=True, create_graph=graph)[0].flatten(1)
+        for column in slope.flatten(1).unbind(1)
     ]
     return torch.stack(rows, 1)
 
@@ -155,5 +155,5 @@ class LastLayer(Estimate):
         explained = torch.linalg.solve_triangular(lower, products, upper=False).square().sum()
         logs = m * alpha.log() + examples * (beta.log() - math.log(2 * math.pi))
         determinant = 2 * lower.diagonal().log().sum()
-        found: Tensor = k / 2 * (logs - determinant) - beta / 2 * (square - beta * explained)
-        return found
+        evidence: Tensor = k / 2 * (logs - determinant) - beta / 2 * (square - beta * explained)
+        return evidence

@@ -49,10 +49,10 @@ def diagonal_laplace(
     """
     if not (len(dataset) and has_labels(dataset) and isinstance(dataset.inputs, Tensor)):
         raise ValueError("The Laplace approximation is of a classifier; give examples with class labels.")
-    given = prior_precision
-    if not (given == "optimised" if isinstance(given, str) else 0 < given < math.inf):
+    prior = prior_precision
+    if not (prior == "optimised" if isinstance(prior, str) else 0 < prior < math.inf):
         remedy = "a weight decay stands for decay * examples"
-        raise ValueError(f"A prior precision is a positive number or 'optimised', got {given!r}; {remedy}.")
+        raise ValueError(f"A prior precision is a positive number or 'optimised', got {prior!r}; {remedy}.")
     if batch_size < 1:
         raise ValueError(f"The batch size must be at least 1, got {batch_size}.")
     laplace, curvature = (

@@ -52,8 +52,8 @@ def run_figure(run: Run, beside: Run | None = None, *, page: bool = False) -> fi
             fig.draw(axes[0], run.curve(key.format("accuracy")), i, right.factor, label=label)
     elif len(accuracy[0]):
         fig.dress(axes[0], f"validation {right.axis}", limits=limits)
-        own = {} if beside is None else {"label": run.config.method}
-        fig.draw(axes[0], accuracy, 0, right.factor, **own)
+        labels = {} if beside is None else {"label": run.config.method}
+        fig.draw(axes[0], accuracy, 0, right.factor, **labels)
         if beside is not None:
             style = {"label": f"{beside.config.method}, beside it", "color": fig.GREY}
             fig.draw(axes[0], beside.curve("val_accuracy"), 1, right.factor, **style)

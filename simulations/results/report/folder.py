@@ -114,8 +114,8 @@ def _most(runs: Sequence[Run], settings: Callable[[Config], Settings], notes: li
 
 
 def _shared(config: Config) -> Settings:
-    own = {"method", "seed", "method_options"}
-    return {key: value for key, value in deciding(config).items() if key not in own}
+    left_out = {"method", "seed", "method_options"}
+    return {key: value for key, value in deciding(config).items() if key not in left_out}
 
 
 def _options(config: Config) -> Settings:

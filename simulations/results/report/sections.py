@@ -142,7 +142,7 @@ def evaluation_section(runs: Runs) -> PageSection | None:
     asked, score, lines = with_curve(runs, key), score_of(key), list[str]()
     each: dict[str, list[list[float | None]]] = {}
     for run in (run for group in asked.values() for run in group):
-        line = [one for one in run.metrics if one.get(key) is not None][-1]
+        line = [report for report in run.metrics if report.get(key) is not None][-1]
         told = "; ".join(
             f"by {kind} " + ", ".join("none" if x is None else score.text(x) for x in several)
             for kind in ("chunk", "cap")

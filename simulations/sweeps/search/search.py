@@ -66,12 +66,12 @@ def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Foun
         """The next trial that is missing: those that were under way, then new ones."""
         while todo or len(study.trials) < section.trials:
             trial = todo.pop(0) if todo else study.ask()
-            own, misfit = config, None
+            trial_config, misfit = config, None
             try:
-                own = _with(config, study.values(trial.params))
+                trial_config = _with(config, study.values(trial.params))
             except ConfigError as error:  # each value fits by itself, and not with the others
                 misfit = RunError(str(error))
-            attempt = Attempt(f"trial {trial.number}", own, _folder(out, trial.number), study, trial)
+            attempt = Attempt(f"trial {trial.number}", trial_config, _folder(out, trial.number), study, trial)
             end = Pruned() if attempt.caught_up() else misfit
             if end is None:
                 return attempt
