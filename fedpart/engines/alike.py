@@ -43,14 +43,14 @@ class Alike:
         if self._skips or client in self._seen or not len(shard):
             return
         parts = {"inputs": shard.inputs, "targets": shard.targets}
-        own = {
+        of_client = {
             name: tuple(leaf.shape[1:]) for kind, part in parts.items() for name, leaf in leaves(part, kind)
         }
-        first, shapes = self._first = self._first or (client, own)
-        if own != shapes:
-            name = next(name for name in {**own, **shapes} if own.get(name) != shapes.get(name))
+        first, shapes = self._first = self._first or (client, of_client)
+        if of_client != shapes:
+            name = next(name for name in {**of_client, **shapes} if of_client.get(name) != shapes.get(name))
             raise NotAlike(
-                f"An example's {name} have the shape {own.get(name)} on client {client} and "
+                f"An example's {name} have the shape {of_client.get(name)} on client {client} and "
                 f"{shapes.get(name)} on client {first}, so that they cannot be computed together; pad all "
                 f"clients to one length, e.g. in collate_fn, or use execution: loop."
             )

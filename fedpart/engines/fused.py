@@ -75,12 +75,12 @@ class FusedRunner:
             raise NotTogether(str(error)) from error
         except Exception as error:
             if not out_of_memory(error):  # its frames hold memory, up to the end of this block
-                found = self._one_by_one.sum(round, cohort)
-                if not (found.skipped or isinstance(error, ArithmeticError)):
+                summed = self._one_by_one.sum(round, cohort)
+                if not (summed.skipped or isinstance(error, ArithmeticError)):
                     reason = " ".join(str(error).split())
                     fault = f"The clients of round {round.number} cannot be fused ({reason})"
                     raise NotTogether(f"{fault}; use execution: loop.") from error
-                return found
+                return summed
         if not self._one_by_one.executor.moved.give_up():
             if self._rows == 1:
                 return self._one_by_one.sum(round, cohort)
@@ -115,11 +115,11 @@ class FusedRunner:
                     sums[kind] = PooledSum(executor, round, job, self._rows)
                 for batch, noise in batches:
                     sums[kind].add(batch, noise, weight)
-        for (job, is_main, is_unseen), found in sums.items():
-            found.flush()
-            total.add(self._term(round, job, found))
-            total.loss += found.loss if is_main else 0.0
-            total.unseen_loss += found.loss if is_unseen else 0.0
+        for (job, is_main, is_unseen), pooled in sums.items():
+            pooled.flush()
+            total.add(self._term(round, job, pooled))
+            total.loss += pooled.loss if is_main else 0.0
+            total.unseen_loss += pooled.loss if is_unseen else 0.0
         if self.protocol.task.acts_backward:
             raise _NotFused(
                 "A hook on gradients, or a backward() of your own, may see examples of several clients at "
@@ -136,8 +136,8 @@ class FusedRunner:
         if not is_power_of_two(count):
             return
         some = (Batch(*map_leaves(lambda leaf, n=n: _repeated(leaf[:1], n), batch[:2])) for n in (2, 3))
-        found = [loss_and_draws(self._one_by_one.executor, round, job, one)[1] for one in some]
-        for two, three in zip(*found, strict=True):
+        draws = [loss_and_draws(self._one_by_one.executor, round, job, part)[1] for part in some]
+        for two, three in zip(*draws, strict=True):
             if not two or 3 * two[0] != 2 * three[0]:
                 raise common_noise(two)
         self._check_rows(round, job, batch)
@@ -223,7 +223,7 @@ class PooledSum:
     def add(self, batch: Batch, noise: Noise, weight: float) -> None:
         """Take in a batch whose examples count ``weight`` each; no more are held than a pass takes."""
         self._waiting.append((batch, noise, weight))
-        if sum(one.examples for one, _, _ in self._waiting) >= self._rows:
+        if sum(waiting.examples for waiting, _, _ in self._waiting) >= self._rows:
             self.flush()
 
     def flush(self) -> None:
@@ -234,7 +234,7 @@ class PooledSum:
         protocol = executor.protocol
         counts = [batch.examples for batch in batches]
         padding = -sum(counts) % self._round
-        found = gradients(
+        result = gradients(
             protocol.task,
             protocol.method.loss,
             self._job,
@@ -244,25 +244,25 @@ class PooledSum:
             JoinedNoise(noises, counts, protocol.task.samples, padding),
         )
         examples = sum(weight * count for weight, count in zip(weights, counts, strict=True))
-        if found.theta is not None:
-            self.theta.add_(found.theta, alpha=examples)
-        if found.psi is not None:
-            self.psi += found.psi * examples
-        self.loss = self.loss + found.loss.to(executor.wide) * examples
+        if result.theta is not None:
+            self.theta.add_(result.theta, alpha=examples)
+        if result.psi is not None:
+            self.psi += result.psi * examples
+        self.loss = self.loss + result.loss.to(executor.wide) * examples
         self.examples += examples
         self._waiting = []
 
 
 def _pooled(batches: Sequence[Batch], weights: Sequence[float], padding: int, dtype: torch.dtype) -> Batch:
     """The batches as one, examples of batch i with ``weights[i]``; padding repeats the last with weight 0."""
-    parts = [(one.inputs, one.targets) for one in batches]
-    counts = torch.tensor([one.examples for one in batches])
-    own = [torch.tensor(weights, dtype=dtype).repeat_interleave(counts)]
+    parts = [(batch.inputs, batch.targets) for batch in batches]
+    counts = torch.tensor([batch.examples for batch in batches])
+    of_rows = [torch.tensor(weights, dtype=dtype).repeat_interleave(counts)]
     if padding:
         parts.append(map_leaves(lambda leaf: _repeated(leaf[-1:], padding), parts[-1]))
-        own.append(own[-1].new_zeros(padding))
+        of_rows.append(of_rows[-1].new_zeros(padding))
     inputs, targets = joined(parts)
-    return Batch(inputs, targets, torch.cat(own).to(first_leaf(inputs).device))
+    return Batch(inputs, targets, torch.cat(of_rows).to(first_leaf(inputs).device))
 
 
 def _repeated(example: Tensor, times: int) -> Tensor:

@@ -135,21 +135,21 @@ class GroupedRunner:
     ) -> Iterator[Update | ClientError]:
         """The updates of ``members``: together, or else from the loop, whose errors name the client."""
         whole = [member for member in members if isinstance(member, _Member) and member.width]
-        found: dict[int, Update | ClientError] = {}
+        updates: dict[int, Update | ClientError] = {}
         try:
-            found = self._together(round, whole) if whole else {}
-            if found:
+            updates = self._together(round, whole) if whole else {}
+            if updates:
                 self._compared += 1
                 if is_power_of_two(self._compared):
-                    self._compare(round, whole[0], found)
+                    self._compare(round, whole[0], updates)
         except Exception as error:
             if out_of_memory(error):
                 whole = []
                 if not self._executor.moved.give_up():
                     self.rows, self._jobs = max(1, self.rows // 2), max(1, self._jobs // 2)
             else:
-                found = {member.client: self._alone(round, member) for member in whole}
-                if not any(isinstance(update, ClientError) for update in found.values()):
+                updates = {member.client: self._alone(round, member) for member in whole}
+                if not any(isinstance(update, ClientError) for update in updates.values()):
                     reason = " ".join(str(error).split())
                     fault = f"These clients cannot be computed together ({type(error).__name__}: {reason})"
                     raise ValueError(f"{fault}; use execution: loop, or fewer rows at once.") from error
@@ -161,18 +161,18 @@ class GroupedRunner:
             if isinstance(member, ClientError):
                 yield member
             else:
-                yield found.pop(member.client) if member.client in found else self._alone(round, member)
+                yield updates.pop(member.client) if member.client in updates else self._alone(round, member)
 
     def _compare(self, round: Round, member: _Member, found: Mapping[int, Update | ClientError]) -> None:
         """Compute one client alone, too: hooks of gradients, for one, are not called for several."""
-        own = found.get(member.client)
-        if round.kept is not None or self.protocol.codec is not None or not isinstance(own, Update):
+        grouped = found.get(member.client)
+        if round.kept is not None or self.protocol.codec is not None or not isinstance(grouped, Update):
             return
         alone = self._alone(round, member)
         if isinstance(alone, ClientError):
             raise alone
         near = 0.1 if self.protocol.task.precision == "bf16" else 1e-3
-        pairs = [(tensor, own.parts[part]) for part, tensor in alone.parts.items()]
+        pairs = [(tensor, grouped.parts[part]) for part, tensor in alone.parts.items()]
         if any((mine - theirs).norm() > near * mine.norm() for mine, theirs in pairs):
             raise ValueError("alone, a client finds other changes")
 
@@ -230,9 +230,9 @@ class GroupedRunner:
         kinds: dict[Job | tuple[bool, int], list[ClientJob]] = {}
         offset = 0
         for member in members:
-            for own in member.work:
-                moved = own._replace(batches=[places + offset for places in own.batches])
-                kinds.setdefault(self._kind(own.job), []).append(moved)
+            for work in member.work:
+                moved = work._replace(batches=[places + offset for places in work.batches])
+                kinds.setdefault(self._kind(work.job), []).append(moved)
             offset += len(member.shard)
         for jobs in kinds.values():
             jobs.sort(key=lambda of: (-len(of.batches), -len(of.batches[0])))  # like to like: little padding

@@ -38,17 +38,17 @@ class Turns:
 
     def sum(self, turn: Turn, round: Round, of: Callable[[Round, Sequence[int]], CohortSum]) -> CohortSum:
         """The sum of the answers that the turn steps with; the turn is not committed yet."""
-        found = CohortSum()
+        summed = CohortSum()
         for group in turn.groups:
-            found.join(of(self.begun(group, round), group.clients), group.scale)
+            summed.join(of(self.begun(group, round), group.clients), group.scale)
         for client, seconds in turn.late:
             error = ClientError(
                 f"Client {client} was not waited for in round {round.number}: it takes {seconds:.4g} s."
             )
             error.category = "late"
-            found.join(CohortSum(skipped=[skipped(client, error)]))
-        found.cohort = turn.cohort
-        return found
+            summed.join(CohortSum(skipped=[skipped(client, error)]))
+        summed.cohort = turn.cohort
+        return summed
 
     def begun(self, group: Group, round: Round) -> Round:
         """What the clients of a group have started from, in a step of ``round``."""

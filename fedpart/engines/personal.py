@@ -185,17 +185,17 @@ class _Tuning:
             point = Point(space, local.values)
             return gradients(self._state.task, loss, _FULL, point, self._state.psi, batch, noise)
 
-        for found, _ in visited(self._noisy(data, "personal training", batches), at, local):
-            self.check(found.loss.item())
+        for result, _ in visited(self._noisy(data, "personal training", batches), at, local):
+            self.check(result.loss.item())
         return space.tensors(local.values)
 
     def scores(self, w: Mapping[str, Tensor], data: Dataset, samples: int | None) -> dict[str, float]:
         """Of a network on the held-out examples; the noise is the same for every network."""
         task = self._state.task.with_samples(samples)
         batches = torch.split(torch.arange(len(data)), rows_at_once(self._state.w.device, task.samples))
-        found = score(task, w, self._state.psi, self._noisy(data, "personal scores", batches))
-        scores = {"nll": found.nll / found.examples}
-        return scores if found.correct is None else {**scores, "accuracy": found.correct / found.examples}
+        held = score(task, w, self._state.psi, self._noisy(data, "personal scores", batches))
+        scores = {"nll": held.nll / held.examples}
+        return scores if held.correct is None else {**scores, "accuracy": held.correct / held.examples}
 
     def check(self, loss: float) -> None:
         """Refuse a loss that is not finite."""

@@ -70,7 +70,7 @@ class Stack:
         seen = torch.tensor(examples, dtype=self._executor.wide, device=self.device)
         server, local_psi = self._executor.on_device(round).psi, self.protocol.method.local_psi
         every = [local_psi(self._executor.view(round, of.client)) for of in jobs]
-        psi = server if all(one is server for one in every) else torch.stack(every)  # [P] or [J, P]
+        psi = server if all(psi_of is server for psi_of in every) else torch.stack(every)  # [P] or [J, P]
         losses, psi_sum = torch.zeros_like(seen), server.new_zeros(len(jobs), len(server))
         start, _ = self._executor.subnetwork(round, self.protocol.partition, job.subnetwork)
         kinds = groupby(jobs, lambda of: of.order) if job.partition is not None else ()
@@ -116,7 +116,7 @@ class Stack:
         examples have in common: where batches are padded, those whose shape is of any size."""
         sizes, job, seed = [len(of.batches[step]) for of in live], live[0].job, self.protocol.settings.seed
         counters = ((step, of.client, round.number) for of in live)
-        names = [NoiseKey(seed, purpose_of(of.job), own) for of, own in zip(live, counters, strict=True)]
+        names = [NoiseKey(seed, purpose_of(of.job), who) for of, who in zip(live, counters, strict=True)]
         rows = max(sizes) * self.protocol.task.samples
         keys = torch.from_numpy(np.stack([keys_of(name, rows) for name in names])).to(self.device)
         if min(sizes) == max(sizes):
@@ -179,15 +179,15 @@ def stacked_gradients(
 
     theta = theta.detach().requires_grad_(job.partition is not None)
     psi = psi.expand(batch.examples, -1).clone().requires_grad_() if job.psi else psi
-    own = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
+    mapped_in = (None if theta.ndim == 1 else 0, None if psi.ndim == 1 else 0)
     of_batch = tuple(None if part is None else 0 for part in batch)
-    mapped = torch.func.vmap(loss, in_dims=(*own, of_batch, 0), randomness="different")
+    mapped = torch.func.vmap(loss, in_dims=(*mapped_in, of_batch, 0), randomness="different")
     with _AsInTheLoop(), sdpa_kernel(SDPBackend.MATH):  # the kernel that takes all networks at once
         losses = mapped(theta, psi, tuple(batch), keys)
     wanted = [tensor for tensor in (theta, psi) if tensor.requires_grad]
-    found = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
-    of_psi = found.pop() if job.psi else None
-    return losses.detach(), found.pop() if found else None, of_psi
+    derivatives = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True))
+    of_psi = derivatives.pop() if job.psi else None
+    return losses.detach(), derivatives.pop() if derivatives else None, of_psi
 
 
 class _AsInTheLoop(TorchFunctionMode):

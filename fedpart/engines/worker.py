@@ -83,7 +83,7 @@ def work(
 
     def of_client(client: int) -> Update | None:
         shared.at[number] = client
-        return term(protocol, round, executor.answers(round, shards), found, client)
+        return term(protocol, round, executor.answers(round, shards), summed, client)
 
     while True:
         try:
@@ -96,13 +96,13 @@ def work(
             round, epoch = Round(block.round, w, psi, block.kept, variates, block.bounds), block.epoch
         elif round.kept is not None and block.kept is not None:
             round.kept.versions.update(block.kept.versions)
-        found = CohortSum()
+        summed = CohortSum()
         try:
             total = sum_updates(map(of_client, block.clients))
-            found.total = None if total is None else _moved(total, shared.row(block.row), places)
+            summed.total = None if total is None else _moved(total, shared.row(block.row), places)
             del total  # or it would live on while the next block is summed
-            found.norms = {**known(found.norms)}
-            answer = found
+            summed.norms = {**known(summed.norms)}
+            answer = summed
         except ClientError as error:
             error.add_note(traceback.format_exc())  # its cause does not travel
             answer = error

@@ -86,7 +86,7 @@ class WorkerPool:
             raise
 
     def _sum(self, waiting: deque[Block], of_all: OfAll | None, cohort: Sequence[int]) -> CohortSum:
-        found, total = CohortSum(cohort=[*cohort]), None
+        summed, total = CohortSum(cohort=[*cohort]), None
         done: dict[int, tuple[Block, CohortSum | ClientError]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
         kept: list[Update] = []
@@ -97,21 +97,21 @@ class WorkerPool:
                     block.row = free.popleft()
                     self._hand_out(self._idle.pop() if self._idle else self._start(), block)
                 ready = wait(list(self._busy))
-                for connection in [one for one in self._busy if one in ready]:
+                for connection in [other for other in self._busy if other in ready]:
                     worker, block = self._busy.pop(connection)
                     try:
                         done[block.index] = block, connection.recv()
                     except (EOFError, OSError):
-                        found.skipped += self._lost(worker, block, deaths)
+                        summed.skipped += self._lost(worker, block, deaths)
                         self._hand_out(self._start(), block)
                     else:
                         self._idle.append(worker)
             block, answer = done.pop(index)
             if isinstance(answer, ClientError):
                 raise answer
-            found.upload_bytes += answer.upload_bytes
-            found.skipped += answer.skipped
-            found.norms |= answer.norms
+            summed.upload_bytes += answer.upload_bytes
+            summed.skipped += answer.skipped
+            summed.norms |= answer.norms
             if answer.total is not None:
                 update = in_memory(answer.total, self._shared.row(block.row), self._parts)
                 if of_all is not None:
@@ -119,9 +119,9 @@ class WorkerPool:
                 else:
                     total = sum_updates((total, copied(update, total)))
             free.append(block.row)
-        found.total = total if of_all is None else of_all(kept)
-        found.skipped.sort(key=lambda skip: skip["client"])
-        return found
+        summed.total = total if of_all is None else of_all(kept)
+        summed.skipped.sort(key=lambda skip: skip["client"])
+        return summed
 
     def _hand_out(self, worker: _Worker, block: Block) -> None:
         """Give a block to an idle worker, or to a new one if it has died meanwhile."""

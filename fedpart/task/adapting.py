@@ -90,8 +90,8 @@ def _keeps(layer: _BatchNorm) -> bool:
         return False
     if has_own_forward(layer):
         return is_constant(layer)
-    own = list(layer.parameters(recurse=False))
-    return not layer.training or (bool(own) and not any(parameter.requires_grad for parameter in own))
+    affine = list(layer.parameters(recurse=False))
+    return not layer.training or (bool(affine) and not any(parameter.requires_grad for parameter in affine))
 
 
 def _uncompiled(module: nn.Module) -> tuple[nn.Module, int]:

@@ -34,8 +34,8 @@ def call(module: nn.Module, inputs: Tree, targets: Tree | None = None) -> Any:
         if _fits(signature, *arguments):
             return module(*arguments[0], **arguments[1])
     if not (isinstance(inputs, Tensor) or kwargs.keys() & signature.parameters.keys()):
-        one = next(iter(kwargs.values())) if len(kwargs) == 1 and _of_tensors(module) else inputs
-        for args, kwargs in _with_targets(signature.parameters, (one,), {}, targets):
+        alone = next(iter(kwargs.values())) if len(kwargs) == 1 and _of_tensors(module) else inputs
+        for args, kwargs in _with_targets(signature.parameters, (alone,), {}, targets):
             if _fits(signature, args, kwargs):
                 try:
                     return module(*args, **kwargs)
@@ -92,14 +92,14 @@ def _misfit(
         for p in signature.parameters.values()
     )
     if isinstance(inputs, Mapping):
-        given = f"a dict of {', '.join(map(repr, inputs))}"
+        told = f"a dict of {', '.join(map(repr, inputs))}"
     else:
-        given = "one tensor" if isinstance(inputs, Tensor) else f"a {type(inputs).__name__} of {len(inputs)}"
+        told = "one tensor" if isinstance(inputs, Tensor) else f"a {type(inputs).__name__} of {len(inputs)}"
     cause = "" if error is None else f" ({type(error).__name__}: {error})"
     if targets is not None:
-        given, cause = f"{given}, and targets", f"{cause}; call the argument for the targets labels"
+        told, cause = f"{told}, and targets", f"{cause}; call the argument for the targets labels"
     return ValueError(
-        f"The inputs are {given}, but the network has forward({takes}){cause}; give a dict whose keys are "
+        f"The inputs are {told}, but the network has forward({takes}){cause}; give a dict whose keys are "
         f"its arguments, or a tuple in their order."
     )
 

@@ -123,9 +123,9 @@ def gradients(
             what = f"any of {', '.join(task.psi_names)}; use them in forward(), or remove them"
         raise NetworkError(f"the loss does not depend on {what}")
     wanted = [tensor for tensor in (*w.values(), psi) if tensor.requires_grad]
-    found = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))
-    of_psi = found.pop() if job.psi else None
-    return Gradients(loss.detach(), point.pull_back(found) if trains else None, of_psi)
+    derivatives = list(torch.autograd.grad(minimised, wanted, allow_unused=True, materialize_grads=True))
+    of_psi = derivatives.pop() if job.psi else None
+    return Gradients(loss.detach(), point.pull_back(derivatives) if trains else None, of_psi)
 
 
 def check_gradients_on() -> None:
@@ -140,10 +140,10 @@ def check_gradients_on() -> None:
 def penalty(module: nn.Module, w: Mapping[str, Tensor]) -> Tensor | float:
     """What parts of ``module`` add to the loss that ``w``, named tensors, is trained with."""
     if module not in _PENALISED:
-        parts = ((path, one) for path, one in module.named_modules() if isinstance(one, Penalised))
-        _PENALISED[module] = [(f"{path}.values", one) for path, one in parts]
-    found = (one.penalty(w[name]) for name, one in _PENALISED[module] if name in w)
-    return sum(found, 0.0)
+        parts = ((path, part) for path, part in module.named_modules() if isinstance(part, Penalised))
+        _PENALISED[module] = [(f"{path}.values", part) for path, part in parts]
+    penalties = (part.penalty(w[name]) for name, part in _PENALISED[module] if name in w)
+    return sum(penalties, 0.0)
 
 
 _PENALISED: WeakKeyDictionary[nn.Module, list[tuple[str, Penalised]]] = WeakKeyDictionary()

@@ -44,15 +44,15 @@ def score(
     with torch.no_grad():
         for batch, noise in batches:
             try:
-                found = task.predict(w, psi, batch, noise, dropout)
+                predicted = task.predict(w, psi, batch, noise, dropout)
             except IndexError as error:
                 raise Misfit(error) from error
-            examples += len(found.nll)
-            nlls.append(found.nll.sum())
-            if found.hits is not None:
-                hits.append(found.hits.sum())
+            examples += len(predicted.nll)
+            nlls.append(predicted.nll.sum())
+            if predicted.hits is not None:
+                hits.append(predicted.hits.sum())
             if outputs is not None:
-                outputs.append(found.outputs.cpu())
+                outputs.append(predicted.outputs.cpu())
     told = read([*nlls, *hits])
     nll, correct = (reduce(add, part, 0.0) for part in (told[: len(nlls)], told[len(nlls) :]))
     scored = hits or (not examples and has_hits(task))

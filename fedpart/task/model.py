@@ -117,10 +117,10 @@ class Model(nn.Module):
     def widths(self) -> Tensor:
         """Widths of all transforms' distributions, one vector; see :meth:`.Task.widths`."""
         all_widths = [transform.widths() for transform in self.transforms.values()]  # type: ignore[operator]
-        found = [width for width in all_widths if width is not None]
+        learned = [width for width in all_widths if width is not None]
         remedy = "add AffineAugmentation, or define widths() in your own"
-        require(found, f"No transform of the task has widths; {remedy}.")
-        return torch.cat(found)
+        require(learned, f"No transform of the task has widths; {remedy}.")
+        return torch.cat(learned)
 
     def averaged(self, found: Any, examples: int, dtype: torch.dtype) -> Tensor:
         """The outputs ``[B, ...]`` in what the network returned, averaged over the samples."""

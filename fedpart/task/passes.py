@@ -33,17 +33,17 @@ class Substitution:
             for held in (layer._parameters, layer._buffers):
                 for name, tensor in held.items():
                     if tensor is not None:  # a tied one is found again in its other places
-                        found = places.setdefault(id(tensor), [])
-                        found.append((held, name))
-                        self._places[f"{prefix}.{name}" if prefix else name] = found
+                        same = places.setdefault(id(tensor), [])
+                        same.append((held, name))
+                        self._places[f"{prefix}.{name}" if prefix else name] = same
         self._parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
         self._recurrent = [layer for layer in module.modules() if isinstance(layer, nn.RNNBase)]
 
     def constants(self, device: torch.device) -> dict[str, Tensor]:
         """Buffers and frozen parameters that are elsewhere than ``device``, copied there once."""
         if device not in self._constants:
-            own = (*self._module.named_buffers(), *frozen_of(self._module).items())
-            away = [(name, tensor) for name, tensor in own if tensor.device != device]
+            held = (*self._module.named_buffers(), *frozen_of(self._module).items())
+            away = [(name, tensor) for name, tensor in held if tensor.device != device]
             self._constants[device] = {name: tensor.to(device) for name, tensor in away}
         return self._constants[device]
 
@@ -62,8 +62,8 @@ class Substitution:
             self._list_weights()
             yield
         finally:
-            for held, name, own in reversed(before):
-                held[name] = own
+            for held, name, before_it in reversed(before):
+                held[name] = before_it
             self._list_weights()
 
     def _list_weights(self) -> None:
@@ -79,10 +79,10 @@ def frozen_of(module: nn.Module) -> dict[str, Tensor]:
 
 def share_frozen(copied: nn.Module, module: nn.Module) -> None:
     """Give a copy the memory of the module's frozen parameters, so that constants are in memory once."""
-    own = frozen_of(module)
+    frozen = frozen_of(module)
     for name, parameter in frozen_of(copied).items():
-        if name in own:
-            parameter.data = own[name].data
+        if name in frozen:
+            parameter.data = frozen[name].data
 
 
 class Passes:

@@ -65,9 +65,9 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
         if isinstance(layer, HyperModule)
         for name in layer.hyperparameters
     }
-    own = [name for name in every if name.startswith("module.")]
+    inside = [name for name in every if name.startswith("module.")]
     for pattern in patterns:
-        matched = fnmatch.filter(own, f"module.{pattern}")
+        matched = fnmatch.filter(inside, f"module.{pattern}")
         if matched and not any(every[name].requires_grad for name in matched):
             raise ValueError(
                 f"What matches the hyperparameter {pattern!r} is frozen; to learn it, call "
@@ -75,7 +75,7 @@ def psi_paths(model: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
             )
         if not matched:
             fault = f"No parameter of the module matches the hyperparameter {pattern!r}"
-            raise ValueError(f"{fault}: {nearest(pattern, [short_name(name) for name in own])}")
+            raise ValueError(f"{fault}: {nearest(pattern, [short_name(name) for name in inside])}")
         psi.update(matched)
     if unknown := psi - set(every):
         raise ValueError(

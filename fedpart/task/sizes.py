@@ -25,12 +25,12 @@ def of_size(task: Task, options: Mapping[str, Any], seed: int = 0) -> Task:
             torch.manual_seed(seed)
             module = build(**options)
     except TypeError as error:
-        given = dict(options)
-        raise ValueError(f"The network cannot be built with the model_options {given} ({error}).") from error
+        named = dict(options)
+        raise ValueError(f"The network cannot be built with the model_options {named} ({error}).") from error
     sized = Task(module, **task.arguments)
     _take_constants(sized.module, task.module)
-    own, there = ([(entry.name, entry.shape) for entry in one.psi_space.entries] for one in (sized, task))
-    if own != there:
+    new, old = ([(entry.name, entry.shape) for entry in of.psi_space.entries] for of in (sized, task))
+    if new != old:
         raise ValueError(
             f"The network with the model_options {dict(options)} has other hyperparameters than the task's; "
             f"give all the same, by name and shape."
@@ -41,25 +41,25 @@ def of_size(task: Task, options: Mapping[str, Any], seed: int = 0) -> Task:
 def composed(tasks: Sequence[Task], sharing: Sharing, seed: int) -> list[Task]:
     """The tasks, of networks of several sizes, with networks whose weights are composed from what they
     share."""
-    tasks = [one.replace() for one in tasks]  # which switches on what an evaluation has switched off
-    modules, found = [one.module for one in tasks], []
-    stacked = {name for one in tasks for name in (*one.stacked, *stacked_parameters(one.module))}
-    plain = stacked.union(*(one.psi_names for one in tasks))
+    tasks = [part.replace() for part in tasks]  # which switches on what an evaluation has switched off
+    modules, built = [part.module for part in tasks], []
+    stacked = {name for part in tasks for name in (*part.stacked, *stacked_parameters(part.module))}
+    plain = stacked.union(*(part.psi_names for part in tasks))
     for task, network in zip(tasks, sharing.compose(modules, seed, plain), strict=True):
         weights = {name for name, _ in task.module.named_parameters()}
         psi = [f"network.{name}" for name in task.psi_names if name in weights]
         folds = {f"network.{name}": fold for name, fold in task.stacked.items()}
         new = {"hyperparameters": psi, "stacked": folds, "learn_dropout": False}
-        found.append(Task(network, **{**task.arguments, **new}).with_psi(task.psi_space.initial()))
-    return found
+        built.append(Task(network, **{**task.arguments, **new}).with_psi(task.psi_space.initial()))
+    return built
 
 
 def _take_constants(small: nn.Module, large: nn.Module) -> None:
     """Set frozen parameters and buffers to the leading corners of those of the large network, in place."""
-    there = {**frozen_of(large), **dict(large.named_buffers())}
+    constants = {**frozen_of(large), **dict(large.named_buffers())}
     with torch.no_grad():
         for name, tensor in {**frozen_of(small), **dict(small.named_buffers())}.items():
-            corner = there[name][tuple(map(slice, tensor.shape))] if name in there else None
+            corner = constants[name][tuple(map(slice, tensor.shape))] if name in constants else None
             if corner is None or corner.shape != tensor.shape:
                 raise ValueError(
                     f"{name!r}, which is not trained, has the shape {list(tensor.shape)} in a network of "

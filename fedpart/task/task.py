@@ -123,8 +123,8 @@ class Task:
     def replace(self, **changes: Any) -> "Task":
         """A copy with other arguments, such as ``transforms``, ``samples`` or ``precision``."""
         self._model.switch(True)
-        own = {"hyperparameters": [*map(short_name, self._paths_of("module"))], "learn_dropout": False}
-        task = Task(self.module, **{**self.arguments, **own, **changes})
+        defaults = {"hyperparameters": [*map(short_name, self._paths_of("module"))], "learn_dropout": False}
+        task = Task(self.module, **{**self.arguments, **defaults, **changes})
         if task.dtype == self.dtype:
             share_frozen(task._model, self._model)
         task.notes = self.notes
@@ -227,10 +227,10 @@ class Task:
         self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool
     ) -> tuple[Any, Tensor]:
         """What a network returns that computes its loss, and the loss: ``[B]`` nats, or one mean of all."""
-        given = batch.inputs, with_floats(batch.targets, self.dtype)
-        found = self._run(w, psi, given, noise, dropout)
-        loss = loss_of(found, batch.examples * self.samples).to(self.dtype)
-        return found, loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
+        inputs = batch.inputs, with_floats(batch.targets, self.dtype)
+        returned = self._run(w, psi, inputs, noise, dropout)
+        loss = loss_of(returned, batch.examples * self.samples).to(self.dtype)
+        return returned, loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
 
     def predict(
         self,
@@ -243,10 +243,10 @@ class Task:
     ) -> Prediction:
         """Outputs, ``change`` made of them, and how good they are; where targets are needed, the losses."""
         if self._computes_loss:
-            found, loss = self._own(w, psi, batch, noise, dropout)
+            returned, loss = self._own(w, psi, batch, noise, dropout)
             nll = outputs = loss.expand(batch.examples)
-            if has_logits(found):
-                outputs = self._model.averaged(found, batch.examples, self.dtype)
+            if has_logits(returned):
+                outputs = self._model.averaged(returned, batch.examples, self.dtype)
             else:
                 with suppress(Exception):  # it cannot do without targets
                     outputs = self.outputs(w, psi, batch.inputs, noise, dropout=dropout)

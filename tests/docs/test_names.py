@@ -8,13 +8,13 @@ from places import ROOT
 PRONOUNS = {"found", "given", "one", "own", "there"}
 LEFT = {
     "fedpart": 4,
-    "fedpart/engines": 26,
+    "fedpart/engines": 1,
     "fedpart/federated": 1,
     "fedpart/flower": 20,
     "fedpart/kernels": 14,
     "fedpart/methods": 2,
     "fedpart/partition": 1,
-    "fedpart/task": 39,
+    "fedpart/task": 4,
     "simulations/building": 1,
     "simulations/config": 1,
     "simulations/deployment": 1,

@@ -35,7 +35,7 @@ class FirstLook:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._own = {name: own for name, own in model.named_parameters() if own.requires_grad}
+        self._own = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         self._parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         self._layers = [*model.modules()]
         self._buffered = [(name, layer) for name, layer in model.named_modules() if layer._buffers]
@@ -186,8 +186,8 @@ class FirstLook:
         return f"the weight {_short(name)!r}" if name in self._own else name
 
     def _named(self, leaf: Tensor) -> str:
-        for name, own in self._own.items():
-            if own is leaf or (own.shape == leaf.shape and torch.equal(own.to(leaf.device), leaf)):
+        for name, weight in self._own.items():
+            if weight is leaf or (weight.shape == leaf.shape and torch.equal(weight.to(leaf.device), leaf)):
                 return self._weight(name)
         return f"a weight {list(leaf.shape)} that is no parameter of it"
 

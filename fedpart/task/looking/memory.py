@@ -110,9 +110,9 @@ def other_weights(tensors: Tensors) -> Iterator[None]:
 def registered(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What it holds now, by name."""
     for name, layer in model.named_modules():
-        for own, tensor in (*layer._parameters.items(), *layer._buffers.items()):
+        for key, tensor in (*layer._parameters.items(), *layer._buffers.items()):
             if tensor is not None:
-                yield f"{name}.{own}", tensor
+                yield f"{name}.{key}", tensor
 
 
 def copies(given: Given) -> Given:
@@ -122,19 +122,19 @@ def copies(given: Given) -> Given:
 
 def leaves_of(tensors: Iterable[Tensor]) -> dict[int, Tensor]:
     """The leaves of the graphs behind some tensors, by identity."""
-    found: dict[int, Tensor] = {}
+    leaves: dict[int, Tensor] = {}
     seen, waiting = set[Any](), list[Any]()
     for tensor in tensors:
         if tensor.grad_fn is not None:
             waiting.append(tensor.grad_fn)
         elif tensor.requires_grad:
-            found[id(tensor)] = tensor
+            leaves[id(tensor)] = tensor
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
         if (leaf := getattr(node, "variable", None)) is not None:
-            found[id(leaf)] = leaf
+            leaves[id(leaf)] = leaf
         waiting += [before for before, _ in node.next_functions if before is not None]
-    return found
+    return leaves
