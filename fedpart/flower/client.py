@@ -154,7 +154,7 @@ def make_client_app(
 
 def _versions(value: Any) -> tuple[int, ...]:
     """See :class:`.ClientState`; they become names of files."""
-    if not isinstance(value, list) or len(value) != len(NONE) or any(type(one) is not int for one in value):
+    if not isinstance(value, list) or len(value) != len(NONE) or any(type(n) is not int for n in value):
         raise ValueError(f"The server's message has no rounds of residuals, but {value!r}.")
     return tuple(value)
 

@@ -105,8 +105,8 @@ class Nodes:
                     f"configured clients are connected (missing: {names}). {self._refusal}{self._switch()}"
                 )
             if now - shown >= PROGRESS_SECONDS:
-                there, refused = f"{len(nodes)} of {self.clients} are there", self._refusal.strip()
-                log(INFO, "Waiting for clients: %s%s", there, f". {refused}" if refused else "")
+                online, refused = f"{len(nodes)} of {self.clients} are there", self._refusal.strip()
+                log(INFO, "Waiting for clients: %s%s", online, f". {refused}" if refused else "")
                 shown = now
             time.sleep(pause)
             pause = min(1.5 * pause, POLL_SECONDS)

@@ -37,9 +37,9 @@ class PacedFedPart(FedPart):
         return [(self._turns.begun(group, start), group.clients) for group in self._turn.groups]
 
     def _sum(self, start: Round, sum_of: Callable[[Round, Sequence[int]], CohortSum]) -> CohortSum:
-        found = self._turns.sum(self._turn, start, sum_of)
+        summed = self._turns.sum(self._turn, start, sum_of)
         self._turns.pace.commit(self._turn, start.w, start.psi)
-        return found
+        return summed
 
     def _download(self) -> int:
         """Who is asked in simulated time is written to later."""

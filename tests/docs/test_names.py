@@ -10,7 +10,7 @@ LEFT = {
     "fedpart": 4,
     "fedpart/engines": 1,
     "fedpart/federated": 1,
-    "fedpart/flower": 20,
+    "fedpart/flower": 3,
     "fedpart/kernels": 14,
     "fedpart/methods": 2,
     "fedpart/partition": 1,

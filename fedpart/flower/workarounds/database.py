@@ -43,8 +43,8 @@ def correct(store: Any, tree: Any, believed: bool = True) -> None:
     """Give the objects of ``tree`` that somebody else has announced the children that they have in it."""
     with store._mutation_session() as session:
         for node in reversed(list(iterate_object_tree(tree))):
-            found = select(STORED.c.is_available).where(STORED.c.object_id == node.object_id)
-            available = session.scalar(found)
+            query = select(STORED.c.is_available).where(STORED.c.object_id == node.object_id)
+            available = session.scalar(query)
             if available is None or (available and not believed):
                 continue
             children = {child.object_id for child in node.children}

@@ -172,7 +172,7 @@ class Door:
         key = node if node is not None else request.client.host if request.client else ""
         if key not in self._callers:
             if len(self._callers) >= CALLERS:
-                self._callers = {key: one for key, one in self._callers.items() if one.here}
+                self._callers = {key: caller for key, caller in self._callers.items() if caller.here}
             name = str(key) if node is None else await run_in_threadpool(self._name, node)
             self._callers.setdefault(key, Caller(name, node))
         return self._callers[key]

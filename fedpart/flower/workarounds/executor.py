@@ -97,10 +97,10 @@ class Workers(SubprocessExecutor):
         for name in WARM:
             importlib.import_module(name)
         gc.freeze()  # a collection in the worker would write to all of it, and so copy it
-        self._tasks, own = _fork.Pipe()
-        self._worker = _fork.Process(target=_work, args=(own, self._tasks))
+        self._tasks, workers = _fork.Pipe()
+        self._worker = _fork.Process(target=_work, args=(workers, self._tasks))
         self._worker.start()
-        own.close()
+        workers.close()
         self._of = self.run
 
     def _listen(self, seconds: float) -> None:
@@ -128,8 +128,8 @@ def _start(command: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
     with tempfile.TemporaryFile() as file:
         file.write(command[at + 1].encode())
         file.seek(0)
-        told, given = ["--token-file", f"/dev/fd/{file.fileno()}"], [file.fileno()]
-        _apps.append(subprocess.Popen([*command[:at], *told, *command[at + 2 :]], pass_fds=given, **more))
+        told, kept = ["--token-file", f"/dev/fd/{file.fileno()}"], [file.fileno()]
+        _apps.append(subprocess.Popen([*command[:at], *told, *command[at + 2 :]], pass_fds=kept, **more))
     return _apps[-1]
 
 

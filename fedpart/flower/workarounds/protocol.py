@@ -78,8 +78,8 @@ def pause(passed: float, longest: float) -> float:
 
 def message(name: str) -> Any:
     """The class of a message of the protocol, such as ``ObjectTree``."""
-    found = descriptor_pool.Default().FindMessageTypeByName(f"flwr.proto.{name}")
-    return message_factory.GetMessageClass(found)
+    described = descriptor_pool.Default().FindMessageTypeByName(f"flwr.proto.{name}")
+    return message_factory.GetMessageClass(described)
 
 
 class ApiCalls:

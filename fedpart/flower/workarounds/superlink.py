@@ -122,7 +122,7 @@ class Arrivals:
                 missing = {id for id in answer.objects_to_push if self._came.get(id, -math.inf) < begun}
                 coming = {id: _Coming(to, now, parts & missing) for id, (to, parts) in pushed.items()}
                 late = {id: sent for id, sent in self.on_way.items() if now - sent.begun >= PARTS_SECONDS}
-                self.on_way = {id: one for id, one in self.on_way.items() if id not in late} | coming
+                self.on_way = {id: sent for id, sent in self.on_way.items() if id not in late} | coming
                 self._tell([sent.to for sent in late.values()])
                 self._note_whole()
             return answer
@@ -137,8 +137,8 @@ class Arrivals:
             with self._lock:
                 if answer.stored:
                     self._came[request.object_id] = time.monotonic()
-                    for one in self.on_way.values():
-                        one.parts.discard(request.object_id)
+                    for sent in self.on_way.values():
+                        sent.parts.discard(request.object_id)
                     self._note_whole()
             return answer
 
@@ -181,11 +181,11 @@ class Arrivals:
 
     def _comes(self, who: Whose) -> bool:
         now = time.monotonic()
-        return any(one.to == who and now - one.begun < PARTS_SECONDS for one in self.on_way.values())
+        return any(sent.to == who and now - sent.begun < PARTS_SECONDS for sent in self.on_way.values())
 
     def _note_whole(self) -> None:
-        if whole := {id: one.to for id, one in self.on_way.items() if not one.parts}:
-            self.on_way = {id: one for id, one in self.on_way.items() if id not in whole}
+        if whole := {id: sent.to for id, sent in self.on_way.items() if not sent.parts}:
+            self.on_way = {id: sent for id, sent in self.on_way.items() if id not in whole}
             self._tell(whole.values())
 
 

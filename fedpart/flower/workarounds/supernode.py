@@ -54,9 +54,9 @@ class State(InMemoryNodeState):
 
     def get_messages_legacy(self, *, is_reply: bool | None = None, **which: Any) -> Sequence[Message]:
         """As Flower's own, but a reply only once all of it is here: its ClientApp may die before that."""
-        found: Sequence[Message] = super().get_messages_legacy(is_reply=is_reply, **which)
+        messages: Sequence[Message] = super().get_messages_legacy(is_reply=is_reply, **which)
         with self.lock_msg_store:
-            whole, parts = self._split(found)
+            whole, parts = self._split(messages)
             for message in parts:
                 self.msg_store[message.metadata.message_id].is_retrieved = False
         count("supernode_replies", len(whole) if is_reply else 0)
@@ -115,8 +115,8 @@ class State(InMemoryNodeState):
 def acquire_task(request: Any, state: State) -> Any:
     """A task, which the executor waits for, or none after some :data:`HOLD_SECONDS`."""
     state.work.clear()
-    found = _look(request, state)
-    return found if found.token or not state.work.wait(HOLD_SECONDS) else _look(request, state)
+    task = _look(request, state)
+    return task if task.token or not state.work.wait(HOLD_SECONDS) else _look(request, state)
 
 
 _acquire = runtime_handlers.acquire_task
