@@ -198,6 +198,10 @@ class AssignedPartition(Partition):
         """A flat vector ``[size]`` from the module's own order into partition order."""
         return own.index_select(0, self.order.to(own.device))
 
+    def to_own_order(self, w: Tensor) -> Tensor:
+        """A flat vector ``[size]`` from partition order into the module's own order."""
+        return torch.empty_like(w).index_copy_(0, self.order.to(w.device), w)
+
     def subnetwork(self, w: Tensor, k: int) -> Tensor:
         if not 0 <= k <= self.chunks:
             raise ValueError(f"Subnetworks are numbered 0 (defaults alone) to {self.chunks}, got {k}.")

@@ -54,8 +54,7 @@ class Fleet:
         if np.all(self._shares == 1):
             return None
         drawn = generator(self._seed, "availability", round).random(self._clients)
-        clients: list[int] = np.flatnonzero(drawn < self._shares).tolist()
-        return clients
+        return np.flatnonzero(drawn < self._shares).tolist()
 
     def _drawn(self, name: str, amount: Amount, client: int) -> float:
         if amount is None:

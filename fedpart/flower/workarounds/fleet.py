@@ -97,8 +97,7 @@ def guard_pushes(pushes: Pushes) -> None:
     def checked_run(run_id: int, statuses: list[str], state: Any) -> str | None:
         if run_id not in state.get_run_status({run_id}):
             raise HTTPException(400, f"There is no run {run_id}.")
-        fault: str | None = abort(run_id, statuses, state)
-        return fault
+        return abort(run_id, statuses, state)  # type: ignore[no-any-return]
 
     patch(handlers, push_messages=checked, push_object=checked_object, check_abort=checked_run)
 

@@ -155,5 +155,4 @@ class LastLayer(Estimate):
         explained = torch.linalg.solve_triangular(lower, products, upper=False).square().sum()
         logs = m * alpha.log() + examples * (beta.log() - math.log(2 * math.pi))
         determinant = 2 * lower.diagonal().log().sum()
-        evidence: Tensor = k / 2 * (logs - determinant) - beta / 2 * (square - beta * explained)
-        return evidence
+        return k / 2 * (logs - determinant) - beta / 2 * (square - beta * explained)  # type: ignore[no-any-return]
