@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
-from torch import OutOfMemoryError
-
 from fedpart.checks import check_whole
 from fedpart.data.dataset import Dataset
 from fedpart.engines.evaluation import ClientEvaluation
@@ -19,6 +17,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.report import RoundReport
 from fedpart.registry import Registry
 from fedpart.task.gradients import check_gradients_on, kept_casts
+from fedpart.updates.errors import out_of_memory
 from fedpart.updates.update import Round
 
 
@@ -137,8 +136,8 @@ class Loop:
         """See :meth:`.Execution.sum`."""
         try:
             return self.executor.settled(round, partial(self.one_by_one, round, cohort))
-        except OutOfMemoryError:
-            if not self.executor.moved.give_up():
+        except Exception as error:
+            if out_of_memory(error) is None or not self.executor.moved.give_up():
                 raise
         return self.sum(round, cohort)
 

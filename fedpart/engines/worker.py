@@ -20,7 +20,6 @@ from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import CohortSum, sum_updates, term
 from fedpart.federated.protocol import Protocol
 from fedpart.updates.client_state import ClientState
-from fedpart.updates.errors import ClientError
 from fedpart.updates.update import PSI, Bounds, Round, Update, known
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
@@ -62,7 +61,7 @@ class Shared:
 def work(
     connection: Connection, inherited: Sequence[Connection], shared: Shared, number: int, load: Load | bytes
 ) -> None:
-    """Answer every Block with its sum, tensors in shared memory, or a ClientError, until the pool ends.
+    """Answer every Block with its sum, tensors in shared memory, or an error, until the pool ends.
 
     ``inherited`` are the pool's own ends of connections, which a fork has copied; ``load`` is pickled where
     it could not be inherited."""
@@ -79,7 +78,7 @@ def work(
     w, psi, beside = torch.tensor_split(shared.row(0), ends)
     variates = beside if protocol.settings.combination.sends else None
     round = Round(0, w, psi)
-    answer: CohortSum | ClientError | None = None
+    answer: CohortSum | Exception | None = None
 
     def of_client(client: int) -> Update | None:
         shared.at[number] = client
@@ -103,7 +102,7 @@ def work(
             del total  # or it would live on while the next block is summed
             summed.norms = {**known(summed.norms)}
             answer = summed
-        except ClientError as error:
+        except Exception as error:  # a client's, or there is no memory
             error.add_note(traceback.format_exc())  # its cause does not travel
             answer = error
 

@@ -87,7 +87,7 @@ class WorkerPool:
 
     def _sum(self, waiting: deque[Block], of_all: OfAll | None, cohort: Sequence[int]) -> CohortSum:
         summed, total = CohortSum(cohort=[*cohort]), None
-        done: dict[int, tuple[Block, CohortSum | ClientError]] = {}
+        done: dict[int, tuple[Block, CohortSum | Exception]] = {}
         free, deaths = deque(range(1, 1 + self._places)), Counter[int]()
         kept: list[Update] = []
         for index in range(len(waiting)):
@@ -107,7 +107,7 @@ class WorkerPool:
                     else:
                         self._idle.append(worker)
             block, answer = done.pop(index)
-            if isinstance(answer, ClientError):
+            if isinstance(answer, Exception):
                 raise answer
             summed.upload_bytes += answer.upload_bytes
             summed.skipped += answer.skipped

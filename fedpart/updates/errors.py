@@ -8,7 +8,7 @@ from typing import Any
 from fedpart.checks import Misfit
 
 LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
-_FULL = re.compile("out of memory|not enough memory|allocate memory|Unable to allocate")
+_FULL = re.compile("DefaultCPUAllocator: |(backend|error:) out of memory|_ALLOC_FAILED|Invalid buffer size")
 
 
 class Refusal(ValueError):
@@ -64,9 +64,8 @@ class ClientError(RuntimeError):
 
 @contextmanager
 def blamed(client: int, round: int | None) -> Iterator[None]:
-    """What fails within it is the client's: a :class:`ClientError` that names it, and the round.
-
-    A device without memory is not: then it is torch's ``OutOfMemoryError``, in a sentence."""
+    """What fails within it is the client's: a :class:`ClientError` that names it, and the round. That there
+    is no memory is not: the error stays one of its class, in a sentence."""
     try:
         yield
     except ClientError:
@@ -76,16 +75,19 @@ def blamed(client: int, round: int | None) -> Iterator[None]:
     except Exception as error:
         if (full := out_of_memory(error)) is None:
             raise ClientError.of(client, round, error) from error
-        from torch import OutOfMemoryError  # here, for processes that forward load no torch
-
-        lower = "lower local.batch_size or samples, or set device: cpu."
-        raise OutOfMemoryError(f"{full}; one client's work does not fit: {lower}") from error
+        lower = "one client's work does not fit: lower local.batch_size or samples, or choose another device."
+        kind = MemoryError if isinstance(error, MemoryError) else type(error)  # numpy's takes a shape
+        raise kind(f"{full}; {lower}") from error
 
 
 def out_of_memory(error: Exception) -> str | None:
     """What an error says of memory that a GPU, MPS or the processor does not have; None: another error."""
-    clauses = re.split(r"[.;] ", str(error)) if isinstance(error, (RuntimeError, MemoryError)) else []
-    return next((clause.rstrip(".") for clause in clauses if _FULL.search(clause)), None)
+    lacks = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # Python's, a GPU's
+    plain = isinstance(error, RuntimeError) and not isinstance(error, ClientError)
+    if not (lacks or (plain and _FULL.search(str(error)))):
+        return None
+    clauses = re.split(r"[.;]\s|\n", str(error))
+    return next(filter(_FULL.search, clauses), clauses[0]).rstrip(".") or "no memory is left"
 
 
 def skipped(client: int, error: Exception) -> dict[str, Any]:

@@ -57,9 +57,9 @@ def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None
     except (RuntimeError, MemoryError) as error:
         if (full := out_of_memory(error)) is None:
             raise
-        smaller = "make batches, samples or evaluation_samples smaller, or set device: cpu"
+        smaller = "use smaller batches, samples, evaluation_samples or data, or another device"
         kept = "What is finished is kept, and --resume goes on."
-        fail(f"The device has too little memory ({full}); {smaller}. {kept}", FAILED)
+        fail(f"There is too little memory ({full}); {smaller}. {kept}", FAILED)
     except OSError as error:
         if isinstance(error, FileExistsError) and error.errno is None:
             fail(str(error), BAD_INPUT)  # a sentence of ours

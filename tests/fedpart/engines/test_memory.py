@@ -1,24 +1,24 @@
 """A device without enough memory: groups are halved, and nobody is blamed."""
 
-import re
 from functools import partialmethod
 
+import numpy as np
 import pytest
 import torch
-from problems import after, assert_near, chain_net, settings, shards
+from problems import after, assert_near, assert_same, chain_net, settings, shards
 from torch import OutOfMemoryError
 
 from fedpart import ClientError, Dataset, Federation, Protocol, Task
 from fedpart.engines.executor import OnDevice
 from fedpart.engines.fused import PooledSum
 from fedpart.engines.stack import Stack
+from fedpart.updates.update import Update
 
 SIZES = (7, 12, 3, 9)
+MPS = "MPS backend out of memory (MPS allocated: 8.1 GB)"
 FULL = {
     "CUDA out of memory": OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ..."),
-    "MPS backend out of memory (MPS allocated: 8.1 GB)": RuntimeError(
-        "MPS backend out of memory (MPS allocated: 8.1 GB). Tried to allocate 4.0 GB on private pool."
-    ),
+    MPS: RuntimeError(f"{MPS}. Tried to allocate 4.0 GB on private pool."),
 }
 
 
@@ -28,9 +28,9 @@ def full(request):
     return request.param
 
 
-def run(execution, **changes):
+def run(execution, workers=1, **changes):
     protocol = Protocol(Task(chain_net(), samples=1), settings(len(SIZES), cohort=4, **changes))
-    return after(2, Federation(protocol), shards(SIZES), execution=execution)[0]
+    return after(2, Federation(protocol), shards(SIZES), workers, execution=execution)[0]
 
 
 def test_grouped_clients_are_computed_in_smaller_groups(monkeypatch, full):
@@ -79,26 +79,65 @@ def test_kept_data_are_given_up_before_anything_else(monkeypatch, execution, ful
     assert rooms[0] == 10**6 and rooms[-1] == 0 and 10**6 not in rooms[rooms.index(0) :]
 
 
-@pytest.mark.parametrize("execution", ["loop", "grouped", "fused"])
-@pytest.mark.parametrize("errors", ["fail", "skip"])
-@pytest.mark.parametrize("what", [*FULL, "DefaultCPUAllocator: .* 4000000000000000 bytes"])
-def test_a_client_that_does_not_fit_is_not_to_blame(monkeypatch, execution, errors, what):
+def empty_handed(what):
     def full(*_, **__):
-        if what in FULL:
-            raise FULL[what]
-        torch.empty(10**15)
+        if isinstance(what, Exception):
+            raise what
+        return what(10**15)
 
-    monkeypatch.setattr(Task, "loss", full)
-    beginning = re.escape(what) if what in FULL else what
-    said = rf"^{beginning}; one client's work does not fit: lower local\.batch_size or samples, or .*\.$"
-    with pytest.raises(OutOfMemoryError, match=said):
-        run(execution, on_client_error=errors)
+    return full
 
 
-def test_an_error_that_speaks_of_something_else_is_the_clients(monkeypatch):
-    monkeypatch.setattr(Task, "loss", lambda *_, **__: [].memory)
-    with pytest.raises(ClientError, match="has no attribute 'memory'"):
+NOTHING = {
+    r"CUDA out of memory": FULL["CUDA out of memory"],
+    r"MPS backend out of memory \(MPS allocated: 8\.1 GB\)": FULL[MPS],
+    r"DefaultCPUAllocator: .* 4000000000000000 bytes": torch.empty,
+    r"Unable to allocate .* array with shape .*": np.empty,
+    r"no memory is left": bytearray,
+}
+
+
+@pytest.mark.parametrize("execution, workers", [("loop", 1), ("loop", 2), ("grouped", 1), ("fused", 1)])
+@pytest.mark.parametrize("errors", ["fail", "skip"])
+@pytest.mark.parametrize("says, what", NOTHING.items(), ids=["CUDA", "MPS", "CPU", "numpy", "Python"])
+def test_a_client_that_does_not_fit_is_not_to_blame(monkeypatch, execution, workers, errors, says, what):
+    monkeypatch.setattr(Task, "loss", empty_handed(what))
+    lower = r"lower local\.batch_size or samples, or choose another device\."
+    said = rf"^{says}; one client's work does not fit: {lower}"
+    with pytest.raises((RuntimeError, MemoryError), match=said) as raised:
+        run(execution, workers, on_client_error=errors)
+    assert not isinstance(raised.value, ClientError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Unable to allocate a handle for record 17"),
+        RuntimeError("unsupported memory format option"),
+        ValueError("MPS backend out of memory"),
+        ClientError("Client 3 failed: RuntimeError: DefaultCPUAllocator: not enough memory"),
+    ],
+    ids=repr,
+)
+def test_an_error_that_speaks_of_something_else_is_the_clients(monkeypatch, error):
+    monkeypatch.setattr(Task, "loss", empty_handed(error))
+    with pytest.raises(ClientError):
         run("loop")
+    assert run("loop", on_client_error="skip").completed == 2
+
+
+def test_a_sum_for_which_there_is_no_room_is_made_again_without_kept_data(monkeypatch, full):
+    expected, given_up, whole = run("loop"), [], Update.add
+
+    def small(update, other):
+        if not given_up:
+            raise full
+        return whole(update, other)
+
+    monkeypatch.setattr(Update, "add", small)
+    monkeypatch.setattr(OnDevice, "give_up", lambda self: given_up.append(self) is None)
+    assert_same(run("loop"), expected)
+    assert len(given_up) == 1
 
 
 def test_a_device_that_is_not_here_is_refused_in_a_sentence():
