@@ -116,8 +116,8 @@ def pytest_collection_modifyitems(items):
 
 
 def leave_few_quick(items):
-    """Of the cases of a test with ``quick(n)`` all but n become slow. Those that stay are golden steps apart:
-    steps as long as an axis of a product would leave a single value of it."""
+    """Of the cases of a test with ``quick(n)`` all but n become slow. The last stays, since plain cases come
+    first, and others in golden steps before it: steps as long as an axis would leave one value of it."""
     cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("quick") and not item.get_closest_marker("slow"):
@@ -126,4 +126,4 @@ def leave_few_quick(items):
         (few,) = of_test[0].get_closest_marker("quick").args
         places = sorted(range(len(of_test)), key=lambda place: place * 0.618 % 1)
         for place in places[few:]:
-            of_test[place].add_marker(pytest.mark.slow)
+            of_test[-1 - place].add_marker(pytest.mark.slow)
