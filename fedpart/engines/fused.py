@@ -255,13 +255,13 @@ class PooledSum:
 
 def _pooled(batches: Sequence[Batch], weights: Sequence[float], padding: int, dtype: torch.dtype) -> Batch:
     """The batches as one, examples of batch i with ``weights[i]``; padding repeats the last with weight 0."""
-    parts = [(batch.inputs, batch.targets) for batch in batches]
+    examples = [(batch.inputs, batch.targets) for batch in batches]
     counts = torch.tensor([batch.examples for batch in batches])
     of_rows = [torch.tensor(weights, dtype=dtype).repeat_interleave(counts)]
     if padding:
-        parts.append(map_leaves(lambda leaf: _repeated(leaf[-1:], padding), parts[-1]))
+        examples.append(map_leaves(lambda leaf: _repeated(leaf[-1:], padding), examples[-1]))
         of_rows.append(of_rows[-1].new_zeros(padding))
-    inputs, targets = joined(parts)
+    inputs, targets = joined(examples)
     return Batch(inputs, targets, torch.cat(of_rows).to(first_leaf(inputs).device))
 
 

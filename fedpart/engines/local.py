@@ -137,7 +137,7 @@ class Loop:
         try:
             return self.executor.settled(round, partial(self.one_by_one, round, cohort))
         except Exception as error:
-            if out_of_memory(error) is None or not self.executor.moved.give_up():
+            if not out_of_memory(error) or not self.executor.moved.give_up():
                 raise
         return self.sum(round, cohort)
 

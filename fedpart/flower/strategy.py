@@ -157,7 +157,7 @@ class FedPart(Strategy):
         self._started = time.perf_counter()  # the round begins when there are nodes to write to
         self._sent = {}
         for begun, clients in groups:
-            for client in (wanted for wanted in clients if wanted in nodes):
+            for client in filter(nodes.__contains__, clients):
                 state = self._state(begun, protocol.partition_of(client))
                 more = nodes[client], state, values.kept
                 self._sent[client] = messages.instruction(protocol, begun.number, client, *more)

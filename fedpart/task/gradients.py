@@ -140,8 +140,8 @@ def check_gradients_on() -> None:
 def penalty(module: nn.Module, w: Mapping[str, Tensor]) -> Tensor | float:
     """What parts of ``module`` add to the loss that ``w``, named tensors, is trained with."""
     if module not in _PENALISED:
-        parts = ((path, part) for path, part in module.named_modules() if isinstance(part, Penalised))
-        _PENALISED[module] = [(f"{path}.values", part) for path, part in parts]
+        penalised = ((p, part) for p, part in module.named_modules() if isinstance(part, Penalised))
+        _PENALISED[module] = [(f"{path}.values", part) for path, part in penalised]
     penalties = (part.penalty(w[name]) for name, part in _PENALISED[module] if name in w)
     return sum(penalties, 0.0)
 

@@ -75,7 +75,7 @@ def blamed(client: int, round: int | None) -> Iterator[None]:
     except Exception as error:
         if (full := out_of_memory(error)) is None:
             raise ClientError.of(client, round, error) from error
-        lower = "one client's work does not fit: lower local.batch_size or samples, or choose another device."
+        lower = "one client's work does not fit: lower local.batch_size or samples, or set device: cpu."
         kind = MemoryError if isinstance(error, MemoryError) else type(error)  # numpy's takes a shape
         raise kind(f"{full}; {lower}") from error
 

@@ -57,7 +57,7 @@ def guarded(work: Callable[[], Any], out: Path | None, trust: bool | None = None
     except (RuntimeError, MemoryError) as error:
         if (full := out_of_memory(error)) is None:
             raise
-        smaller = "use smaller batches, samples, evaluation_samples or data, or another device"
+        smaller = "use smaller batches, samples, evaluation_samples or data, or set device: cpu"
         kept = "What is finished is kept, and --resume goes on."
         fail(f"There is too little memory ({full}); {smaller}. {kept}", FAILED)
     except OSError as error:

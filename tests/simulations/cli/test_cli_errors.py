@@ -44,7 +44,7 @@ def test_a_device_without_memory_is_one_sentence_and_another_error_keeps_its_tra
         return fedpart("run", ROOT / "simulations" / "configs" / "quickstart.yaml", "--out", "folder")
 
     full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
-    refused(fails(full), "too little memory (CUDA out of memory)", "another device", "--resume", status=1)
+    refused(fails(full), "too little memory (CUDA out of memory)", "device: cpu", "--resume", status=1)
     small = RuntimeError("MPS backend out of memory (MPS allocated: 8.1 GB). Tried to allocate 4.0 GB on ...")
     refused(fails(small), "too little memory (MPS backend out of memory (MPS allocated: 8.1 GB))", status=1)
     large = MemoryError(
