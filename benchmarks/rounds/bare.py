@@ -10,7 +10,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from benchmarks.rounds.networks import NETWORKS, Model, Uniform
+from benchmarks.rounds.networks import Model, Uniform, network, plain
 from benchmarks.rounds.workloads import Workload
 
 Cohort = Sequence[tuple[int, int]]  # a client's number and chunk, each
@@ -205,5 +205,4 @@ class BarePartitioned:
 
 def build(workload: Workload) -> Model:
     torch.manual_seed(workload.seed)
-    network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
-    return Model(network, workload.samples, workload.affine)
+    return Model(plain(network(workload)), workload.samples, workload.affine)

@@ -5,7 +5,7 @@ Flower's own FedAvg; a clock is all that is added."""
 import json
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 
 import torch
@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.rounds.networks import NETWORKS
+from benchmarks.rounds.networks import network, plain
 from benchmarks.rounds.workloads import Workload
 
 ACTORS = 2
@@ -34,9 +34,9 @@ def workload() -> Workload:
     return Workload.from_dict(json.loads(os.environ["FEDPART_BENCH_WORKLOAD"]))
 
 
-def network() -> nn.Module:
-    """As the bare loop has it."""
-    return NETWORKS[workload().model](workload().classes, workload().shape, None)
+def model_of_workload() -> nn.Module:
+    """As the bare loop has it, without dropout."""
+    return plain(network(replace(workload(), dropout=None)))
 
 
 @cache
@@ -48,7 +48,7 @@ def load_data(partition_id: int) -> DataLoader:
 
 @client_app.train()
 def train_round(msg: Message, context: Context) -> Message:
-    model = network()
+    model = model_of_workload()
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
     loader = load_data(context.node_config["partition-id"])
     optimizer = torch.optim.SGD(model.parameters(), lr=msg.content["config"]["lr"])
@@ -83,7 +83,7 @@ def make_server_app(rounds: int, ends: list[float]) -> ServerApp:
             min_available_nodes=chosen.clients,
         ).start(
             grid=grid,
-            initial_arrays=ArrayRecord(network().state_dict()),
+            initial_arrays=ArrayRecord(model_of_workload().state_dict()),
             train_config=ConfigRecord({"lr": chosen.learning_rate}),
             num_rounds=rounds,
             evaluate_fn=note,

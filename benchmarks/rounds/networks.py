@@ -1,14 +1,16 @@
 """The workloads' models in plain PyTorch: affine samples, network, concrete dropout, logits averaged."""
 
-import math
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedpart.nn.models.cnn import pfl_cnn
-from fedpart.nn.models.resnet9 import Residual, Scaled
+from benchmarks.rounds.workloads import Workload
+from fedpart.nn.hyperparameters import ConcreteDropout
+from fedpart.nn.layers import MaxPoolReLU, PooledConv2d
+from fedpart.nn.models import MODELS
 
 Uniform = Callable[[Tensor], Tensor]
 """Uniform numbers in (0, 1) in the shape, type and layout of a tensor: ``torch.rand_like``."""
@@ -19,17 +21,38 @@ class Dropout(nn.Module):
 
     uniform: Uniform = staticmethod(torch.rand_like)
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, logit: Tensor) -> None:
         super().__init__()
-        self.logit = nn.Parameter(torch.tensor(math.log(rate / (1 - rate))))
+        self.logit = nn.Parameter(logit.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
         keep = self.uniform(x.detach()).logit_().add_(self.logit).mul_(-10).sigmoid_()
         return x * (keep * (1 + self.logit.exp()))
 
 
-def dropout(rate: float | None) -> list[nn.Module]:
-    return [] if rate is None else [Dropout(rate)]
+def network(workload: Workload) -> nn.Module:
+    """As fedpart has it."""
+    build = MODELS.resolve(workload.model)
+    learned = "dropout" in inspect.signature(build).parameters
+    options = {"dropout": workload.dropout} if learned else {}
+    return build(num_classes=workload.classes, input_shape=workload.shape, **options)
+
+
+def plain(module: nn.Module) -> nn.Module:
+    """The same network, with torch's layers in the place of fedpart's; weights are shared."""
+    if isinstance(module, ConcreteDropout):
+        return Dropout(module.logit)
+    if isinstance(module, MaxPoolReLU):
+        return nn.Sequential(nn.MaxPool2d(2), nn.ReLU())
+    if isinstance(module, PooledConv2d):
+        convolution = nn.Conv2d(
+            module.in_channels, module.out_channels, module.kernel_size, padding=module.padding
+        )
+        convolution.weight, convolution.bias = module.weight, module.bias
+        return nn.Sequential(convolution, nn.MaxPool2d(2), nn.ReLU())
+    for name, child in module.named_children():
+        setattr(module, name, plain(child))
+    return module
 
 
 def affine(images: Tensor, range: Tensor, uniform: Uniform) -> Tensor:
@@ -82,53 +105,3 @@ class Model(nn.Module):
             layer.uniform = uniform
         logits = self.network(x.contiguous(memory_format=self.format))
         return F.cross_entropy(logits.view(len(y), self.samples, -1).mean(1), y)
-
-
-def cnn(
-    channels: Sequence[int], hidden: Sequence[int], classes: int, shape: Sequence[int], rate: float | None
-) -> nn.Sequential:
-    depth, height, width = shape
-    layers: list[nn.Module] = []
-    for outputs in channels:
-        layers += [nn.Conv2d(depth, outputs, 5, padding=2), nn.MaxPool2d(2)]
-        layers += [nn.ReLU(), *dropout(rate)]  # of a quarter of the numbers
-        depth, height, width = outputs, height // 2, width // 2
-    layers.append(nn.Flatten())
-    features = depth * height * width
-    for outputs in hidden:
-        layers += [nn.Linear(features, outputs), nn.ReLU(), *dropout(rate)]
-        features = outputs
-    return nn.Sequential(*layers, nn.Linear(features, classes))
-
-
-def resnet9(
-    classes: int, shape: Sequence[int], rate: float | None, width: int = 64, groups: int = 32
-) -> nn.Module:
-    def conv(inputs: int, outputs: int, *pool: nn.Module) -> list[nn.Module]:
-        norm = nn.GroupNorm(groups, outputs)
-        return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), norm, *pool, nn.ReLU()]
-
-    def residual(channels: int) -> Residual:
-        block = (*conv(channels, channels), *dropout(rate), *conv(channels, channels))
-        return Residual(nn.Sequential(*block))
-
-    return nn.Sequential(
-        *conv(shape[0], width),
-        *conv(width, 2 * width, nn.MaxPool2d(2)),
-        residual(2 * width),
-        *conv(2 * width, 4 * width, nn.MaxPool2d(2)),
-        *conv(4 * width, 8 * width, nn.MaxPool2d(2)),
-        residual(8 * width),
-        nn.AdaptiveMaxPool2d(1),
-        nn.Flatten(),
-        nn.Linear(8 * width, classes),
-        Scaled(0.125),
-    )
-
-
-NETWORKS: dict[str, Callable[[int, Sequence[int], float | None], nn.Module]] = {
-    "mnist_cnn": lambda classes, shape, rate: cnn((20, 50), (500, 50), classes, shape, rate),
-    "digits_cnn": lambda classes, shape, rate: cnn((8, 16), (64,), classes, shape, rate),
-    "resnet9": resnet9,
-    "pfl_cnn": lambda classes, shape, rate: pfl_cnn(classes, shape),
-}

@@ -10,17 +10,16 @@ from typing import Any
 import torch
 
 import fedpart
+from benchmarks.rounds.networks import network
 from benchmarks.rounds.workloads import Workload
 from fedpart import AdamSettings, AffineAugmentation, Dataset, Federation, SGDSettings
-from fedpart.nn.models import MODELS
 
 
 def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
     """What server and clients of a workload agree on; ``task`` goes to :class:`fedpart.Task`."""
     torch.manual_seed(workload.seed)
-    build = MODELS.resolve(workload.model)
     learned = fedpart.Task(
-        build(num_classes=workload.classes, input_shape=workload.shape, dropout=workload.dropout),
+        network(workload),
         transforms=[] if workload.affine is None else [AffineAugmentation("centred", workload.affine)],
         samples=workload.samples,
         **{"channels_last": True, **task},

@@ -14,7 +14,7 @@ from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
-from benchmarks.rounds.networks import NETWORKS, Model
+from benchmarks.rounds.networks import Model, network, plain
 from benchmarks.rounds.workloads import Workload
 
 
@@ -32,8 +32,8 @@ class TimedPfl:
     def __init__(self, workload: Workload, device: str = "cpu") -> None:
         torch.manual_seed(workload.seed)
         np.random.seed(workload.seed)
-        network = NETWORKS[workload.model](workload.classes, workload.shape, workload.dropout)
-        module = Classifier(network, workload.samples, workload.affine, torch.contiguous_format).to(device)
+        contiguous, shared = torch.contiguous_format, plain(network(workload))
+        module = Classifier(shared, workload.samples, workload.affine, contiguous).to(device)
         for parameter in module.psi:
             parameter.requires_grad_(False)
         kind = torch.optim.Adam if workload.server == "adam" else torch.optim.SGD

@@ -16,7 +16,7 @@ class Workload:
     """One kind of round: FedAvg with psi frozen if there is one chunk, else partitioned with psi learned."""
 
     name: str
-    model: str = "mnist_cnn"  # a name in fedpart.nn.models.MODELS, and in networks.NETWORKS
+    model: str = "mnist_cnn"  # a name in fedpart.nn.models.MODELS
     shape: tuple[int, int, int] = (1, 28, 28)  # channels, height, width of an image
     classes: int = 10
     clients: int = 100

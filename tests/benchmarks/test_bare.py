@@ -13,8 +13,7 @@ from problems import augmentation, chain_net, settings, shards
 import fedpart.nn.models
 from benchmarks.rounds import bare
 from benchmarks.rounds.bare import LocalWork
-from benchmarks.rounds.networks import Model, resnet9
-from benchmarks.rounds.ours import make_protocol
+from benchmarks.rounds.ours import make_protocol, make_shards
 from benchmarks.rounds.workloads import WORKLOADS
 from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.engines import LocalEngine
@@ -48,13 +47,13 @@ class FedpartsNumbers(LocalWork):
         return torch.from_numpy(rng.permutation(examples))
 
 
-def side_by_side(workload, network=None):
+def side_by_side(workload):
     """An engine's federation and a bare loop from the same start, both in double precision."""
     federation = Federation(make_protocol(workload, precision="fp64", channels_last=False))
     protocol = federation.protocol
     data = [workload.shard(client) for client in range(workload.clients)]
     engine = LocalEngine(federation, [Dataset(x.double(), y) for x, y in data])
-    model = bare.build(workload) if network is None else Model(network, workload.samples, workload.affine)
+    model = bare.build(workload)
     with torch.no_grad():
         for weight, value in zip(model.weights, federation.tensors().values(), strict=True):
             weight.copy_(value)
@@ -100,16 +99,12 @@ def narrow(num_classes, input_shape, dropout):
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "workload, network",
-    [
-        (replace(WORKLOADS["W3"], **SMALL), None),
-        (replace(WORKLOADS["W3"], **SMALL, batch_size=3), None),
-        (W4, resnet9(10, (2, 8, 8), 0.1, width=4, groups=2)),
-    ],
+    "workload",
+    [replace(WORKLOADS["W3"], **SMALL), replace(WORKLOADS["W3"], **SMALL, batch_size=3), W4],
     ids=["W3", "several steps", "W4"],
 )
-def test_partitioned(workload, network):
-    engine, loop = side_by_side(workload, network)
+def test_partitioned(workload):
+    engine, loop = side_by_side(workload)
     federation = engine.federation
     run(engine, loop, 3)
     for k in range(1, len(workload.chunks) + 1):
@@ -119,6 +114,20 @@ def test_partitioned(workload, network):
     psi = torch.cat([parameter.detach().reshape(-1) for parameter in loop.work.model.psi])
     assert not psi.allclose(federation.task.psi_space.initial())
     torch.testing.assert_close(psi, federation.psi, rtol=0, atol=1e-10)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_has_a_round_of_the_same_network_on_both_sides(name):
+    workload = replace(WORKLOADS[name], clients=3, cohort=1, examples=12, samples=1)
+    federation = Federation(make_protocol(workload))
+    work = LocalWork(bare.build(workload), [*map(workload.shard, range(3))], workload)
+    loop = (bare.BarePartitioned if workload.partitioned else bare.BareFedAvg)(work)
+    loop.round([(0, federation.protocol.chunk(0))])
+    report = LocalEngine(federation, make_shards(workload)).run_round()
+    assert report.replies == 1 and report.examples >= 12
+    shapes = [tensor.shape for tensor in federation.tensors().values()]
+    assert [weight.shape for weight in work.model.weights] == shapes
 
 
 SMALL_MEMORY, LARGE = 2, 300  # of 300 clients, some blocks have two
