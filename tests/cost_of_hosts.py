@@ -15,7 +15,7 @@ from dataclasses import replace
 from hosts import hosts, start_ray, surroundings
 from places import ROOT
 
-from benchmarks.rounds.ours import FlowerRounds, load, make_protocol, run_config
+from benchmarks.rounds.ours import load, make_protocol, rounds_over, run_config
 from benchmarks.rounds.workloads import WORKLOADS
 from fedpart import Federation
 from simulations.ray.grid import RayGrid
@@ -28,7 +28,7 @@ def drive(address, workload, rounds, ways):
         for way in ways:
             RayGrid.relay = relay if way == "sums" else lambda *given: None
             federation = Federation(make_protocol(workload))
-            run = FlowerRounds(federation, grid).run_round
+            run = rounds_over(grid, federation)
             run()
             _told({})
             begun = time.perf_counter()

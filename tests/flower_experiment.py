@@ -54,7 +54,7 @@ PACES: dict[str, Any] = {
 SLOW = DeviceSettings(speed={"lognormal": (20.0, 1.0)}, upload=1e4, download=1e4, available=0.9)
 
 SAME = (
-    *("simulated_seconds", "staleness"),
+    *("simulated_seconds", "staleness", "factors", "candidates"),
     *("round", "train_loss", "lml", "cohort", "psi", "physical", "skipped", "examples"),
     *("client_accuracy", "client_accuracy_worst_decile", "client_accuracy_chunks"),
     *("client_nll", "client_nll_worst_decile", "client_nll_chunks"),
@@ -138,6 +138,16 @@ ARMS = {
 }
 
 
+HALVING = {"server": [1, 10], "local": [1, 3], "rounds": 2}
+
+
+def options_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the method."""
+    if config["method"] == "fedex":
+        return {"arms": ARMS}
+    return {**DRAWN[bool(config.get("drawn"))], **({"halving": HALVING} if config.get("halving") else {})}
+
+
 def build(config: Mapping[str, Any]) -> Experiment:
     torch.set_num_threads(1)
     config = {**DEFAULTS, **config}
@@ -161,7 +171,7 @@ def build(config: Mapping[str, Any]) -> Experiment:
         clients=CLIENTS,
         cohort=5,
         method=config["method"],
-        method_options={"arms": ARMS} if config["method"] == "fedex" else DRAWN[bool(config.get("drawn"))],
+        method_options=options_of(config),
         seed=config["seed"],
         local=LocalSettings(learning_rate=0.1, batch_size=4),
         on_client_error=config["on_client_error"],

@@ -33,8 +33,7 @@ class Dropout(nn.Module):
 def network(workload: Workload) -> nn.Module:
     """As fedpart has it."""
     build = MODELS.resolve(workload.model)
-    learned = "dropout" in inspect.signature(build).parameters
-    options = {"dropout": workload.dropout} if learned else {}
+    options = {"dropout": workload.dropout} if "dropout" in inspect.signature(build).parameters else {}
     return build(num_classes=workload.classes, input_shape=workload.shape, **options)
 
 
@@ -45,9 +44,8 @@ def plain(module: nn.Module) -> nn.Module:
     if isinstance(module, MaxPoolReLU):
         return nn.Sequential(nn.MaxPool2d(2), nn.ReLU())
     if isinstance(module, PooledConv2d):
-        convolution = nn.Conv2d(
-            module.in_channels, module.out_channels, module.kernel_size, padding=module.padding
-        )
+        shape = module.in_channels, module.out_channels, module.kernel_size
+        convolution = nn.Conv2d(*shape, padding=module.padding)
         convolution.weight, convolution.bias = module.weight, module.bias
         return nn.Sequential(convolution, nn.MaxPool2d(2), nn.ReLU())
     for name, child in module.named_children():

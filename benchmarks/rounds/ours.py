@@ -43,17 +43,13 @@ def make_shards(workload: Workload) -> list[Dataset]:
     return [Dataset(*workload.shard(client)) for client in range(workload.clients)]
 
 
-class FlowerRounds:
-    """Rounds of the Flower strategy, one at a time, over a grid whose clients are :func:`load`'s."""
+def rounds_over(grid: Any, federation: Federation) -> Callable[[], object]:
+    """A round of the Flower strategy over a grid whose clients are :func:`load`'s, each time it is called."""
+    from fedpart.flower.strategy import FedPart
 
-    def __init__(self, federation: Federation, grid: Any) -> None:
-        from fedpart.flower.strategy import FedPart
-
-        logging.getLogger("flwr").setLevel(logging.WARNING)
-        self.federation, self.grid, self.strategy = federation, grid, FedPart(federation)
-
-    def run_round(self) -> None:
-        self.strategy.run(self.grid, self.federation.round + 1)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    strategy = FedPart(federation)
+    return lambda: strategy.run(grid, federation.round + 1)
 
 
 def run_config(workload: Workload) -> dict[str, str]:
@@ -78,4 +74,4 @@ def rounds_on_ray(workload: Workload) -> Callable[[], object]:
     from simulations.ray.grid import RayGrid
 
     grid = RayGrid(load, workload.clients, run_config(workload), workers=2)
-    return FlowerRounds(Federation(make_protocol(workload)), grid).run_round
+    return rounds_over(grid, Federation(make_protocol(workload)))

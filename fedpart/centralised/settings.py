@@ -60,8 +60,8 @@ class TrainingSettings(RunSettings, optimisers.DecaySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if getattr(self.optimiser, "hypergradient", 0.0):
-            raise ValueError("A hypergradient is of psi or a federation's server; leave it out of optimiser.")
+        of_psi = "A hypergradient is of psi; leave it out of optimiser."
+        require(not getattr(self.optimiser, "hypergradient", 0.0), of_psi)
         sizes = self.method_options.get("draw_sizes")
         require(not sizes, "draw_sizes is of clients with architectures; training has none, so leave it out.")
 

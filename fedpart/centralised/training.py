@@ -64,6 +64,10 @@ class Training(ModelState):
         if not isinstance(method, CentralMethod):
             federated = f"The method {settings.method!r} is federated only"
             raise ValueError(f"{federated}; plain centralised training is 'none'.")
+        halving = getattr(method, "halving", None)
+        require(
+            halving is None, "halving tries the rates of a federated run; leave it out of method_options."
+        )
         self.method, task = method, method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         check_examples(chunks.data, task.dtype)

@@ -64,8 +64,7 @@ class Dataset:
                 raise TypeError(f"{fault}; {remedy}.")
             if (way_out := _unusable(part)) is not None:
                 raise ValueError(f"Dataset {name} is {way_out}.")
-            if part.dim() == 0:
-                raise ValueError(f"Dataset {name} must have one entry per example, got a single number.")
+            require(part.dim() != 0, f"Dataset {name} must have one entry per example, got a single number.")
         lengths = {name: len(part) for name, part in tensors.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"Dataset parts differ in length: {lengths}; every example needs one in each.")
@@ -170,8 +169,7 @@ class Splits:
     client_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.num_classes < 1:
-            raise ValueError(f"num_classes must be 1 or more, got {self.num_classes}.")
+        require(self.num_classes >= 1, f"num_classes must be 1 or more, got {self.num_classes}.")
         if self.classes and len(self.classes) != self.num_classes:
             remedy = "give one for each"
             raise ValueError(f"There are {len(self.classes)} names for {self.num_classes} classes; {remedy}.")
@@ -182,8 +180,7 @@ class Splits:
             if self.client_names and part.clients is not None and len(part):
                 most, names = 1 + int(part.clients.max()), len(self.client_names)
                 require(most <= names, f"There are {names} names for {most} clients; give one for each.")
-        if not len(self.train):
-            raise ValueError("The training set is empty; a data set needs at least one training example.")
+        require(len(self.train), "The training set is empty; a data set needs at least one training example.")
 
     def parts(self) -> dict[str, Dataset]:
         """The three data sets by name, training first."""

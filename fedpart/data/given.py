@@ -139,8 +139,7 @@ def _collected(
         remedy = "give it __len__ and __getitem__, or put the examples into tensors, one row each"
         raise ValueError(f"{type(dataset).__name__} has no length and no numbers of examples; {remedy}.")
     places = range(len(dataset)) if loader is None else _places(loader)
-    if not len(places):
-        raise ValueError(f"{type(dataset).__name__} has no examples; give every client at least one.")
+    require(len(places), f"{type(dataset).__name__} has no examples; give every client at least one.")
     examples = [dataset[place] for place in places]
     try:
         batch = collate(examples)

@@ -25,8 +25,7 @@ def table_files(data_dir: str | Path | None) -> dict[str, Path]:
         raise FileNotFoundError(f"The data set 'table' needs a file: {_LAYOUT}.")
     root = Path(data_dir).expanduser()
     if root.is_file():
-        if _kind(root) not in KINDS:
-            raise ValueError(f"{root} is neither a CSV nor a Parquet file by its name; {_LAYOUT}.")
+        require(_kind(root) in KINDS, f"{root} is neither a CSV nor a Parquet file by its name; {_LAYOUT}.")
         return {"train": root}
     tables = sorted(file for file in root.glob("*") if _kind(file) in KINDS) if root.is_dir() else []
     if not tables:
@@ -101,8 +100,7 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
         coded = isinstance(error, UnicodeError)
         remedy = "as UTF-8 (Excel: CSV UTF-8)" if coded else "anew, or set data_options.delimiter"
         raise ValueError(f"{fault}; save it {remedy}.") from error
-    if not rows:
-        raise ValueError(f"{file} has no rows below its first line, the names of the columns; add some.")
+    require(rows, f"{file} has no rows below its first line, the names of the columns; add some.")
     if decimal is None:
         decimal = "," if delimiter != "," and _has_commas(rows) else "."
     if decimal == ",":
@@ -195,8 +193,7 @@ def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(f"{file} cannot be read as Parquet ({reason}); write it anew.") from error
-    if not table.num_rows:
-        raise ValueError(f"{file} has no rows; add some.")
+    require(table.num_rows, f"{file} has no rows; add some.")
     values = (column.to_numpy() for column in table.itercolumns())
     return dict(zip(column_names(table.column_names, str(file)), values, strict=True))
 

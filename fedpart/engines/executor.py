@@ -13,14 +13,7 @@ from torch import Tensor
 
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
-from fedpart.engines.batches import (
-    count_learned,
-    divided,
-    learned_targets,
-    local_batches,
-    noisy_batches,
-    purpose_of,
-)
+from fedpart.engines import batches as drawn
 from fedpart.federated.cohorts import Answer, CohortSum
 from fedpart.federated.protocol import Protocol
 from fedpart.kernels import keep_freed_memory
@@ -144,7 +137,8 @@ class Executor:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         start, view = time.perf_counter(), self.view(round, client)
         shard = self.moved(self.checked(client, shard))
-        update = self.protocol.begin(Update(examples=count_learned(self.protocol, len(shard))), client, round)
+        learned = drawn.count_learned(self.protocol, len(shard))
+        update = self.protocol.begin(Update(examples=learned), client, round)
         work, (begun, *second) = [*jobs], self.protocol.starts(update, round)
         losses: list[Any] = [self._run_job(update, begun, view, shard, job) for job in jobs]
         for mine in second:
@@ -155,7 +149,7 @@ class Executor:
         if self.doubts is None:
             losses = read(losses)
             for job, loss in zip(work, losses, strict=True):
-                if not math.isfinite(loss):
+                if not (math.isfinite(loss) or round.trial):  # then it is refused
                     rate = f"local.learning_rate {view.local.learning_rate:g}"
                     raise ClientError(
                         f"The loss of client {client} in round {round.number} is {loss} (subnetwork "
@@ -176,7 +170,7 @@ class Executor:
 
     def view(self, round: Round, client: int) -> ClientView:
         """The client in this round, with the server's psi on the device."""
-        return self.protocol.view(client, round.number, self.on_device(round).psi)
+        return self.protocol.view(client, round.number, self.on_device(round).psi, round.local_rate)
 
     def on_device(self, round: Round) -> Round:
         """The server's values where they are computed with; copied there once per round."""
@@ -207,8 +201,8 @@ class Executor:
         partition = protocol.partition_of(view.number)
         asked = replace(job, psi=False) if method.held_out else job  # feedback takes psi's place
         local, psi = method.local_settings(view), method.local_psi(view)
-        loss = method.objective(view, partial(learned_targets, protocol, view.number, shard))
-        batches = local_batches(protocol, view, local, len(shard), job)
+        loss = method.objective(view, partial(drawn.learned_targets, protocol, view.number, shard))
+        batches = drawn.local_batches(protocol, view, local, len(shard), job)
         start, point = self.subnetwork(round, partition, k)
         sgd: PartSGD | None = None
         sizes = view.drawn_sizes(len(batches)) if protocol.draws and j is not None else []
@@ -226,7 +220,8 @@ class Executor:
             return gradients(view.task, loss, asked, here, psi, batch, noise)
 
         psi_sum, loss_sum, seen = torch.zeros_like(psi), psi.new_zeros((), dtype=self.wide), 0
-        for result, examples in self._loop(self.noisy(view, shard, purpose_of(job), batches), at, sgd):
+        noisy = self.noisy(view, shard, drawn.purpose_of(job), batches)
+        for result, examples in self._loop(noisy, at, sgd):
             loss_sum, seen = loss_sum + result.loss.to(self.wide) * examples, seen + examples
             if result.psi is not None:
                 psi_sum += result.psi * examples
@@ -261,7 +256,7 @@ class Executor:
         the method's ``feedback``; ``after [n]``: the job's subnetwork as trained."""
         protocol, k = self.protocol, job.subnetwork
         partition, method = protocol.partition_of(view.number), protocol.method
-        learned, held, _ = divided(protocol, view.number, len(shard))
+        learned, held, _ = drawn.divided(protocol, view.number, len(shard))
         batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
         points = self.subnetwork(round, partition, k)[1], self.own_point(partition, k, after)
         psi, noisy = method.local_psi(view), partial(self.noisy, view, shard, "held out", batches)
@@ -274,4 +269,4 @@ class Executor:
     ) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""
         key = NoiseKey(view.seed, purpose, (view.number, view.round))
-        return noisy_batches(shard, batches, key, self.device, view.task.dtype)
+        return drawn.noisy_batches(shard, batches, key, self.device, view.task.dtype)

@@ -181,7 +181,8 @@ class FusedRunner:
     def _term(self, round: Round, job: Job, found: "PooledSum") -> Update:
         """What came out of one kind of job, as a term of the cohort's sum."""
         executor, j, term = self._one_by_one.executor, job.partition, Update(clients=0)
-        partition, local = self.protocol.partition, self.protocol.settings.local.at(round.number)
+        partition = self.protocol.partition
+        local = self.protocol.settings.local.at(round.number, round.local_rate)
         if j is not None:
             gradient = partition.take(found.theta, j, job.subnetwork)
             if decay := local.decays(self.protocol.chunks)[j - 1]:

@@ -19,8 +19,7 @@ from fedpart.data.dataset import Dataset
 from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import CohortSum, sum_updates, term
 from fedpart.federated.protocol import Protocol
-from fedpart.updates.client_state import ClientState
-from fedpart.updates.update import PSI, Bounds, Round, Update, known
+from fedpart.updates.update import PSI, Round, Update, known
 
 LINE = 64  # bytes: rows of shared memory start at multiples of it, as torch's own tensors do
 Load = tuple[Protocol, Sequence[Dataset]]
@@ -32,11 +31,9 @@ class Block:
 
     index: int  # in its round
     clients: list[int]
-    round: int
+    start: Round  # without the values, which are in shared memory
     epoch: int  # how often w and psi have been published; another number means other values
-    kept: ClientState | None = None  # of these clients, with error feedback
     row: int = 0  # of the shared memory, for the sum
-    bounds: Bounds | None = None  # see Round
 
 
 class Shared:
@@ -92,9 +89,9 @@ def work(
         except (EOFError, OSError):
             return
         if block.epoch != epoch:
-            round, epoch = Round(block.round, w, psi, block.kept, variates, block.bounds), block.epoch
-        elif round.kept is not None and block.kept is not None:
-            round.kept.versions.update(block.kept.versions)
+            round, epoch = replace(block.start, w=w, psi=psi, variates=variates), block.epoch
+        elif round.kept is not None and block.start.kept is not None:
+            round.kept.versions.update(block.start.kept.versions)
         summed = CohortSum()
         try:
             total = sum_updates(map(of_client, block.clients))

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -73,12 +73,11 @@ class WorkerPool:
         self._epoch += 1
         values = [round.w, round.psi, *(() if round.variates is None else (round.variates,))]
         torch.cat(values, out=self._shared.row(0)[: sum(map(len, values))])
-        of_all = round.of_all
-        parts = blocks(cohort, single=of_all is not None)
-        waiting = deque[Block]()
-        for index, part in enumerate(parts):
-            kept = None if round.kept is None else round.kept.of(part)
-            waiting.append(Block(index, list(part), round.number, self._epoch, kept, bounds=round.bounds))
+        of_all, waiting, nothing = round.of_all, deque[Block](), torch.empty(0)
+        start = replace(round, w=nothing, psi=nothing, variates=None, of_all=None)
+        for index, part in enumerate(blocks(cohort, single=of_all is not None)):
+            mine = start if round.kept is None else replace(start, kept=round.kept.of(part))
+            waiting.append(Block(index, list(part), mine, self._epoch))
         try:
             return self._sum(waiting, of_all, cohort)
         except BaseException:
@@ -138,12 +137,13 @@ class WorkerPool:
         status = self._bury(worker)
         client = int(self._shared.at[worker.number])
         if client < 0:
-            ended = f"A worker process ended before it ran a client of round {block.round} ({status})"
+            ended = f"A worker process ended before it ran a client of round {block.start.number} ({status})"
             raise ClientError(f"{ended}; use one worker.")
         deaths[client] += 1
         if deaths[client] < DEATHS:
             return []
-        reason = f"Client {client} failed in round {block.round}: its process died {DEATHS} times ({status})"
+        died = f"its process died {DEATHS} times ({status})"
+        reason = f"Client {client} failed in round {block.start.number}: {died}"
         error = ClientError(reason)
         if self.protocol.settings.on_client_error == "fail":
             raise error

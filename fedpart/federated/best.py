@@ -32,9 +32,9 @@ class Best(Stage):
         self._values, self._recent = (state.w, state.psi), list[float]()
 
     def accept(self, total: Update, round: int, clients: Sequence[int]) -> None:
-        if not total.unseen_examples:
+        if total.lml is None:
             return
-        self._recent = [*self._recent, -total.unseen_loss / total.unseen_examples][-WINDOW:]
+        self._recent = [*self._recent, total.lml][-WINDOW:]
         if len(self._recent) == WINDOW and fmean(self._recent) > self.lml:
             self.round, self.lml = round, fmean(self._recent)
             self.kept = [values.cpu().clone() for values in self._values]

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedpart.federated.protocol import Protocol
 from fedpart.task.gradients import Job
 from fedpart.trees import read
-from fedpart.updates.errors import ClientError, Refusal, skipped
+from fedpart.updates.errors import DIVERGED, ClientError, Refusal, skipped
 from fedpart.updates.update import LARGEST, Norms, OfAll, Round, Update
 
 UPLOAD_HEADER, DOWNLOAD_HEADER = 569, 710  # bytes of a Flower message besides its numbers, about
@@ -115,7 +115,8 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
     except (ClientError, Refusal) as error:
         if isinstance(error, Refusal):
             error = ClientError.refused(client, round.number, error)
-        if protocol.settings.on_client_error == "fail":
+        lost = round.trial and error.category in DIVERGED
+        if protocol.settings.on_client_error == "fail" and not lost:
             raise error from error.__cause__
         summed.skipped.append(skipped(client, error))
         return None

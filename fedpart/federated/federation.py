@@ -14,10 +14,12 @@ import torch
 from fedpart.data.dataset import Dataset
 from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
-from fedpart.federated.pace.turns import pace_of
+from fedpart.federated.pace.turns import Pace, pace_of
 from fedpart.federated.protocol import Protocol
+from fedpart.federated.race import Race
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
+from fedpart.updates.stages.base import Stage
 from fedpart.updates.stages.personal import parted
 from fedpart.updates.update import Round
 
@@ -31,6 +33,7 @@ class Federation(ModelState):
         pace: whose answers a step waits for in simulated time; None: nobody takes any.
         stepped: whether the last round had enough answers for a step.
         best: what ``keep_best`` keeps; None: nothing.
+        race: candidates for the learning rates; None: there are none. The rest is then of the best so far.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -49,11 +52,16 @@ class Federation(ModelState):
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
         self.best = Best(self) if settings.keep_best else None
         self._accept += [] if self.best is None else [self.best.accept]
-        self.remembering = [*self.stages, *(part for part in (self.pace, self.best) if part is not None)]
         self.agreement = {**protocol.agreement, **settings.of_server()}
-        self.stepped, both = True, (settings.stepped_by, settings.server_psi)
-        self.learns_rates = any(getattr(each, "hypergradient", 0.0) for each in both)
+        self.stepped = True
         self._limits = [bound.to(settings.device) for bound in protocol.task.psi_bounds]
+        parts: list[Stage | Pace | Race | None] = [*self.stages, self.pace, self.best]
+        self.race: Race | None = None
+        if (halving := protocol.method.halving) is not None:
+            self.race = Race(protocol, halving, type(self))
+            parts = [self.race]
+            self._follow(self.race.leader)
+        self.remembering = [part for part in parts if part is not None]
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
         """Where clients of this machine keep their residuals, and private runs count their releases.
@@ -95,6 +103,8 @@ class Federation(ModelState):
         """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
 
         With ``download`` their weights are rounded, the server's own are not."""
+        if self.race is not None and number != self.completed:
+            return self.race.start()
         w, narrow = self.w, self.protocol.download
         w = w if narrow is None else w.to(narrow).to(w.dtype)
         round = Round(self.completed + 1 if number is None else number, w, self.psi)
@@ -117,6 +127,10 @@ class Federation(ModelState):
         With fewer updates than ``min_replies`` w and psi stay as they are; with privacy every round steps.
         """
         number, total, protocol = self.completed + 1, answers.total, self.protocol
+        if self.race is not None:
+            self.race.step(answers)
+            self.completed = number
+            return self._follow(self.race.leader)
         for change in self._total:
             total = change(total, number, answers.norms)
         enough = total is not None and total.clients >= protocol.settings.min_replies
@@ -127,6 +141,11 @@ class Federation(ModelState):
             protocol.method.combine(self, total)
         self._hold()
         self.completed = number
+
+    def _follow(self, leader: Federation) -> None:
+        """Be what another federation has become."""
+        for name in ("w", "psi", "optimiser", "optimiser_psi", "stages"):
+            setattr(self, name, getattr(leader, name))
 
     def finish(self) -> None:
         """After the last round: take what ``keep_best`` has kept, for which optimisers have no moments."""
@@ -164,6 +183,8 @@ class Federation(ModelState):
         super().load_state_dict(dict(state))
         for part in self.remembering:
             part.load_state_dict(state)
+        if self.race is not None:
+            self._follow(self.race.leader)
 
     def load(self, path: str | Path) -> None:
         """See :meth:`.ModelState.load`, and :meth:`.Stage.loaded`."""

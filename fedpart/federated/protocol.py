@@ -57,9 +57,8 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
     tasks = [method.prepare(network) for network in sized]
     spaces = [network.parameter_space(number) for network in tasks]
     if has_private(spaces):  # then no network has all
-        if shapes[0] not in shapes[1:]:
-            fault = "No architecture is the task's own network, which is the one that is scored"
-            raise ValueError(f"{fault}; give the task the network of one of them.")
+        fault = "No architecture is the task's own network, which is the one that is scored"
+        require(shapes[0] in shapes[1:], f"{fault}; give the task the network of one of them.")
         partitions = nested(method.partition(prepared, chunks, settings, united(spaces)), spaces)
         index = shapes[1:].index(shapes[0])
         return Networks(tasks[index], partitions[index], tasks, partitions)
@@ -126,7 +125,8 @@ class Protocol:
         self._local = replace(local, epochs=local.epochs + more) if more else local
         self.draws = draws_sizes(self.method, settings)
         self._pull = Correction(settings.combination.pull * (not self.draws))  # or the executor pulls parts
-        self._parts = [self._parts_of(index) for index in range(len(self.partitions))]
+        every = [*enumerate(self.partitions)]  # of each, those whose networks are parts of it, itself first
+        self._parts = [(i, *(j for j, other in every if i != j and of.has(other))) for i, of in every]
         self.expected_shares = [
             shares_of(parts, len(parts), self.partitions) if self.draws else {} for parts in self._parts
         ]
@@ -145,8 +145,10 @@ class Protocol:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
             clients.check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
         asked = (self.unseen(client, self.plan(client, 1)) for client, _ in self.kinds.values())
-        fault = f"keep_best goes by L_ML, which {settings.method!r} has not here"
-        require(settings.keep_best is None or any(asked), f"{fault}; set keep_best to null.")
+        fault, known = f"keep_best goes by L_ML, which {settings.method!r} has not here", any(asked)
+        require(settings.keep_best is None or known, f"{fault}; set keep_best to null.")
+        if method.halving is not None:
+            method.halving.check(settings, known)
         self.agreement = agreement(self.task, self.partition, settings.deciding(), identity)
         if settings.architectures is not None:
             firsts = (client for client, _ in self.kinds.values())
@@ -201,23 +203,17 @@ class Protocol:
         """How the parameters of ``client`` are divided."""
         return self.partitions[self.architectures[client]]
 
-    def view(self, client: int, round: int, psi: Tensor | None = None) -> ClientView:
-        """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's."""
+    def view(self, client: int, round: int, psi: Tensor | None = None, rate: float = 1.0) -> ClientView:
+        """What the method sees of ``client`` in ``round`` (1..); ``psi [P]``: the server's; ``rate``: see
+        :attr:`.Round.local_rate`."""
         size, settings = self.architectures[client], self.settings
         of_client = client, self.assignment[client], len(self.chunks), self.caps[client], round
-        local = self._local if self._local.cosine_rounds is None else self._local.at(round)
-        of_run = settings.seed, self.tasks[size], local, self._parts[size], self.tasks
+        of_run = settings.seed, self.tasks[size], self._local.at(round, rate), self._parts[size], self.tasks
         return ClientView(*of_client, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:
         """What the client is asked to compute in this round."""
         return self.method.plan(self.view(client, round))
-
-    def _parts_of(self, index: int) -> tuple[int, ...]:
-        """The architectures whose networks are parts of that of ``index``, itself first."""
-        network, others = self.partitions[index], list(enumerate(self.partitions))
-        inside = (i for i, other in others if i != index and network.has(other))
-        return index, *inside
 
     def bytes_of(self, part: int, numbers: int) -> int:
         """In how many bytes a part of so many numbers travels."""

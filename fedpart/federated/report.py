@@ -54,8 +54,6 @@ class RoundReport:
             client_nll_architectures: by architecture, where there are ``architectures``; the others are of
             the whole network, and of all clients.
         evaluation_bytes: of the messages of the clients' evaluation, down and up.
-        server_rates: the server's learning rates of the cells (w_1..w_C) and psi (the geometric mean of its
-            components'), where a ``hypergradient`` steps one.
         simulated_seconds: on the simulated clock of ``devices``, from the run's beginning to the round's end;
             without evaluations.
         clipped: clients with an update that was longer than its bound, where bounds follow the clients.
@@ -63,6 +61,8 @@ class RoundReport:
             :attr:`.UsualNorms.alarms`; None: there was none.
         staleness: with a buffer, how many steps the server has made since a client of the cohort
             started, on average.
+        factors, candidates: with ``halving`` of the candidate whose round it was what its rates are
+            multiplied with, and how many took part; psi, scores and rates are of the best so far.
     """
 
     round: int
@@ -98,11 +98,12 @@ class RoundReport:
     client_nll_each: list[float | None] | None = None
     client_nll_architectures: list[float | None] | None = None
     evaluation_bytes: int | None = None
-    server_rates: list[float] | None = None
     simulated_seconds: float | None = None
     staleness: float | None = None
     clipped: list[int] | None = None
     psi_alarms: list[dict[str, Any]] | None = None
+    factors: dict[str, float] | None = None
+    candidates: int | None = None
 
     def __str__(self) -> str:
         return f"round {self.round}: {in_words(metrics_line(self))}"
@@ -114,16 +115,13 @@ class RoundReport:
         """That of the round which ``state`` has just finished with ``answers``, in so many seconds;
         ``refused``: categories of messages that were left out, beside those of the skipped clients.
         """
-        total, rates = answers.total or Update(clients=0), None
-        if state.learns_rates:
-            cells = range(len(state.partition.cells) - 1)
-            rates = [*map(state.optimiser.rate, cells), state.optimiser_psi.rate(0)]
+        total = answers.total or Update(clients=0)
         psi = state.psi.cpu()  # read once, not number by number
         report = cls(
             round=state.completed,
             seconds=seconds,
             train_loss=total.loss / total.examples if total.examples else None,
-            lml=-total.unseen_loss / total.unseen_examples if total.unseen_examples else None,
+            lml=total.lml,
             cohort=answers.cohort,
             upload_bytes=answers.upload_bytes,
             download_bytes=download,
@@ -135,7 +133,6 @@ class RoundReport:
             stepped=state.stepped,
             examples=total.visited,
             client_seconds=(total.seconds or seconds) if total.clients else 0.0,
-            server_rates=rates,
         )
         for part in state.remembering:
             vars(report).update(part.report(report.round))

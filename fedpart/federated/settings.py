@@ -145,6 +145,8 @@ class FederationSettings(PaceSettings):
             if type(optimiser := getattr(self, key)) not in (AdamSettings, SGDSettings):
                 remedy = "give it AdamSettings or SGDSettings"
                 raise ValueError(f"The server steps by Adam or SGD, but {key} is {optimiser!r}; {remedy}.")
+        of_psi = "A hypergradient is of psi; leave it out of server, and give the method halving."
+        require(not getattr(self.server, "hypergradient", 0.0), of_psi)
         require(
             self.cohort <= self.clients,
             f"The cohort must be between 1 and the number of clients ({self.clients}), got {self.cohort}.",

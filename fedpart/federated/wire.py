@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedpart.checks import require
 from fedpart.federated.evaluation import check_score
 from fedpart.federated.protocol import Protocol
 from fedpart.partition.partition import Partition
@@ -59,8 +60,7 @@ def read_npy(name: str, data: bytes, form: Form) -> NDArray[Any]:
     """
     stream = io.BytesIO(data)
     try:
-        if np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("it is not of format 1.0")
+        require(np.lib.format.read_magic(stream) == (1, 0), "it is not of format 1.0")
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=HEADER)
     except Exception as error:  # whatever numpy makes of foreign bytes
         raise Refusal("malformed", f"its array {name} cannot be read ({error})") from error

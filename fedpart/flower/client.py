@@ -52,14 +52,14 @@ class _Clients:
             self.residuals = ClientState(folder, self.protocol.fingerprint)
         self._last: tuple[tuple[Any, ...], Round] | None = None
 
-    def round(self, number: int, client: int, record: ArrayRecord) -> Round:
+    def round(self, number: int, client: int, record: ArrayRecord, **tried: Any) -> Round:
         """The server's values; the same object for the clients of a round, if their networks are the same."""
         architecture = self.protocol.architectures[client]
-        values = (number, architecture, *(record[name].data for name in sorted(record)))
+        values = (number, architecture, *tried.values(), *(record[name].data for name in sorted(record)))
         if self._last is None or self._last[0] != values:
             arrays = {name: array.numpy() for name, array in record.items()}
             w, psi, *more = wire.decode_state(arrays, self.protocol, client)
-            self._last = values, Round(number, w, psi, self.residuals, more[0] if more else None)
+            self._last = values, Round(number, w, psi, self.residuals, next(iter(more), None), **tried)
         return self._last[1]
 
 
@@ -121,7 +121,8 @@ def make_client_app(
         if clients.residuals is not None:
             clients.residuals.versions[header.client] = _versions(config.get("residuals"))
         record = cast(ArrayRecord, message.content["arrays"])
-        return clients, header, clients.round(header.round, header.client, record)
+        tried = {key: config[key] for key in ("local_rate", "trial") if key in config}
+        return clients, header, clients.round(header.round, header.client, record, **tried)
 
     def answer(message: Message, header: wire.Header, **records: Any) -> Message:
         return Message(RecordDict({**records, "config": ConfigRecord(header.scalars())}), reply_to=message)

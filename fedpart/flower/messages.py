@@ -44,15 +44,18 @@ def instruction(
     state: ArrayRecord,
     residuals: ClientState | None = None,
     kind: str = MessageType.TRAIN,
+    rates: Mapping[str, Any] | None = None,
 ) -> Message:
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later.
 
-    With ``MessageType.EVALUATE`` it is asked what it makes of the network that came out of the round."""
+    With ``MessageType.EVALUATE`` it is asked what it makes of the network that came out of the round.
+    ``rates``: ``local_rate`` and ``trial`` of :class:`.Round`, where they are tried."""
     config: dict[str, Any] = wire.Header.of(protocol, round, client).scalars()
     if kind == MessageType.TRAIN:
         config = {"jobs": wire.encode_jobs(protocol.plan(client, round)), **config}
     if residuals is not None:
         config["residuals"] = list(residuals.of([client]).versions[client])
+    config |= rates or {}
     content = RecordDict({"arrays": state, "config": ConfigRecord(config)})
     ttl = protocol.settings.round_timeout + GRACE
     return Message(content, node, kind, ttl=ttl, group_id=str(round))

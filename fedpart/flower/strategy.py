@@ -142,7 +142,7 @@ class FedPart(Strategy):
         way = "pass strategy.initial_arrays() to start(), and load other values into the federation."
         begins = f"FedPart starts from the state of its federation; {way}"
         require(arrays is self.initial_arrays(), begins)
-        protocol = self.federation.protocol
+        federation, protocol = self.federation, self.federation.protocol
         everyone, nodes = range(protocol.settings.clients), dict[int, int]()
         if not self._met_all:
             nodes = self._nodes.wait_for(grid, everyone)
@@ -159,7 +159,8 @@ class FedPart(Strategy):
         for begun, clients in groups:
             for client in filter(nodes.__contains__, clients):
                 state = self._state(begun, protocol.partition_of(client))
-                more = nodes[client], state, values.kept
+                tried = {"local_rate": begun.local_rate, "trial": begun.trial} if federation.race else None
+                more = nodes[client], state, values.kept, MessageType.TRAIN, tried
                 self._sent[client] = messages.instruction(protocol, begun.number, client, *more)
         return self._messages()
 
@@ -209,7 +210,7 @@ class FedPart(Strategy):
         protocol, round = self.federation.protocol, self.federation.round
         cohort = evaluation_cohort(protocol.settings, round)
         nodes = self._nodes.present(grid) if self._skip else self._nodes.wait_for(grid, cohort)
-        self._started, values = time.perf_counter(), self._values()
+        self._started, values = time.perf_counter(), self.federation.start(round)
         for client in (client for client in cohort if client in nodes):
             state = self._state(values, protocol.partition_of(client))
             more = nodes[client], state, values.kept

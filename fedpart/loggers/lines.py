@@ -11,10 +11,10 @@ _CLOCKS, _EACH = ("round", "iteration"), ("client_accuracy_each", "client_nll_ea
 
 # beginnings of keys that a line has only where they have a value
 _OPTIONAL = (
-    *("epsilon", "server_rates", "examples", "client_seconds", "client_accuracy_caps", "client_nll_caps"),
+    *("epsilon", "examples", "client_seconds", "client_accuracy_caps", "client_nll_caps"),
     *_EACH,
     *(f"{name}_architectures" for name in ("val_accuracy", "val_nll", "client_accuracy", "client_nll")),
-    *("simulated_seconds", "staleness", "clipped", "psi_alarms"),
+    *("simulated_seconds", "staleness", "clipped", "psi_alarms", "factors", "candidates"),
 )
 
 
@@ -23,7 +23,7 @@ def metrics_line(report: Any) -> dict[str, Any]:
 
     A line has the attributes of a :class:`.RoundReport` or a :class:`.TrainingReport`, under their names and
     in their units; ``psi`` is ``{raw: {name: [..]}, physical: {name: value}}``. Scores stand where there was
-    an evaluation, and what an option brings, such as ``epsilon``, ``staleness`` or ``server_rates``, with
+    an evaluation, and what an option brings, such as ``epsilon`` or ``staleness``, with
     that option alone. What is not finite is null."""
     line = asdict(report)
     line["seconds"] = round(report.seconds, 4)
@@ -101,6 +101,7 @@ def in_words(line: Mapping[str, Any]) -> str:
             parts.append(f"{words} accuracy {line[f'{whose}_accuracy']:.1%}")
         elif line.get(f"{whose}_nll") is not None:
             parts.append(f"{words} loss {line[f'{whose}_nll']:.3f}")
+    parts += [f"one of {several} candidates' rounds"] if (several := line.get("candidates", 1)) > 1 else []
     if line["train_loss"] is not None:
         parts.append(f"loss {line['train_loss']:.3f}")
     if line["lml"] is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.data.dataset import Dataset
+from fedpart.methods.halving import Halving
 from fedpart.partition.nodes import divided
 from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
@@ -154,12 +155,14 @@ class FederatedMethod(Method):
         held_out: share of its examples that a client never learns from, for :meth:`feedback`.
         validates: share that it holds out for psi's gradients, which are then of these examples alone.
         draw_sizes: whether each local step trains a drawn one of the networks that are parts of the client's.
+        halving: learning rates that are tried while a run trains; None: it has those of its settings.
     """
 
     federated = True
     held_out: float = 0.0
     validates: float = 0.0
     draw_sizes: bool = False
+    halving: Halving | None = None
 
     def plan(self, client: ClientView) -> list[Job]:
         """What a client computes in a round; a function of the client, its chunk and the round."""

@@ -1,17 +1,19 @@
 """Partitioned networks, federated (App. J), centralised (I.1), and what they are compared with."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from fedpart.checks import require
 from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Schedule, Shares
+from fedpart.methods.halving import Halving
 from fedpart.partition.partition import Partition, SeparateNetworks
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
-from fedpart.training.settings import RunSettings
+from fedpart.training.settings import RunSettings, check_names
 
 
 @METHODS.register("partitioned")
@@ -27,10 +29,15 @@ class Partitioned(FederatedMethod, CentralMethod):
         draw_sizes: federated, with ``architectures``: each local step goes through one of the networks that
             are parts of the client's, drawn and averaged as in :class:`.FjORD`; psi's gradient is the
             client's whole network's.
+        halving: federated, multiples of the learning rates of which L_ML keeps one while the run trains,
+            ``{"server": [1, 3, 10], "psi": [1, 3], "local": [1], "rounds": 10}``; see :class:`.Halving`.
     """
 
-    def __init__(self, draw_sizes: bool = False) -> None:
+    def __init__(self, draw_sizes: bool = False, halving: Mapping[str, Any] | None = None) -> None:
         self.draw_sizes = draw_sizes
+        if halving is not None:
+            check_names(halving, Halving, "halving")
+            self.halving = Halving(**halving)
 
     def plan(self, client: ClientView) -> list[Job]:
         k = client.chunk

@@ -119,8 +119,7 @@ class NestedPartition(Partition):
 def nested(whole: Partition, spaces: Sequence[ParameterSpace]) -> list[NestedPartition]:
     """The partitions of several networks that share their numbers, at most 50. ``whole`` is of the largest
     network's numbers, or of all networks': see :func:`united`."""
-    if len(spaces) > 50:  # a bit for each, beside the partition's number, in 64 bits
-        raise ValueError(f"There are {len(spaces)} networks of different sizes; use 50 at most.")
+    require(len(spaces) <= 50, f"There are {len(spaces)} networks of different sizes; use 50 at most.")
     size = whole.space.size
     places = [leading(whole.space, labelled(space, index)) for index, space in enumerate(spaces)]
     who = torch.zeros(size, dtype=torch.int64)  # which networks have a number, a bit for each

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection
 
-from fedpart.checks import is_list
+from fedpart.checks import is_list, require
 
 
 def check_proportions(proportions: Collection[float], what: str = "chunk proportions") -> tuple[float, ...]:
@@ -14,10 +14,8 @@ def check_proportions(proportions: Collection[float], what: str = "chunk proport
         u = tuple(float(p) for p in proportions if not isinstance(p, bool))
     except (TypeError, ValueError):
         u = ()
-    if len(u) < len(proportions):
-        raise ValueError(f"All {what} must be positive numbers, got {list(proportions)!r}.")
-    if not 1 <= len(u) < 256:
-        raise ValueError(f"There must be between 1 and 255 {what}, got {len(u)}.")
+    require(len(u) >= len(proportions), f"All {what} must be positive numbers, got {list(proportions)!r}.")
+    require(1 <= len(u) < 256, f"There must be between 1 and 255 {what}, got {len(u)}.")
     if any(not (math.isfinite(p) and p > 0) for p in u):
         raise ValueError(f"All {what} must be positive numbers, got {list(u)}.")
     if abs(sum(u) - 1) > 1e-6:

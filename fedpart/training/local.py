@@ -41,13 +41,14 @@ class LocalSettings(DecaySettings):
         """The optimiser of a client's steps."""
         return SGDSettings(self.learning_rate, self.momentum)
 
-    def at(self, round: int) -> "LocalSettings":
-        """As they are in ``round`` (1..)."""
-        if self.cosine_rounds is None:
+    def at(self, round: int, factor: float = 1.0) -> "LocalSettings":
+        """As they are in ``round`` (1..), at ``factor`` times the rate."""
+        if self.cosine_rounds is not None:
+            done = min(1.0, (round - 1) / self.cosine_rounds)
+            factor *= 0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2
+        elif factor == 1:
             return self
-        done = min(1.0, (round - 1) / self.cosine_rounds)
-        share = 0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2
-        return replace(self, learning_rate=share * self.learning_rate, cosine_rounds=None)
+        return replace(self, learning_rate=factor * self.learning_rate, cosine_rounds=None)
 
     def length(self, examples: int) -> float:
         """Sum of the rates with which a client's gradients count in its change, the first ones with all their

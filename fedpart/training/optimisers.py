@@ -5,7 +5,7 @@ They are torch's functions: its classes import torch's compiler with the first o
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
@@ -81,9 +81,8 @@ class AdamSettings(Settings):
     betas: tuple[float, float] = setting((0.9, 0.999), "Adam's decay of the first and second moment")
     hypergradient: float = setting(
         0.0,
-        "step on the logarithm of the learning rate, up where a gradient agrees with those before it, down "
-        "where it does not; for each component of psi, and on a federation's server for each partition; 0: "
-        "the rate stays",
+        "of psi alone: step on the logarithm of each component's learning rate, up where a gradient agrees "
+        "with those before it, down where it does not; 0: the rate stays",
         ge=0,
     )
 
@@ -110,12 +109,6 @@ class AdamSettings(Settings):
         first, second = self.betas
         always = {"fused": True, "amsgrad": False, "maximize": False, "eps": self.eps}
         return partial(self._kind, beta1=first, beta2=second, **always)
-
-    def direction(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Along which Adam has last stepped, made anew from its state: u of ``w - learning_rate * u``."""
-        first, second = (1 - beta ** state["step"].item() for beta in self.betas)  # the moments' bias
-        scale = state["exp_avg_sq"].sqrt().div_(math.sqrt(second)).add_(self.eps)
-        return state["exp_avg"].div(scale).div_(first)
 
 
 @documented
@@ -178,8 +171,7 @@ class SlicedOptimiser:
     """An optimiser of slices of one flat vector ``[N]``, in place; each slice has a state and a step count.
 
     There is a weight decay for each slice. ``slow`` has, per slice, the places ``[m]`` of numbers that step
-    at ``scalars`` times the rate, decay included. With ``each``, every number learns a rate of its own where
-    a ``hypergradient`` is set, not every slice."""
+    at ``scalars`` times the rate, decay included. With a ``hypergradient`` every number learns its rate."""
 
     def __init__(
         self,
@@ -189,10 +181,9 @@ class SlicedOptimiser:
         weight_decays: Sequence[float] | None = None,
         slow: Sequence[Tensor] | None = None,
         scalars: float = 1.0,
-        each: bool = False,
     ) -> None:
         self._slices = [vector[s] for s in slices]
-        self._slow, self._scalars, self._each = slow, scalars, each
+        self._slow, self._scalars = slow, scalars
         self._decays = weight_decays or [0.0] * len(self._slices)
         count, decays = len(self._slices), len(self._decays)
         require(count == decays, f"{count} slices need as many weight decays, got {decays}.")
@@ -207,22 +198,20 @@ class SlicedOptimiser:
             raise ValueError(f"{needs}, as the slice is, got {list(gradient.shape)} of {gradient.dtype}.")
         gradient = gradient.to(values.device)
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
-            _learn_rate(state, self._settings, gradient, self._each)
-        learned = state.get("log_rate") if self._each else None
+            _learn_rates(state, self._settings, gradient)
+        learned = state.get("log_rate")
         places = slice(None) if self._slow is None else self._slow[index]
         with torch.no_grad():
             before = None if self._slow is None and learned is None else values[places].clone()
-            first = self._settings.learning_rate if self._each else self.rate(index)
-            self._settings.step(values, gradient, state, first * rate, self._decays[index])
+            rate *= self._settings.learning_rate
+            self._settings.step(values, gradient, state, rate, self._decays[index])
             if before is not None:  # a step is proportional to its rate
                 share = self._scalars if learned is None else learned.exp().to(values.dtype)
                 values[places] = torch.lerp(before, values[places], share)
 
-    def rate(self, index: int) -> float:
-        """The learning rate that the last step of slice ``index`` had, or its first will have; the geometric
-        mean of its numbers'."""
-        learned = self._states[index].get("log_rate")
-        return self._settings.learning_rate * (1.0 if learned is None else math.exp(learned.mean()))
+    def scale(self, factor: float) -> None:
+        """From now on, step at so many times the settings' rate."""
+        self._settings = replace(self._settings, learning_rate=factor * self._settings.learning_rate)
 
     def state_dict(self) -> list[dict[str, Tensor]]:
         """Per slice torch's state, not copied; empty if it was never stepped.
@@ -236,14 +225,11 @@ class SlicedOptimiser:
         for values, current, state in zip(self._slices, self._states, states, strict=True):
             if state and state.keys() - {"log_rate"} != self._settings.remembered:
                 raise ValueError(f"a {type(self._settings).__name__} does not remember {sorted(state)}")
-            numbers = _NUMBERS | ({"log_rate": values.to(wide(values.device))} if self._each else {})
+            numbers = {"step": torch.zeros(()), "log_rate": values.to(wide(values.device))}
             for key, value in state.items():
                 refuse_other_form(value, numbers.get(key, values))
             current.clear()
             current.update({key: value.to(values.device, copy=True) for key, value in state.items()})
-
-
-_NUMBERS = {"step": torch.zeros(()), "log_rate": torch.zeros((), dtype=torch.float64)}
 
 
 def refuse_other_form(value: Tensor, like: Tensor) -> None:
@@ -256,25 +242,17 @@ def refuse_other_form(value: Tensor, like: Tensor) -> None:
 _FASTEST = math.log(30)  # over and under the settings' rate, for that of each number
 
 
-def _learn_rate(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor, each: bool) -> None:
-    """Step a slice's learning rate before its vector is: ``log_rate`` of Adam's state, in place.
+def _learn_rates(state: dict[str, Tensor], settings: AdamSettings, gradient: Tensor) -> None:
+    """Step the learning rate of every number before the vector is: ``log_rate`` of Adam's state, in place.
 
-    Where the last step was ``w - rate * u`` and the gradient after it is g, the loss has the derivative
-    ``-<g, u>`` with respect to that rate (Baydin et al. 2018). Over both norms it has no unit. For ``each``
-    number it is, over Adam's second moment, ``g m / v`` in [-1, 1]: on average the signal's share of the
-    square of a gradient that stays, 0 of one that is noise, and below 0 where steps are too long.
+    It grows by ``g m / v`` in [-1, 1], with the moments m and v: on average the signal's share of the square
+    of a gradient that stays, 0 of one that is noise, and below 0 where steps are too long (after Baydin et
+    al. 2018).
     """
     if not state:
         return  # no step yet
-    if each:
-        first, second = (1 - beta ** state["step"].item() for beta in settings.betas)  # the moments' bias
-        agree = gradient.to(wide(gradient.device)) * state["exp_avg"] / state["exp_avg_sq"] * (second / first)
-        agree = agree.nan_to_num(0.0).clamp(-1, 1)  # where no gradient was: no numbers
-        learned = state.get("log_rate", torch.zeros_like(agree)) + settings.hypergradient * agree
-        state["log_rate"] = learned.clamp_(-_FASTEST, _FASTEST)
-        return
-    u = settings.direction(state)
-    norms = (gradient.norm() * u.norm()).item()
-    cosine = torch.dot(gradient, u).item() / norms if norms else 0.0
-    last = state.get("log_rate", torch.zeros((), dtype=torch.float64))
-    state["log_rate"] = last + settings.hypergradient * cosine
+    first, second = (1 - beta ** state["step"].item() for beta in settings.betas)  # the moments' bias
+    agree = gradient.to(wide(gradient.device)) * state["exp_avg"] / state["exp_avg_sq"] * (second / first)
+    agree = agree.nan_to_num(0.0).clamp(-1, 1)  # where no gradient was: no numbers
+    learned = state.get("log_rate", torch.zeros_like(agree)) + settings.hypergradient * agree
+    state["log_rate"] = learned.clamp_(-_FASTEST, _FASTEST)

@@ -62,8 +62,7 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
     The network scores the example with the largest label, and one of each shape and type that there is.
     """
     for client, shard in enumerate(shards):
-        if not len(shard):
-            raise ValueError(f"Client {client} has no examples; give it some, or leave it out of the list.")
+        require(len(shard), f"Client {client} has no examples; give it some, or leave it out of the list.")
     labels = [int(shard.targets.max()) if has_labels(shard) else 0 for shard in shards]
     largest, kinds = labels.index(max(labels)), set[Any]()
     for client, shard in enumerate(shards):

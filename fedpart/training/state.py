@@ -62,7 +62,7 @@ class ModelState:
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
         slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]
         self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays, slow, scalars)
-        self.optimiser_psi = SlicedOptimiser(self.psi, psi_slices or [slice(None)], optimiser_psi, each=True)
+        self.optimiser_psi = SlicedOptimiser(self.psi, psi_slices or [slice(None)], optimiser_psi)
 
     def tensors(self, k: int | None = None) -> dict[str, Tensor]:
         """Named tensors of subnetwork ``k`` (default: the full network), norms folded."""
@@ -201,8 +201,7 @@ class ModelState:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of :meth:`state_dict`."""
         count = state["completed"]
-        if type(count) is not int or count < 0:
-            raise ValueError(f"{count!r} are completed")
+        require(type(count) is int and not count < 0, f"{count!r} are completed")
         self.completed = count
         for tensor, value in ((self.w, state["w"]), (self.psi, state["psi"])):
             refuse_other_form(value, tensor)

@@ -10,6 +10,8 @@ from fedpart.checks import Misfit
 LONGEST = 400  # characters of a sentence; what a client sends may be quoted in it
 _FULL = re.compile("DefaultCPUAllocator: |(backend|error:) out of memory|_ALLOC_FAILED|Invalid buffer size")
 
+DIVERGED = ("not_finite", "too_large", "loss")  # categories of what a rate that is too large brings
+
 
 class Refusal(ValueError):
     """An upload, or a part of one, that does not fit what was asked for.

@@ -69,6 +69,11 @@ class Update:
         return self.parts.get(PSI)
 
     @property
+    def lml(self) -> float | None:
+        """L_ML per example, nats; None: nobody was asked for it."""
+        return -self.unseen_loss / self.unseen_examples if self.unseen_examples else None
+
+    @property
     def cells(self) -> dict[int, Tensor]:
         """The changes of cells, without psi's gradient, and without what is averaged beside them."""
         return {part: tensor for part, tensor in self.parts.items() if part > PSI}
@@ -177,6 +182,8 @@ class Round:
         norms: that the parts without a usual norm have had so far, where bounds follow the clients.
         of_all: what takes the place of the sum of the clients' updates, with a ``defence``; None: the sum.
         shared: the server's ``w``, where ``w`` is of a client's second network; else None.
+        local_rate: what the clients' learning rate is multiplied with.
+        trial: whether numbers that are not finite cost the round, and not the run: its rates are tried.
     """
 
     number: int
@@ -188,6 +195,8 @@ class Round:
     norms: Mapping[int, Sequence[float]] = field(default_factory=dict)
     of_all: OfAll | None = None
     shared: Tensor | None = None
+    local_rate: float = 1.0
+    trial: bool = False
 
     @cached_property
     def limit(self) -> float:

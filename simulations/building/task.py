@@ -74,9 +74,8 @@ def _fill(wanted: Mapping[str, Tensor], folder: str | Path, kind: str, tensors: 
     saved = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
     for name in dict.fromkeys((*wanted, *saved)):
         here, there = (str([*part[name].shape]) if name in part else "missing" for part in (wanted, saved))
-        if here != there:
-            fault = f"The {kind} of the run in {folder} does not fit: {name} is {there} there and {here} here"
-            raise ValueError(f"{fault}; give both the same hyperparameters and model.")
+        fault = f"The {kind} of the run in {folder} does not fit: {name} is {there} there and {here} here"
+        require(here == there, f"{fault}; give both the same hyperparameters and model.")
         if saved[name].dtype != torch.float32:
             fault = f"{Path(folder) / STATE}: {name} is {saved[name].dtype}, and a run leaves float32"
             raise ValueError(f"{fault}; run it anew.")
@@ -88,9 +87,8 @@ def build_task(
 ) -> Task:
     """The model with its hyperparameters; initial weights are a function of ``config.seed``. The likelihood
     is in units of the targets that the preprocessing tells, if it does."""
-    if config.precision == "auto":
-        fault = "precision: auto is a choice of the machine that starts a run"
-        raise ValueError(f"{fault}, but Flower's clients are on many; give fp32 or bf16.")
+    fault = "precision: auto is a choice of the machine that starts a run"
+    require(config.precision != "auto", f"{fault}, but Flower's clients are on many; give fp32 or bf16.")
     likelihood, options = LIKELIHOODS.resolve(config.likelihood), config.likelihood_options
     if isinstance(likelihood, type) or options:  # a function of the user's is one as it is
         check_needs(config.likelihood, likelihood, options)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, field_validator, model_validator
 
 from fedpart import ClipSettings, FederationSettings
+from fedpart.checks import require
 from fedpart.data import knows_clients
 from fedpart.engines import EXECUTIONS
 from fedpart.federated.clients import check_clients
@@ -169,9 +170,8 @@ class ExperimentConfig(_Keys, _Pace, Config):
             ("workers", self.processes, 1),
             ("execution", self.execution, "loop"),
         ):
-            if value not in ("auto", wanted):
-                fault = f"an attack is simulated in one process, client by client, but {key} is {value}"
-                raise ValueError(f"{fault}; set {key}: {wanted}, or leave attack out")
+            fault = f"an attack is simulated in one process, client by client, but {key} is {value}"
+            require(value in ("auto", wanted), f"{fault}; set {key}: {wanted}, or leave attack out")
         if self.upload is not None:
             remedy = "leave attack or upload out"
             raise ValueError(f"an attack changes the numbers that are uploaded, not their codes; {remedy}")

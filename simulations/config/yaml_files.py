@@ -126,9 +126,8 @@ def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
         here = read_yaml(last)
         names = here.pop("extends", None)
         for each in names if isinstance(names, list) else [] if names is None else [names]:
-            if not isinstance(each, str):
-                wanted = "it should be the name of a YAML file, or a list of such"
-                raise ConfigError(f"{last}: extends cannot be {names!r}; {wanted}.")
+            wanted = "it should be the name of a YAML file, or a list of such"
+            require(isinstance(each, str), f"{last}: extends cannot be {names!r}; {wanted}.", ConfigError)
             base = last.parent / each
             if not base.exists() and not (CONFIGS / each).exists():
                 remedy = "the name is relative to the file that has it, or that of a shipped one"

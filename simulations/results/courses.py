@@ -84,8 +84,5 @@ def _course(values: NDArray[np.float64], unit: float) -> dict[str, Any]:
 def trend(values: NDArray[np.float64]) -> tuple[float, float]:
     """By how much values ``[n >= 5]`` drift in all, and how far off that may be: see above."""
     means = np.array([block.mean() for block in np.array_split(values, BLOCKS)])
-    places = np.arange(BLOCKS) - (BLOCKS - 1) / 2
-    slope = places @ means / (places @ places)
-    rest = means - means.mean() - slope * places
-    error = math.sqrt(rest @ rest / (BLOCKS - 2) / (places @ places))
-    return BLOCKS * float(slope), BLOCKS * CRITICAL * error
+    (slope, _), errors = np.polyfit(np.arange(BLOCKS), means, 1, cov=True)
+    return BLOCKS * float(slope), BLOCKS * CRITICAL * math.sqrt(errors[0, 0])

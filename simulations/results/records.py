@@ -22,11 +22,6 @@ def record_name(table: str, scale: str | None, row: str, seed: int) -> str:
     return "--".join(filter(None, (table, scale, folder_name(row).lower(), f"seed{seed}"))) + ".json"
 
 
-def machine(device: str) -> str:
-    """What computes on a device: the name of a card, or the kind of processor."""
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine()
-
-
 def write_record(folder: Path, cell: Cell, of: Mapping[str, Any]) -> Path:
     """Write the record of a finished run; ``of``: its table, scale, row and seed."""
     lines, summary = read_metrics(cell.folder), read_summary(cell.folder) or {}
@@ -38,7 +33,9 @@ def write_record(folder: Path, cell: Cell, of: Mapping[str, Any]) -> Path:
     ]
     settings = {key: value for key, value in cell.config.resolved().items() if key not in _PATHS}
     told = {"seconds": summary.get("seconds"), "commit": summary.get("git_commit")}
-    told |= {"machine": machine(settings.get("device", "cpu")), "length": cell.config.length}
+    device = settings.get("device", "cpu")
+    machine = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine()
+    told |= {"machine": machine, "length": cell.config.length}
     content = {**of, **told, "settings": settings, "metrics": points, "summary": summary}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / record_name(**of)

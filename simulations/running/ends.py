@@ -13,10 +13,13 @@ Lines = Sequence[Mapping[str, Any]]  # of a run's metrics.jsonl
 
 
 def ends(experiment: Experiment, federation: Federation, lines: Lines) -> dict[str, Any]:
-    """What there is of ``untaught``, ``parted`` and ``lml_fallen``; with ``keep_best`` what was kept."""
+    """What there is of ``untaught``, ``parted``, ``lml_fallen``, ``rates``, and of ``keep_best``."""
     config, best = experiment.config, federation.best
     told: dict[str, Any] = {"untaught": untaught(federation.protocol), "parted": parted(federation.protocol)}
-    told["lml_fallen"] = fallen([line.get("lml") for line in lines], best is not None)
+    alone = [line.get("lml") for line in lines if line.get("candidates", 1) == 1]
+    told["lml_fallen"] = fallen(alone, best is not None)
+    if federation.race is not None:
+        told["rates"] = federation.race.told()
     if best is not None and best.round is None:
         told["kept_none"] = "those of the last round, for fewer than ten have an L_ML"
     elif best is not None:

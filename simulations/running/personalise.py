@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 
 from fedpart import Dataset, SGDSettings, personalise
+from fedpart.checks import require
 from fedpart.engines.batches import divided, evaluated
 from fedpart.registry import nearest
 from simulations.building.experiment import Experiment, build
@@ -65,8 +66,7 @@ def personalise_run(
         with one_sentence():
             sgd = SGDSettings(rate, config.local.momentum)
         big = [client for client in numbers if len(experiment.shards[client]) > 1]
-        if not big:
-            raise ConfigError("No client has two examples, one to train on and one to hold out.")
+        require(big, "No client has two examples, one to train on and one to hold out.", ConfigError)
         gains = []
         with (progress or Progress(quiet=True)).clients(len(big)) as advance:
             for client in big:
@@ -134,12 +134,10 @@ def _examples(experiment: Experiment, client: int, holdout: float | None) -> tup
 def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
     """The run's own, of which only what decides no numbers may change."""
     saved = saved_config(run)
-    if not isinstance(saved, ExperimentConfig):
-        fault = f"The run in {run} trained in one place and has no clients to personalise for"
-        raise ConfigError(f"{fault}; name a federated run (fedpart run).")
-    if not (run / STATE).is_file():
-        remedy = f"continue it with fedpart {saved.clock.command} --resume {run}"
-        raise ConfigError(f"The run in {run} is not finished; {remedy}.")
+    fault = f"The run in {run} trained in one place and has no clients to personalise for"
+    require(isinstance(saved, ExperimentConfig), f"{fault}; name a federated run (fedpart run).", ConfigError)
+    remedy = f"continue it with fedpart {saved.clock.command} --resume {run}"
+    require((run / STATE).is_file(), f"The run in {run} is not finished; {remedy}.", ConfigError)
     for override in overrides:
         if key_of(override).partition(".")[0] in saved.deciding("numbers"):
             raise ConfigError(

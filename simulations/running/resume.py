@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from fedpart import AffineAugmentation, Task
+from fedpart.checks import require
 from fedpart.methods.base import Method
 from fedpart.methods.plain import Plain
 from simulations.config import load
@@ -52,9 +53,8 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
 
 def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
     saved = saved_config(folder)
-    if not isinstance(saved, kind):
-        remedy = f"continue it with fedpart {saved.clock.command} --resume {folder}"
-        raise ConfigError(f"The run in {folder} is of {saved.clock.kind}; {remedy}.")
+    remedy = f"continue it with fedpart {saved.clock.command} --resume {folder}"
+    require(isinstance(saved, kind), f"The run in {folder} is of {saved.clock.kind}; {remedy}.", ConfigError)
     return saved
 
 

@@ -13,6 +13,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedpart import Dataset, Federation, RoundReport
+from fedpart.checks import require
 from fedpart.flower.paced import strategy_of
 from fedpart.flower.workarounds import is_deployed
 from simulations.building.experiment import Experiment
@@ -52,8 +53,7 @@ def main(grid: Grid, context: Context) -> None:
     config = read_run_config(context.run_config)
     config = among_strangers(config) if is_deployed(grid) else config
     out, resume = str(context.run_config.get("out", "")), bool(context.run_config.get("resume", False))
-    if resume and not out:
-        raise ValueError("resume continues the run in a folder; give its absolute path as out.")
+    require(not resume or out, "resume continues the run in a folder; give its absolute path as out.")
     if out and not Path(out).is_absolute():
         raise ValueError(f"out is {out!r}, but the app runs in a folder of Flower's; give an absolute path.")
 

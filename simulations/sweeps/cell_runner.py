@@ -51,9 +51,14 @@ class CellRunner:
         if jobs > 1:
             return run_in_processes(take, jobs, ended, self.say, watch)
         progress = self.progress if self.console.is_terminal else None
+
+        def ask(line: dict[str, Any]) -> None:
+            if watch is not None and watch(run, line):
+                raise Pruned
+
         while (run := take([])) is not None:
             told: tuple[Exception | None, str] = None, ""
-            more = {} if watch is None else {"watch": _raising(watch, run)}
+            more = {} if watch is None else {"watch": ask}
             try:
                 self.run(run.config, run.folder, resume=holds_run(run.folder), progress=progress, **more)
             except Interrupted:
@@ -137,14 +142,6 @@ def summaries(cells: Iterable[Cell]) -> dict[str, list[dict[str, Any]]]:
     return gathered(
         cells, lambda cell: cell.folder.parent.name, lambda cell: read_summary(cell.folder, cell.config)
     )
-
-
-def _raising(watch: Watch, run: Cell) -> Callable[[dict[str, Any]], None]:
-    def ask(line: dict[str, Any]) -> None:
-        if watch(run, line):
-            raise Pruned
-
-    return ask
 
 
 def _outcome(cell: Cell) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpart import Federation, Protocol
+from fedpart.checks import require
 from fedpart.engines import local_engine
 from fedpart.updates.combining.names import is_personal
 from simulations.building.data import load_data
@@ -23,8 +24,7 @@ from simulations.sweeps.cell_runner import CellRunner, gathered
 
 def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path) -> list[Cell]:
     """The cells of a comparison, seed by seed; methods of a seed see the same data, clients and cohorts."""
-    if seeds < 1:
-        raise ConfigError(f"A comparison needs at least one seed, got --seeds {seeds}.")
+    require(seeds >= 1, f"A comparison needs at least one seed, got --seeds {seeds}.", ConfigError)
     if not methods:
         raise ConfigError("A comparison needs at least one method, got none; name some with --methods.")
     if twice := [method for method in methods if list(methods).count(method) > 1]:

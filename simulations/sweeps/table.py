@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from fedpart.checks import require
 from simulations.config.load import TableFile, read_table
 from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
@@ -18,7 +19,7 @@ from simulations.folders.run_directory import holds_run, make_folder, read_summa
 from simulations.results import tables
 from simulations.results.curves import Run
 from simulations.results.method_scores import AT_BYTES, at_equal_bytes
-from simulations.results.records import HOME, read_records
+from simulations.results.records import HOME, read_records, record_name, write_record
 from simulations.results.scores import DASH, counted
 from simulations.running.precision import choose_precision
 from simulations.sweeps.cell_runner import CellRunner, summaries
@@ -97,8 +98,7 @@ def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner,
     lengths = {row: sorted(record["length"] for record in runs) for row, runs in records.items()}
     ends = {row: dict.fromkeys((known[0], known[-1])) for row, known in lengths.items()}
     texts = {row: " to ".join(f"{length:,}" for length in known) for row, known in ends.items()}
-    if not texts:
-        raise ConfigError(f"No run of {file} is recorded in {home}, nor finished in {out}.")
+    require(texts, f"No run of {file} is recorded in {home}, nor finished in {out}.", ConfigError)
     every = {label: [record["summary"] for record in records.get(label, [])] for label in table.rows}
     machines = {record["machine"] for label in table.rows for record in records.get(label, [])}
     outcome = Found(table, every, texts, sorted(machines))
@@ -117,8 +117,10 @@ def run_table(
     scale: str | None = None,
     labels: Sequence[str] = (),
     read_only: bool = False,
+    records: Path | None = None,
 ) -> Found:
-    """Run what is not finished, all rows of a seed before the next seed; print and write the table."""
+    """Run what is not finished, all rows of a seed before the next seed; print and write the table.
+    ``records``: folder in which finished runs leave a record; those that have one are not made."""
     out, runner, table = Path(out), runner or CellRunner(), read_table(file)
     for label in labels:
         if label not in table.rows:
@@ -129,19 +131,26 @@ def run_table(
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:
             raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
-    cells = []
+    cells, of = list[Cell](), dict[Path, dict[str, Any]]()
     for seed, label in product(table.seeds, names):
         config = table.configured(label, seed, file, out, scale, overrides)
         if (made := holds_run(folder := row_folder(out, label, seed))) or not read_only:
             config = choose_precision(config, folder if made else out)  # one for all, on another machine too
             cells.append(Cell(f"{label}, seed {seed}", config, folder))
+            of[folder] = {"table": file.stem, "scale": scale, "row": label, "seed": seed}
     asked = {names[label] for label in labels or names if not read_only}
     wanted = [cell for cell in cells if cell.folder.parent.name in asked]
     known = KnownData()
     for cell in cells:
         if cell not in wanted:  # other settings are refused before anything is run
             cell.state(known)
-    failed = runner.complete(wanted)
+    if records is not None:
+        wanted = [cell for cell in wanted if not (records / record_name(**of[cell.folder])).exists()]
+    try:
+        failed = runner.complete(wanted)
+    finally:
+        for cell in (cell for cell in wanted if records is not None and cell.finished()):
+            write_record(records, cell, of[cell.folder])
     by_name = summaries(cells)
     for path in [path for path in table.columns.values() if path.endswith(AT_BYTES)]:
         done = [cell for cell in cells if cell.finished()]

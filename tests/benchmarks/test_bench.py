@@ -101,10 +101,10 @@ def test_workloads_survive_the_passage_to_another_process():
 def test_flower_engine_steps_as_the_local_one():
     federation, expected = (Federation(ours.make_protocol(TINY)) for _ in range(2))
     grid = InProcessGrid(ours.load(), TINY.clients, ours.run_config(TINY))
-    flower = ours.FlowerRounds(federation, grid)
+    run_round = ours.rounds_over(grid, federation)
     local = LocalEngine(expected, ours.make_shards(TINY))
     for _ in range(2):
-        flower.run_round()
+        run_round()
         local.run_round()
     assert federation.w.equal(expected.w)
     assert federation.psi.equal(expected.psi)

@@ -103,7 +103,9 @@ def fitted(
         held = not missing_in([columns[name][row] for row in rows]).all()  # text, which is refused by its row
         require(held, f"{empty}; leave it out {ignoring(name)}.")
     matrix = torch.where(absent, fill, matrix)
-    moved = _moments(matrix) if standardise and numeric else _as_they_are(matrix)
+    zero, unit = torch.zeros(matrix.shape[1]), torch.ones(matrix.shape[1])
+    plain = {"shift": zero, "scale": unit, "mean": zero, "deviation": unit}
+    moved = _moments(matrix) if standardise and numeric else plain
     described: dict[str, dict[str, Any]] = {
         name: {
             "name": name,
@@ -165,11 +167,6 @@ def numbers_in(cells: Sequence[Any], rows: Any, kind: str) -> Floats:
     if kind == "date":
         return days_of([cells[row] for row in rows])
     return np.asarray(floats_of(cells)[rows])
-
-
-def _as_they_are(matrix: Tensor) -> dict[str, Tensor]:
-    zero, unit = torch.zeros(matrix.shape[1]), torch.ones(matrix.shape[1])
-    return {"shift": zero, "scale": unit, "mean": zero, "deviation": unit}
 
 
 def _moments(matrix: Tensor) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpart.checks import check_list, check_whole
+from fedpart.checks import check_list, check_whole, require
 from fedpart.data.cells import OTHER_UNIT, Floats, check_positions
 from fedpart.data.columns import Part, Roles, splits_of
 from fedpart.data.dataset import Dataset, Splits
@@ -108,10 +108,8 @@ def _users(file: Path, limits: Limits) -> list[tuple[str, list[Any], list[Any]]]
             f'{{"x": [..], "y": [..]}}}}}}.'
         ) from error
     for user, x, y in users:
-        if not y:
-            raise ValueError(f"{file}: the user {user!r} has no examples; remove the user.")
-        if len(x) != len(y):
-            raise ValueError(f"{file}: the user {user!r} has {len(x)} x and {len(y)} y; give as many.")
+        require(y, f"{file}: the user {user!r} has no examples; remove the user.")
+        require(len(x) == len(y), f"{file}: the user {user!r} has {len(x)} x and {len(y)} y; give as many.")
     return users
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpart.checks import check_list
+from fedpart.checks import check_list, require
 from fedpart.data.dataset import Dataset, Splits, has_labels
 from fedpart.data.given import Examples, as_dataset, is_examples
 from fedpart.partition.proportions import largest_remainders
@@ -20,8 +20,7 @@ from fedpart.trees import Tree, first_leaf, joined
 def random_places(n: int, points: int, seed: int) -> NDArray[np.int64]:
     """Places of ``points`` of n examples, uniformly without replacement, ascending int64: a function of the
     data seed and n alone (App. J.2); a smaller choice is contained in a larger one."""
-    if not 1 <= points <= n:
-        raise ValueError(f"points must lie between 1 and the {n} training examples, got {points}.")
+    require(1 <= points <= n, f"points must lie between 1 and the {n} training examples, got {points}.")
     return np.sort(generator(seed, "data.subset").permutation(n)[:points])
 
 
@@ -89,14 +88,12 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
     if not isinstance(shards, Sequence | np.ndarray) or isinstance(shards, str):
         remedy = "it must return a list of example indices for every client"
         raise ValueError(f"The split {recipe!r} returned {type(shards).__name__}; {remedy}.")
-    if len(shards) != clients:
-        raise ValueError(f"The split {recipe!r} made {len(shards)} shards for {clients} clients.")
+    require(len(shards) == clients, f"The split {recipe!r} made {len(shards)} shards for {clients} clients.")
     arrays, owner = [], np.full(examples, -1)
     for client, shard in enumerate(shards):
         indices = np.asarray(shard)
         has = f"The split {recipe!r} gives client {client}"
-        if not indices.size:
-            raise ValueError(f"{has} no examples; give every client at least one.")
+        require(indices.size, f"{has} no examples; give every client at least one.")
         if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
             remedy = "it must give [n] integers, its examples"
             raise ValueError(f"{has} {indices.dtype} {list(indices.shape)}; {remedy}.")

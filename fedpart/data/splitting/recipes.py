@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.randomness.streams import generator
 from fedpart.registry import Registry
 
@@ -184,22 +185,19 @@ def _labels(groups: ArrayLike | Tensor, clients: int) -> tuple[Ints, Ints]:
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         fault = f"A split needs one integer group per example, got {values.dtype} {list(values.shape)}"
         raise ValueError(f"{fault}; put angles into angle_bins first.")
-    if not 1 <= clients <= len(values):
-        fault = f"{clients} clients cannot share {len(values)} examples with at least one each"
-        raise ValueError(f"{fault}; use between 1 and {len(values)} clients, or more points.")
+    fault = f"{clients} clients cannot share {len(values)} examples with at least one each"
+    require(1 <= clients <= len(values), f"{fault}; use between 1 and {len(values)} clients, or more points.")
     _, labels, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return labels.astype(np.int64), sizes.astype(np.int64)
 
 
 def _dirichlet(random: np.random.Generator, alpha: float, size: int) -> NDArray[np.float64]:
     """One draw of a symmetric Dirichlet, [size]."""
-    if not 0 < alpha < math.inf:
-        remedy = "0.1 is strongly skewed, 100 almost even"
-        raise ValueError(f"alpha must be a finite number above 0, got {alpha}; {remedy}.")
+    remedy = "0.1 is strongly skewed, 100 almost even"
+    require(0 < alpha < math.inf, f"alpha must be a finite number above 0, got {alpha}; {remedy}.")
     draw = random.dirichlet(np.full(size, alpha))
-    if not bool(np.isfinite(draw).all()):
-        fault = f"alpha = {alpha} is beyond what a Dirichlet over {size} can be drawn with"
-        raise ValueError(f"{fault}; use 0.001 to 1e6.")
+    fault = f"alpha = {alpha} is beyond what a Dirichlet over {size} can be drawn with"
+    require(bool(np.isfinite(draw).all()), f"{fault}; use 0.001 to 1e6.")
     return draw
 
 

@@ -77,8 +77,7 @@ def _traced(file: str, clients: int) -> dict[int, Device]:
             raise ValueError(f"there is no column {min(missing)!r}")
         for line in lines:
             client, device = _parsed(lines.line_num, line)
-            if client in devices:
-                raise ValueError(f"line {lines.line_num} is of client {client} again")
+            require(client not in devices, f"line {lines.line_num} is of client {client} again")
             devices[client] = device
     except ValueError as error:
         remedy = "give it a line for every client, with the columns client,speed,upload,download[,available]"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedpart.checks import require
 from fedpart.methods.evidence.estimate import Calls, Estimate, Sums, Tensors, layers_of, mean_inputs, parts_of
 from fedpart.randomness.noise import NoiseKey
 from fedpart.task.task import Batch, Task
@@ -57,11 +58,8 @@ class Kfac(Estimate):
         jacobians = dict(zip(calls.seen, zip(*of_outputs, strict=True), strict=True))
         factors: list[Tensor] = []
         for layer in self.layers:
-            if layer not in calls.seen:
-                raise ValueError(
-                    f"The layer {layer} is not called as a module of its own, so it has no Kronecker "
-                    f"factors; freeze it, or use another method."
-                )
+            fault = f"The layer {layer} is not called as a module of its own, so it has no Kronecker factors"
+            require(layer in calls.seen, f"{fault}; freeze it, or use another method.")
             if jacobians[layer][0] is None:  # the outputs do not depend on it
                 factors += [torch.zeros(1, 1).to(nll)] * 2
                 continue

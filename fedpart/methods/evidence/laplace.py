@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset, has_labels
 from fedpart.extras import need
 from fedpart.nn.hyperparameters.base import HyperModule
@@ -53,8 +54,7 @@ def diagonal_laplace(
     if not (prior == "optimised" if isinstance(prior, str) else 0 < prior < math.inf):
         remedy = "a weight decay stands for decay * examples"
         raise ValueError(f"A prior precision is a positive number or 'optimised', got {prior!r}; {remedy}.")
-    if batch_size < 1:
-        raise ValueError(f"The batch size must be at least 1, got {batch_size}.")
+    require(batch_size >= 1, f"The batch size must be at least 1, got {batch_size}.")
     laplace, curvature = (
         need(name, "The Laplace approximation", "laplace") for name in ("laplace", "laplace.curvature")
     )
@@ -92,11 +92,8 @@ def optimal_precision(curvature: Tensor, square_norm: float) -> float:
     Its derivative in log p is ``(sum_i h_i / (h_i + p) - p |theta|^2) / 2`` (MacKay 1992), which falls in p:
     the maximum is where it vanishes."""
     determined = int((curvature > 0).sum())
-    if not (square_norm > 0 and determined):
-        raise ValueError(
-            "The prior precision has no optimum: all weights are zero, or the outputs do not depend on them; "
-            "train the network first, or give a number."
-        )
+    fault = "The prior precision has no optimum: all weights are zero, or the outputs do not depend on them"
+    require(square_norm > 0 and determined, f"{fault}; train the network first, or give a number.")
 
     optimize = need("scipy.optimize", "The Laplace approximation", "laplace")  # scikit-learn brings it
 

@@ -5,6 +5,7 @@ from math import ceil
 
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters import ConcreteDropout
 from fedpart.nn.layers import PooledConv2d
 from fedpart.nn.models.base import MODELS
@@ -37,8 +38,7 @@ def _cnn(
     depth, height, width = input_shape
     if height < 4 or width < 4:
         raise ValueError(f"This network pools twice and needs images of at least 4x4, got {height}x{width}.")
-    if not 0 < share <= 1:
-        raise ValueError(f"The width is a share of the units, above 0 and at most 1, got {share:g}.")
+    require(0 < share <= 1, f"The width is a share of the units, above 0 and at most 1, got {share:g}.")
     channels, hidden = (tuple(ceil(share * units) for units in layer) for layer in (channels, hidden))
     layers: OrderedDict[str, nn.Module] = OrderedDict()
 

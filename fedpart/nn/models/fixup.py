@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedpart.checks import require
 from fedpart.nn.models.base import MODELS
 
 
@@ -79,8 +80,7 @@ def fixup_resnet(
     per_stage, left = divmod(depth - 2, 6)
     if left or per_stage < 1:
         raise ValueError(f"The depth of a Fixup ResNet is 6 n + 2, as 8, 14 or 20, got {depth}.")
-    if width < 1:
-        raise ValueError(f"The width is the channels of the first stage, 1 or more, got {width}.")
+    require(width >= 1, f"The width is the channels of the first stage, 1 or more, got {width}.")
     channels, layers = width, OrderedDict[str, nn.Module]()
     layers["stem"] = nn.Conv2d(input_shape[0], width, 3, padding=1, bias=False)
     layers["bias1"], layers["relu"] = ScalarBias(), nn.ReLU()

@@ -12,19 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedpart.checks import require
+from fedpart.partition.sharing import layers as of_layers
 from fedpart.partition.sharing.composed import SHARINGS, Composed, Recipe, Sharing, Values
-from fedpart.partition.sharing.layers import (
-    Shape,
-    assembled,
-    chains,
-    check_patterns,
-    cut,
-    key,
-    matches,
-    orthogonal,
-    weight_layers,
-    weight_of,
-)
 from fedpart.randomness.streams import generator
 
 _COUPLED = "alpha"
@@ -44,7 +33,7 @@ class Coefficients(nn.Module):
 class SuperWeight(Recipe):
     """A layer's weight from blocks, each a linear combination of its bank's templates."""
 
-    chain: tuple[Shape, ...]
+    chain: tuple[of_layers.Shape, ...]
     banks: tuple[str, ...]
     alphas: tuple[str, ...]
 
@@ -54,7 +43,7 @@ class SuperWeight(Recipe):
             alpha: Any = (own[name] if name in own else shared[name]).alpha
             values: Any = shared[bank].values
             blocks.append(values.t().mv(alpha))
-        return assembled(blocks, self.chain)
+        return of_layers.assembled(blocks, self.chain)
 
 
 @SHARINGS.register("bank")
@@ -96,20 +85,20 @@ class Bank(Sharing):
     def compose(
         self, networks: Sequence[nn.Module], seed: int = 0, plain: Collection[str] = ()
     ) -> list[Composed]:
-        layers = weight_layers(networks, self.keep, plain)
+        layers = of_layers.weight_layers(networks, self.keep, plain)
         for group in () if isinstance(self.clusters, str) else self.clusters:
-            check_patterns("clusters", group, layers)
+            of_layers.check_patterns("clusters", group, layers)
         users: dict[str, list[Tensor]] = {}  # of each bank: blocks of the layers that use it
         alphas: dict[str, dict[str, None]] = {}  # of each bank: its coefficients' names
         recipes: list[dict[str, SuperWeight]] = [{} for _ in networks]
         for cluster, uses in self._clusters(layers).items():
-            weights = {(index, name): weight_of(networks[index], name).detach() for index, name in uses}
-            for number, chain in enumerate(chains(tuple(weight.shape) for weight in weights.values())):
+            weights = {(i, name): of_layers.weight_of(networks[i], name).detach() for i, name in uses}
+            for number, chain in enumerate(of_layers.chains(tuple(w.shape) for w in weights.values())):
                 name = f"{cluster}~{number}" if number else cluster
                 for (index, layer), weight in weights.items():
                     if tuple(weight.shape) not in chain:
                         continue
-                    blocks = {f"{name}:{place}": block for place, block in enumerate(cut(weight, chain))}
+                    blocks = {f"{name}:{n}": block for n, block in enumerate(of_layers.cut(weight, chain))}
                     for bank, block in blocks.items():
                         users.setdefault(bank, []).append(block)
                         alphas.setdefault(bank, {})[self._alpha(bank, index, layer)] = None
@@ -137,7 +126,7 @@ class Bank(Sharing):
             rows = torch.ones(len(alphas[bank]), 1)
             if count > 1:
                 stream = generator(seed, "coefficients", index)
-                rows = nn.functional.normalize(orthogonal(len(rows), count, stream), dim=1)
+                rows = nn.functional.normalize(of_layers.orthogonal(len(rows), count, stream), dim=1)
             made = map(Coefficients, rows.to(users[bank][0].dtype))
             modules.update(zip(alphas[bank], made, strict=True))
         return modules
@@ -151,20 +140,19 @@ class Bank(Sharing):
                 fitting = (
                     f"#{n}"
                     for n, group in enumerate(groups, 1)
-                    if any(matches(p, index, name) for p in group)
+                    if any(of_layers.matches(p, index, name) for p in group)
                 )
-                cluster = next(fitting, key(name))
+                cluster = next(fitting, of_layers.key(name))
                 if self.clusters == "depth":
                     cluster = f"quarter{4 * place // len(names) + 1}"
                 clusters.setdefault(cluster, []).append((index, name))
-        if not clusters:
-            fault = "No network has a layer whose weight could be composed, besides its last"
-            raise ValueError(f"{fault}; leave sharing out.")
+        fault = "No network has a layer whose weight could be composed, besides its last"
+        require(clusters, f"{fault}; leave sharing out.")
         return clusters
 
     def _alpha(self, bank: str, index: int, layer: str) -> str:
         """The name of the coefficients of a layer's block."""
-        return f"{_COUPLED}@{bank}" if self.coupled else f"{index}/{key(layer)}@{bank}"
+        return f"{_COUPLED}@{bank}" if self.coupled else f"{index}/{of_layers.key(layer)}@{bank}"
 
 
 def _templates(initial: Sequence[Tensor], count: int, seed: int, index: int) -> Tensor:

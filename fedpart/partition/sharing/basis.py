@@ -63,10 +63,8 @@ class OneBasis(Sharing):
         self, kernels: float = 1 / 4, inputs: float = 1 / 8, penalty: float = 10.0, keep: Sequence[str] = ()
     ) -> None:
         for name, share in (("kernels", kernels), ("inputs", inputs)):
-            if not 0 < share <= 1:
-                raise ValueError(f"{name} is a share above 0 and at most 1, got {share:g}.")
-        if not 0 <= penalty < inf:
-            raise ValueError(f"The penalty is at least 0, and finite, got {penalty:g}.")
+            require(0 < share <= 1, f"{name} is a share above 0 and at most 1, got {share:g}.")
+        require(0 <= penalty < inf, f"The penalty is at least 0, and finite, got {penalty:g}.")
         self.kernels, self.inputs, self.penalty, self.keep = kernels, inputs, penalty, keep
 
     def compose(

@@ -55,8 +55,7 @@ class Blocks(Codec):
         scales, packed = data.tensor_split([self._count(numbers) * _SCALE.itemsize])
         scales, codes = read(scales, _SCALE), self.unpack(packed, numbers)
         require(not (scales < 0).any(), "a block has a scale below 0")
-        if codes.min() < -self.steps:
-            raise ValueError(f"a code is below -{self.steps}")
+        require(codes.min() >= -self.steps, f"a code is below -{self.steps}")
         return self._rows(codes).to(dtype).mul_(scales[:, None].to(dtype)).view(-1)[:numbers]
 
     def _count(self, numbers: int) -> int:

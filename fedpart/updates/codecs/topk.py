@@ -60,13 +60,11 @@ class TopK(Codec):
         lower, upper, rest = _unpacked(packed).tensor_split([count * low, count * low + high])
         require(not rest.any(), "bits behind the last place are not 0")
         ones = upper.nonzero().view(-1)
-        if len(ones) != count:
-            raise ValueError(f"it has {len(ones)} places where {count} numbers are sent")
+        require(len(ones) == count, f"it has {len(ones)} places where {count} numbers are sent")
         each = torch.arange(count, device=data.device)
         weights = 1 << torch.arange(low, device=data.device)
         places = (ones - each << low) + (lower.view(count, low) * weights).sum(1)
-        if places[-1] >= numbers:
-            raise ValueError(f"a place is beyond the {numbers} numbers there are")
+        require(places[-1] < numbers, f"a place is beyond the {numbers} numbers there are")
         require(not (places.diff() <= 0).any(), "places do not ascend")
         dense = torch.zeros(numbers, dtype=dtype, device=data.device)
         dense[places] = self.values.decode(values, count, dtype)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.updates.defences import base
 
 _STEPS, _STILL = 500, 1e-9  # iterations at most, and the change of all weights that is none
@@ -27,8 +28,7 @@ class Geometric(base.Majority):
     """
 
     def __init__(self, smoothing: float = 1e-6) -> None:
-        if smoothing <= 0:
-            raise ValueError(f"The smoothing of the defence 'geometric' is above 0, got {smoothing}.")
+        require(smoothing > 0, f"The smoothing of the defence 'geometric' is above 0, got {smoothing}.")
         self.smoothing = smoothing
 
     def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:

@@ -84,7 +84,7 @@ class Combining(Stage):
         return None if round.variates is None else round.variates[self._slices[cell - 1]].to(like.device)
 
     def _beside(self, update: Update, round: Round) -> dict[int, Tensor]:
-        length = self.run.settings.local.at(round.number).length(update.examples)
+        length = self.run.settings.local.at(round.number, round.local_rate).length(update.examples)
         return {
             -j: self.way.beside(change, self._mean(round, j, change), length)
             for j, change in update.cells.items()

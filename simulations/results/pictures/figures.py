@@ -106,12 +106,6 @@ def dress(ax: Axes, y: str, x: str = "", title: str = "", limits: tuple[float, f
         ax.set_xlim(low - room, high + room)
 
 
-def dress_bar(bar: Any, label: str) -> None:
-    """A colour bar's label, in the size of the axes'."""
-    bar.set_label(label, fontsize=13)
-    bar.ax.tick_params(labelsize=11)
-
-
 def wrapped(name: str, most: int = 14) -> str:
     """A name for which there is not much room, in lines of so many characters; nothing is cut off."""
     return "\n".join(line for part in name.split("\n") for line in textwrap.wrap(part, most) or [""])

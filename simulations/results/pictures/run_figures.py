@@ -99,7 +99,9 @@ def mask_figure(run: Run, *, page: bool = False) -> fig.Figure:
     places = np.arange(len(keep) + 1) - 0.5
     shown = over_time.pcolormesh(edges, places, keep, cmap="cividis", vmin=0, vmax=100)
     over_time.set_ylim(len(keep) - 0.5, -0.5)
-    fig.dress_bar(figure.colorbar(shown, ax=over_time, pad=0.01, ticks=[0, 25, 50, 75, 100]), unit)
+    bar = figure.colorbar(shown, ax=over_time, pad=0.01, ticks=[0, 25, 50, 75, 100])
+    bar.set_label(unit, fontsize=13)
+    bar.ax.tick_params(labelsize=11)
     kept = run.summary.get("lml_iteration", x[-1])  # early stopping ends with an earlier state
     final = keep[:, list(x).index(kept)]
     count = f"{np.sum(final > 50)} of {len(keep)} kept"

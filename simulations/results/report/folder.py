@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedpart.checks import require
 from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
 from simulations.folders.cell import changed, deciding
@@ -78,9 +79,8 @@ def find(folder: Path) -> Found:
                 runs.append(run)
         except ConfigError as error:
             notes.append(f"A run is left out: {error}")
-    if not runs:
-        remedy = "name a folder that fedpart compare or run has written"
-        raise ConfigError(f"{folder} holds no federated run and no comparison; {remedy}.")
+    remedy = "name a folder that fedpart compare or run has written"
+    require(runs, f"{folder} holds no federated run and no comparison; {remedy}.", ConfigError)
     # what one table may average: runs of the same settings, and within a method of the same options
     runs = _most(runs, _shared, notes)
     for method in dict.fromkeys(run.config.method for run in runs):

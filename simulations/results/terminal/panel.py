@@ -132,6 +132,7 @@ def rows(summary: Mapping[str, Any], out: Path) -> Rows:
     yield from psi_rows(summary)
     remarks = summary.get("psi_remarks", []) if summary.get("psi_learned") else []
     yield from several("note", *remarks, summary.get("untaught"), summary.get("parted"))
+    yield from several("rates", summary.get("rates"))
     yield from _training_rows(summary) if "iterations" in summary else _federated_rows(summary)
     other = read_summary(out / BESIDE)
     if other is not None and other["rounds"] == summary["rounds"]:  # else it has not been extended yet

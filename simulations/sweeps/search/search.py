@@ -7,6 +7,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from fedpart.checks import require
 from fedpart.registry import reading
 from simulations.building.data import load_data
 from simulations.building.experiment import ready
@@ -142,9 +143,8 @@ def _claim(out: Path, config: Config) -> None:
         before = run_directory.saved_config(out).resolved()
         if before["search"] is not None:
             before["search"]["trials"] = now["search"]["trials"]  # they may change
-        if before != now:
-            remedy = f"choose another folder with --out, or go on with fedpart search --resume {out}"
-            raise ConfigError(f"{out} holds a search with another configuration; {remedy}.")
+        remedy = f"choose another folder with --out, or go on with fedpart search --resume {out}"
+        require(before == now, f"{out} holds a search with another configuration; {remedy}.", ConfigError)
     run_directory.make_folder(out, config)
     write_config(out, config, run_name(out) or new_name(), not reading() or is_own(out))
 

@@ -62,7 +62,7 @@ SETTINGS = [
     ({"chunks": 3}, "one number per chunk"),
     ({"optimiser": "adam"}, "optimiser is one of SGDSettings.*got 'adam'"),
     ({"optimiser_psi": torch.optim.Adam}, "optimiser_psi is one of SGDSettings"),
-    ({"optimiser": AdamSettings(hypergradient=0.1)}, "federation's server; leave it out of optimiser"),
+    ({"optimiser": AdamSettings(hypergradient=0.1)}, "A hypergradient is of psi; leave it out of optimiser"),
     ({"method_options": {"draw_sizes": True}}, "draw_sizes is of clients with architectures"),
     ({"iterations": 0}, "iterations is at least 1"),
     ({"final_rate": 0.0}, "final_rate is"),

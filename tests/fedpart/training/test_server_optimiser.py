@@ -7,7 +7,7 @@ import pytest
 import torch
 from problems import Recorder, augmentation, chain_net, settings, shard, shards, smooth_net
 
-from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task, federate, fit
+from fedpart import AdamSettings, Federation, LocalSettings, Protocol, Task, fit
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import CohortSum
 from fedpart.training.optimisers import SlicedOptimiser
@@ -100,32 +100,14 @@ def two_rounds(local=LOCAL, **changes):
     return federation, state, [first, engine.run_round()]
 
 
-@pytest.mark.parametrize("name", ["server", "server_psi"])
-def test_it_is_the_derivative_of_the_second_rounds_loss(name):
-    """By central differences of a run; psi's loss is minus L_ML, by subnetworks that it alone changes."""
-    method = {"server": "fedavg", "server_psi": "partitioned"}[name]
-
-    def loss(rate):
-        _, _, reports = two_rounds(method=method, **{name: AdamSettings(rate)})
-        return reports[1].train_loss if name == "server" else -reports[1].lml
-
-    adam, step = AdamSettings(RATE, hypergradient=BETA), 1e-6
-    federation, state, reports = two_rounds(method=method, **{name: adam})
-    total, place = federation.totals[1], 0 if name == "server" else -1
-    change = -total["deltas"][1] / total["weights"][1] / LOCAL
-    gradient = total["psi"] / total["psi_weight"] if place else change
-    u = adam.direction(state[place])
-    found, numeric = -torch.dot(gradient, u).item(), (loss(RATE + step) - loss(RATE - step)) / (2 * step)
-    assert abs(numeric) > 1e-3 and found == pytest.approx(numeric, rel=1e-6)
-    agreement = -found / (gradient.norm() * u.norm()).item()
-    if place:  # after one step, Adam's moments are the first gradient and its square
-        first = federation.totals[0]["psi"] / federation.totals[0]["psi_weight"]
-        each = (gradient / first).clamp(-1, 1).nan_to_num(0.0)
-        learned = federation.optimiser_psi.state_dict()[0]["log_rate"]
-        torch.testing.assert_close(learned, BETA * each, rtol=1e-6, atol=1e-12)
-        agreement = each.mean().item()
-    rates = [RATE, RATE * math.exp(BETA * agreement)]
-    assert [report.server_rates[place] for report in reports] == pytest.approx(rates, rel=1e-6)
+def test_psis_rates_grow_by_how_far_two_rounds_gradients_agree():
+    """After one step, Adam's moments are the first gradient and its square."""
+    federation, _, _ = two_rounds(server_psi=AdamSettings(RATE, hypergradient=BETA))
+    first, second = (total["psi"] / total["psi_weight"] for total in federation.totals)
+    agree = (second / first).clamp(-1, 1).nan_to_num(0.0)
+    learned = federation.optimiser_psi.state_dict()[0]["log_rate"]
+    torch.testing.assert_close(learned, BETA * agree, rtol=1e-6, atol=1e-12)
+    assert agree.abs().max() > 0
 
 
 def test_components_of_psi_have_rates_of_their_own_that_grow_where_gradients_agree():
@@ -133,8 +115,8 @@ def test_components_of_psi_have_rates_of_their_own_that_grow_where_gradients_agr
     noise = torch.randn(400, generator=torch.Generator().manual_seed(0)).double()
     psi = torch.zeros(4).double()
     fixed = psi.clone()
-    sliced = SlicedOptimiser(psi, [slice(None)], AdamSettings(0.1, hypergradient=0.02), each=True)
-    adam = SlicedOptimiser(fixed, [slice(None)], AdamSettings(0.1), each=True)
+    sliced = SlicedOptimiser(psi, [slice(None)], AdamSettings(0.1, hypergradient=0.02))
+    adam = SlicedOptimiser(fixed, [slice(None)], AdamSettings(0.1))
     for i, random in enumerate(noise):
         gradient = torch.tensor([1e-6, random, 1.0 if i % 2 else -1.0, 0.0]).double()
         before = torch.stack([psi, fixed])
@@ -164,40 +146,9 @@ def test_a_centralised_run_that_is_resumed_goes_on_with_psis_rates(tmp_path):
     assert rates.shape == whole.state.psi.shape and len(set(rates.tolist())) > 1
 
 
-def test_slices_have_rates_of_their_own_which_the_unit_of_gradients_does_not_change():
-    gradients = torch.randn(4, 2, 7, generator=torch.Generator().manual_seed(0)).double()
-    found = []
-    for scale in (1.0, 1e-20):
-        slices = [slice(0, 7), slice(7, 14)]
-        adam = AdamSettings(0.1, 1e-60, hypergradient=BETA)
-        sliced = SlicedOptimiser(torch.zeros(14).double(), slices, adam)
-        for one, other in gradients:
-            sliced.step(0, one * scale)
-            sliced.step(1, torch.full_like(other, scale))  # always the same: cosines are 1
-        found.append([sliced.rate(0), sliced.rate(1)])
-    assert found[0] == pytest.approx(found[1]) and found[0][0] != pytest.approx(0.1, rel=0.01)
-    assert found[0][1] == pytest.approx(0.1 * 2.718281828459045 ** (3 * BETA))
-    sliced.step(0, torch.zeros(7).double())  # a gradient of zeros says nothing
-    assert sliced.rate(0) == found[1][0]
-
-
-def test_a_run_that_is_resumed_goes_on_with_the_learned_rates(tmp_path):
-    def run(rounds, hypergradient=BETA, **keywords):
-        server, local = AdamSettings(RATE, hypergradient=hypergradient), LocalSettings(batch_size=4)
-        fixed = {"chunks": (0.5, 0.3, 0.2), "cohort": 3, "seed": 6, "server": server, "local": local}
-        return federate(Task(chain_net()), shards(SIZES), rounds=rounds, **fixed, **keywords)
-
-    whole, off, path = run(4), run(4, 0.0), tmp_path / "run.pt"
-    run(2, checkpoint=path)
-    resumed = run(4, checkpoint=path, resume=True)
-    assert torch.equal(resumed.state.w, whole.state.w) and not torch.equal(off.state.w, whole.state.w)
-    assert [one.server_rates for one in resumed.metrics] == [one.server_rates for one in whole.metrics]
-    assert off.metrics[3].server_rates is None and "log_rate" not in off.state.optimiser.state_dict()[0]
-
-
 def test_two_rounds_cannot_tell_the_clients_rate():
     """Adam undoes a factor on all changes, so where clients take one step their rate changes nothing."""
-    adam = AdamSettings(RATE, eps=1e-300, hypergradient=BETA)
+    adam = AdamSettings(RATE, eps=1e-300)
     one, ten = (two_rounds(local, server=adam)[0] for local in (LOCAL, 10 * LOCAL))
     torch.testing.assert_close(one.w, ten.w, rtol=0, atol=1e-13)
     assert (one.totals[1]["deltas"][3] * 10).allclose(ten.totals[1]["deltas"][3])

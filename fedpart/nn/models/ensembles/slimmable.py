@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from fedpart.checks import require
 from fedpart.nn.models.ensembles.ensemble import (
     ENSEMBLES,
     NORMS,
@@ -85,8 +86,7 @@ class UniversallySlimmable(Ensemble):
 
     def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
         sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
-        if not 2 <= drawn <= len(members):
-            raise ValueError(f"A step trains 2 to {len(members)} members, got drawn: {drawn}.")
+        require(2 <= drawn <= len(members), f"A step trains 2 to {len(members)} members, got drawn: {drawn}.")
         if len(set(sizes)) < len(sizes):
             raise ValueError("Two members of a universally slimmable network have one width; give each once.")
         self.ends = (nested(members, own_norms=False), sizes.index(min(sizes)))
