@@ -208,7 +208,8 @@ class Protocol:
         :attr:`.Round.local_rate`."""
         size, settings = self.architectures[client], self.settings
         of_client = client, self.assignment[client], len(self.chunks), self.caps[client], round
-        of_run = settings.seed, self.tasks[size], self._local.at(round, rate), self._parts[size], self.tasks
+        local = self._local.at(round, rate) if rate != 1 or self._local.cosine_rounds else self._local
+        of_run = settings.seed, self.tasks[size], local, self._parts[size], self.tasks
         return ClientView(*of_client, *of_run, psi)
 
     def plan(self, client: int, round: int) -> list[Job]:

@@ -46,8 +46,6 @@ class LocalSettings(DecaySettings):
         if self.cosine_rounds is not None:
             done = min(1.0, (round - 1) / self.cosine_rounds)
             factor *= 0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2
-        elif factor == 1:
-            return self
         return replace(self, learning_rate=factor * self.learning_rate, cosine_rounds=None)
 
     def length(self, examples: int) -> float:
