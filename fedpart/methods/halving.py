@@ -57,12 +57,12 @@ class Halving(Settings):
     def survivors(self, courses: Mapping[int, Course]) -> list[int]:
         """Which candidates go on, by number and the best first; ``courses`` are of all their rounds.
 
-        That is the better half by the mean L_ML of the last half of ``rounds``; and who is within a standard
-        error of the worst of these, but only as long as halves alone would have left several. Who lacks an
-        L_ML that others have goes: its clients' numbers were not finite.
+        That is the better half by the mean L_ML, without the first half of ``rounds``; and who is within a
+        standard error of the worst of these, but only as long as halves alone would have left several. Who
+        lacks an L_ML that others have goes: its clients' numbers were not finite.
         """
-        recent = {number: course[-((self.rounds + 1) // 2) :] for number, course in courses.items()}
-        known = {number: [lml for lml in course if lml is not None] for number, course in recent.items()}
+        counted = {number: course[(self.rounds + 1) // 2 :] for number, course in courses.items()}
+        known = {number: [lml for lml in course if lml is not None] for number, course in counted.items()}
         most = max(map(len, known.values()))
         if not most:
             return [*courses]
@@ -71,8 +71,8 @@ class Halving(Settings):
         half = -(-len(courses) // 2)
         kept, rung = ranked[:half], max(map(len, courses.values())) // self.rounds
         if 2 ** (rung - 1) < len(self.candidates):
-            last = recent[kept[-1]]
-            kept += [number for number in ranked[half:] if not is_ahead(last, recent[number])]
+            last = counted[kept[-1]]
+            kept += [number for number in ranked[half:] if not is_ahead(last, counted[number])]
         return kept
 
 

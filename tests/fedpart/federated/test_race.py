@@ -144,9 +144,9 @@ TRIALS = [
 @pytest.mark.parametrize(
     ("halving", "better", "left"), [row[1:] for row in TRIALS], ids=[r[0] for r in TRIALS]
 )
-def test_the_better_half_by_the_last_rounds_goes_on_the_best_first(halving, better, left):
+def test_the_better_half_goes_on_the_best_first(halving, better, left):
     courses = {number: [lml + more for lml in RUNG] for number, more in better.items()}
-    courses[min(better)][0] = 50.0  # of an earlier half, which does not count
+    courses[min(better)][0] = 50.0  # of the first half, which does not count
     assert Halving(**halving, rounds=4).survivors(courses) == left
 
 
@@ -157,8 +157,10 @@ def test_who_is_within_a_standard_error_stays_until_halves_would_have_left_one()
     assert halving.survivors({0: RUNG * 2, 1: near * 2}) == [1]
     far = [-2.0, -2.0, -1.4, -1.6]
     assert halving.survivors({0: far, 1: RUNG}) == [1]
-    early = [0.0, 0.0, 0.0, 0.0, -2.0, -2.0, -1.4, -1.6]  # the rounds of rungs before do not count
+    early = [0.0, 0.0, -1.4, -1.6, -2.0, -2.0, -1.4, -1.6]  # the first two rounds do not count, all others do
     assert halving.survivors({0: early, 1: RUNG * 2}) == [1]
+    later = [9.0, 9.0, -1.0, -1.2, -3.0, -3.0, -1.0, -1.2]
+    assert halving.survivors({0: later, 1: RUNG * 2}) == [1]
 
 
 def test_who_lacks_numbers_that_others_have_goes_and_where_nobody_has_any_all_stay():
