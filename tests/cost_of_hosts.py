@@ -12,10 +12,11 @@ import sys
 import time
 from dataclasses import replace
 
+from flower_rounds import load, rounds_over, run_config
 from hosts import hosts, start_ray, surroundings
 from places import ROOT
 
-from benchmarks.rounds.ours import load, make_protocol, rounds_over, run_config
+from benchmarks.rounds.ours import make_protocol
 from benchmarks.rounds.workloads import WORKLOADS
 from fedpart import Federation
 from simulations.ray.grid import RayGrid

@@ -36,7 +36,7 @@ def ended_in(seconds: float) -> Iterator[None]:
 
     left = min(LONGEST, LEAVE * seconds)
     signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds - left, 0.7 * left)
+    signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds - left), max(0.01, 0.7 * left))
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stopped:

@@ -3,8 +3,8 @@
 ``python -m benchmarks.rounds.bench --workload W1,W2 --rounds 20`` or, on a GPU, ``--device cuda``. All is
 computed in this process with one thread, but for engines that have processes of their own. After two rounds
 to warm up, the engines of a workload compute a round each, in turn; Flower, which cannot wait between rounds,
-all of its rounds at the end. Flower, or our engine on Ray, is timed if it is asked for. The rest needs torch,
-numpy and fedpart alone."""
+all of its rounds at the end. Flower is timed if it is asked for. The rest needs torch, numpy and fedpart
+alone."""
 
 import argparse
 import os
@@ -20,13 +20,13 @@ import numpy
 import torch
 
 from benchmarks.rounds.bare import BareFedAvg, BarePartitioned, LocalWork, build
-from benchmarks.rounds.ours import make_protocol, make_shards, rounds_on_ray
+from benchmarks.rounds.ours import make_protocol, make_shards
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Dataset, Federation, Protocol
 from fedpart.engines import LocalEngine
 
 WAYS = ("loop", "fused", "grouped")
-ENGINES = ("bare", "auto", *WAYS, "workers2", "ray", "flower", "pfl")
+ENGINES = ("bare", "auto", *WAYS, "workers2", "flower", "pfl")
 USUAL = (("bare", "auto", "pfl"), WAYS)  # the rows that are missed most come first
 SMALL = replace(WORKLOADS["W3"], examples=8, samples=2)
 QUICK = {"model": "digits_cnn", "clients": 3, "cohort": 1, "examples": 4, "samples": 1}
@@ -108,8 +108,6 @@ class Contender:
             from benchmarks.rounds.pfl_fedavg import TimedPfl
 
             return TimedPfl(self.workload, device).run_round
-        if self.engine == "ray":
-            return rounds_on_ray(self.workload)
         options: dict[str, Any] = {"workers": 2} if self.engine == "workers2" else {"execution": self.engine}
         channels_last = device == "cpu" and self.engine != "grouped"  # as the bare loop, where that can be
         task = {"precision": self.precision, "channels_last": channels_last}
@@ -179,8 +177,6 @@ def main(device: str = "cpu") -> None:
     asked.add_argument("--budget", type=float, default=330.0, help="seconds, after which no round is begun")
     asked.add_argument("--quick", action="store_true", help="small workloads, a round each")
     options = asked.parse_args()
-    if {"ray", "flower"} <= {*(options.engine or ())}:
-        asked.error("each of ray and flower starts Ray anew; time them by two commands")
     began, device = time.perf_counter(), options.device
     until, quick = began + options.budget, QUICK if options.quick else {}
     torch.set_num_threads(1)

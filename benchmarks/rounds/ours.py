@@ -1,10 +1,5 @@
-"""The workloads of ``bench`` for this project, and their rounds on Ray."""
+"""The workloads of ``bench`` for this project."""
 
-import json
-import logging
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,7 +7,7 @@ import torch
 import fedpart
 from benchmarks.rounds.networks import network
 from benchmarks.rounds.workloads import Workload
-from fedpart import AdamSettings, AffineAugmentation, Dataset, Federation, SGDSettings
+from fedpart import AdamSettings, AffineAugmentation, Dataset, SGDSettings
 
 
 def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
@@ -41,37 +36,3 @@ def make_protocol(workload: Workload, **task: Any) -> fedpart.Protocol:
 
 def make_shards(workload: Workload) -> list[Dataset]:
     return [Dataset(*workload.shard(client)) for client in range(workload.clients)]
-
-
-def rounds_over(grid: Any, federation: Federation) -> Callable[[], object]:
-    """A round of the Flower strategy over a grid whose clients are :func:`load`'s, each time it is called."""
-    from fedpart.flower.strategy import FedPart
-
-    logging.getLogger("flwr").setLevel(logging.WARNING)
-    strategy = FedPart(federation)
-    return lambda: strategy.run(grid, federation.round + 1)
-
-
-def run_config(workload: Workload) -> dict[str, str]:
-    """From which :func:`load`'s clients build the workload."""
-    return {"workload": json.dumps(asdict(workload))}
-
-
-def _build(config: Mapping[str, Any]) -> SimpleNamespace:
-    torch.set_num_threads(1)
-    workload = Workload.from_dict(json.loads(config["workload"]))
-    return SimpleNamespace(protocol=make_protocol(workload), shards=make_shards(workload))
-
-
-def load() -> Any:
-    from fedpart.flower.client import make_client_app
-
-    return make_client_app(_build)
-
-
-def rounds_on_ray(workload: Workload) -> Callable[[], object]:
-    """A round of the Flower strategy and client app on two Ray actors of ours, each time it is called."""
-    from simulations.ray.grid import RayGrid
-
-    grid = RayGrid(load, workload.clients, run_config(workload), workers=2)
-    return rounds_over(grid, Federation(make_protocol(workload)))

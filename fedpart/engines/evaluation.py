@@ -33,7 +33,7 @@ class ClientEvaluation:
         if not is_due(settings, report.round, self._every, last):
             return
         round = federation.start(federation.round)
-        scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number))
+        scores = ClientScores(self._protocol, evaluation_cohort(settings, round.number), round.trial)
         scores.gather(partial(self._score, round))
         scores.write(report)
         state = sum(map(partial(state_bytes, self._protocol), scores.cohort))

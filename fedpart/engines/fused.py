@@ -174,6 +174,7 @@ class FusedRunner:
 
     def _check_equal(self, losses: Sequence[Tensor]) -> None:
         near = 1e-2 if self.protocol.task.precision == "bf16" else 1e-4
+        require(all(loss.isfinite() for loss in losses), "a loss is not finite", ArithmeticError)
         if not all(torch.allclose(losses[0], loss, rtol=near, atol=1e-6) for loss in losses):
             fault = "The loss of an example depends on the other examples of its batch"
             raise _NotFused(f"{fault}, so that clients cannot be fused; use execution: loop.")

@@ -59,16 +59,17 @@ class ClientScores:
 
     protocol: Protocol
     cohort: Sequence[int]  # who is asked
+    trial: bool = False  # see Round
     found: dict[int, HeldOutScore] = field(default_factory=dict)  # by client
     failed: list[dict[str, Any]] = field(default_factory=list)  # as `skipped` lists them
 
     def gather(self, score_of: Callable[[int], HeldOutScore]) -> None:
-        """Ask for every client's score; a ClientError leaves it out if the settings say ``skip``."""
+        """Ask for every client's score; a ClientError leaves it out in a trial, or with ``skip``."""
         for client in self.cohort:
             try:
                 self.found[client] = score_of(client)
             except ClientError as error:
-                if self.protocol.settings.on_client_error == "fail":
+                if self.protocol.settings.on_client_error == "fail" and not self.trial:
                     raise
                 self.failed.append(skipped(client, error))
 

@@ -103,8 +103,8 @@ class Federation(ModelState):
         """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
 
         With ``download`` their weights are rounded, the server's own are not."""
-        if self.race is not None and number != self.completed:
-            return self.race.start()
+        if self.race is not None:
+            return self.race.start(number if number == self.completed else None)
         w, narrow = self.w, self.protocol.download
         w = w if narrow is None else w.to(narrow).to(w.dtype)
         round = Round(self.completed + 1 if number is None else number, w, self.psi)

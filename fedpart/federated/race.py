@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.protocol import Protocol
 from fedpart.methods.halving import Halving
+from fedpart.updates.errors import DIVERGED
 from fedpart.updates.update import Round
 
 if TYPE_CHECKING:
@@ -42,21 +44,29 @@ class Race:
         return next(iter(self.left.values()))
 
     @property
+    def rates(self) -> dict[str, float]:
+        """What its learning rates are multiplied with."""
+        return self.halving.candidates[next(iter(self.left))]
+
+    @property
     def turn(self) -> int:
         """Whose round comes next."""
         return min(self.left, key=lambda number: len(self.lmls[number]))
 
-    def start(self) -> Round:
-        """What clients start from in that round."""
-        rate = self.halving.candidates[self.turn]["local"]
-        return replace(self.left[self.turn].start(), local_rate=rate, trial=len(self.left) > 1)
+    def start(self, evaluated: int | None) -> Round:
+        """What clients start from in that round, or the best so far, which round ``evaluated`` looks at."""
+        rate, state = self.halving.candidates[self.turn]["local"], self.left[self.turn]
+        round = state.start() if evaluated is None else self.leader.start(evaluated)
+        return replace(round, local_rate=rate, trial=len(self.left) > 1)
 
     def step(self, answers: CohortSum) -> None:
         """Finish that round; when all have had as many as halving asks for, the worse ones go."""
         number, self._beside = self.turn, len(self.left)
         self._last = number, self.left[number]
         self.left[number].step(answers)
-        self.lmls[number].append(None if answers.total is None else answers.total.lml)
+        lost = any(skip["category"] in DIVERGED for skip in answers.skipped)
+        lml = None if answers.total is None else answers.total.lml
+        self.lmls[number].append(-math.inf if lost else lml)
         done, fewest = (len(self.lmls[each]) for each in (number, self.turn))
         if done == fewest and done % self.halving.rounds == 0 and self._beside > 1:
             kept = self.halving.survivors({each: self.lmls[each] for each in self.left})
@@ -74,9 +84,8 @@ class Race:
 
     def told(self) -> str:
         """Whose rates the run ends with, in words."""
-        candidates, best = self.halving.candidates, next(iter(self.left))
-        rates = ", ".join(f"{name} x {by:g}" for name, by in candidates[best].items())
-        return f"{rates}: the best by L_ML of {len(candidates)} candidates, {len(self.left)} left"
+        rates, all = ", ".join(f"{name} x {by:g}" for name, by in self.rates.items()), self.halving.candidates
+        return f"{rates}: the best by L_ML of {len(all)} candidates, {len(self.left)} left"
 
     def state_dict(self) -> dict[str, Any]:
         """The candidates that are left, with what they have come to."""

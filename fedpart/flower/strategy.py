@@ -69,7 +69,9 @@ class FedPart(Strategy):
         late = late and self._skip and not settings.noise_by_kind
         self._nodes = Nodes(settings.clients, settings.node_timeout, lenient=self._skip, late=late)
         self._met_all = False
-        self._states: dict[tuple[int, Partition], ArrayRecord] = {}  # by the round that starts from them
+        self._states: dict[
+            tuple[bool, int, Partition], ArrayRecord
+        ] = {}  # by the round that starts from them
         self._sent: dict[int, Message] = {}  # by client, in the order of the sum
         self._started = 0.0
         self._relay: Any = None  # of a grid whose hosts sum what they have computed
@@ -129,8 +131,8 @@ class FedPart(Strategy):
         """w and psi of the federation, for :meth:`start`."""
         return self._state(self._values(), self.federation.partition)
 
-    def _state(self, values: Round, partition: Partition) -> ArrayRecord:
-        key = values.number, partition
+    def _state(self, values: Round, partition: Partition, of_next: bool = True) -> ArrayRecord:
+        key = of_next, values.number, partition
         if key not in self._states:
             self._states[key] = messages.state_record(values, self.federation.protocol, partition)
         return self._states[key]
@@ -212,7 +214,7 @@ class FedPart(Strategy):
         nodes = self._nodes.present(grid) if self._skip else self._nodes.wait_for(grid, cohort)
         self._started, values = time.perf_counter(), self.federation.start(round)
         for client in (client for client in cohort if client in nodes):
-            state = self._state(values, protocol.partition_of(client))
+            state = self._state(values, protocol.partition_of(client), of_next=False)
             more = nodes[client], state, values.kept
             self._sent[client] = messages.instruction(protocol, round, client, *more, MessageType.EVALUATE)
         return self._messages()
@@ -224,7 +226,7 @@ class FedPart(Strategy):
         report, self._report = self._report, None
         incoming = messages.Incoming(replies, self._sent)
         protocol = self.federation.protocol
-        scores = ClientScores(protocol, list(self._sent))
+        scores = ClientScores(protocol, list(self._sent), self.federation.start(report.round).trial)
         of_round = messages.read_score, protocol, report.round
         scores.gather(lambda client: messages.blaming(*of_round, client, incoming.take(client)))
         scores.write(report, self._refused(incoming, report.round))

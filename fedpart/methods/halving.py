@@ -58,22 +58,21 @@ class Halving(Settings):
         """Which candidates go on, by number and the best first; ``courses`` are of all their rounds.
 
         That is the better half by the mean L_ML, without the first half of ``rounds``; and who is within a
-        standard error of the worst of these, but only as long as halves alone would have left several. Who
-        lacks an L_ML that others have goes: its clients' numbers were not finite.
+        standard error of the worst of these, until halves alone would have left one. Who has -inf, because
+        its clients' numbers were not finite, goes; if all have, the first stays, and is not tried any more.
         """
-        counted = {number: course[(self.rounds + 1) // 2 :] for number, course in courses.items()}
+        sound = [number for number, course in courses.items() if -math.inf not in course]
+        counted = {number: courses[number][(self.rounds + 1) // 2 :] for number in sound}
         known = {number: [lml for lml in course if lml is not None] for number, course in counted.items()}
-        most = max(map(len, known.values()))
-        if not most:
-            return [*courses]
-        sound = [number for number, lmls in known.items() if len(lmls) == most]
+        if not all(known.values()):  # cohorts without an L_ML, which are those of all
+            return sound
         ranked = sorted(sound, key=lambda number: fmean(known[number]), reverse=True)
         half = -(-len(courses) // 2)
         kept, rung = ranked[:half], max(map(len, courses.values())) // self.rounds
-        if 2 ** (rung - 1) < len(self.candidates):
+        if 2 ** (rung - 1) < len(self.candidates) and kept:
             last = counted[kept[-1]]
             kept += [number for number in ranked[half:] if not is_ahead(last, counted[number])]
-        return kept
+        return kept or [next(iter(courses))]
 
 
 def is_ahead(course: Course, other: Course) -> bool:

@@ -36,6 +36,8 @@ class Partitioned(FederatedMethod, CentralMethod):
     def __init__(self, draw_sizes: bool = False, halving: Mapping[str, Any] | None = None) -> None:
         self.draw_sizes = draw_sizes
         if halving is not None:
+            such = "write {server: [1, 3, 10], rounds: 15}, say"
+            require(isinstance(halving, Mapping), f"halving has multiples of rates, got {halving!r}; {such}.")
             check_names(halving, Halving, "halving")
             self.halving = Halving(**halving)
 

@@ -43,10 +43,11 @@ class LocalSettings(DecaySettings):
 
     def at(self, round: int, factor: float = 1.0) -> "LocalSettings":
         """As they are in ``round`` (1..), at ``factor`` times the rate."""
+        rate = factor * self.learning_rate
         if self.cosine_rounds is not None:
             done = min(1.0, (round - 1) / self.cosine_rounds)
-            factor *= 0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2
-        return replace(self, learning_rate=factor * self.learning_rate, cosine_rounds=None)
+            rate = (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2) * rate
+        return replace(self, learning_rate=rate, cosine_rounds=None)
 
     def length(self, examples: int) -> float:
         """Sum of the rates with which a client's gradients count in its change, the first ones with all their

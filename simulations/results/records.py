@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fedpart.training.files import replace
 from simulations.config.search import OBJECTIVES
 from simulations.folders.cell import Cell, folder_name
 from simulations.folders.contents import read_metrics, read_summary
@@ -39,8 +40,8 @@ def write_record(folder: Path, cell: Cell, of: Mapping[str, Any]) -> Path:
     content = {**of, **told, "settings": settings, "metrics": points, "summary": summary}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / record_name(**of)
-    text = json.dumps(content, ensure_ascii=False)
-    file.write_text(text.replace('{"round"', '\n{"round"') + "\n", encoding="utf-8")
+    text = json.dumps(content, ensure_ascii=False).replace('{"round"', '\n{"round"') + "\n"
+    replace(file, lambda out: out.write(text.encode()))
     return file
 
 

@@ -72,7 +72,9 @@ def _federated(experiment: Experiment, federation: Federation, lines: Lines) -> 
     config, protocol = experiment.config, federation.protocol
     evaluations = [line["val_accuracy"] for line in lines if line.get("val_accuracy") is not None]
     last = recent(evaluations)
-    unseen = recent([line["lml"] for line in lines if line.get("lml") is not None])
+    rates = None if federation.race is None else federation.race.rates
+    alone = [line for line in lines if line.get("factors") == rates]  # of the candidate whose rates are left
+    unseen = recent([line["lml"] for line in alone if line.get("lml") is not None])
     samples = config.evaluation_samples
     looked_at = len(experiment.test) > 0 and protocol.settings.scored
     test = tested(federation, experiment.test, measured(config), samples) if looked_at else {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import fedpart, refused
+from flower_rounds import load, rounds_over, run_config
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 
@@ -81,10 +82,10 @@ def test_a_row_has_the_rounds_after_the_warm_up():
 
 
 def test_which_engines_a_workload_leaves_out():
-    engines = (*USUAL[0], "ray", "flower")
+    engines = (*USUAL[0], "flower")
     assert {"flower", "pfl"} <= {row.engine for row in contenders(WORKLOADS["W1"], engines)}
-    assert {row.engine for row in contenders(WORKLOADS["W2"], engines)} == {"bare", "auto", "pfl", "ray"}
-    assert {row.engine for row in contenders(WORKLOADS["W3"], engines)} == {"bare", "auto", "ray"}
+    assert {row.engine for row in contenders(WORKLOADS["W2"], engines)} == {"bare", "auto", "pfl"}
+    assert {row.engine for row in contenders(WORKLOADS["W3"], engines)} == {"bare", "auto"}
     assert "flower" not in {row.engine for row in contenders(WORKLOADS["P1"], engines)}
 
 
@@ -100,8 +101,8 @@ def test_workloads_survive_the_passage_to_another_process():
 
 def test_flower_engine_steps_as_the_local_one():
     federation, expected = (Federation(ours.make_protocol(TINY)) for _ in range(2))
-    grid = InProcessGrid(ours.load(), TINY.clients, ours.run_config(TINY))
-    run_round = ours.rounds_over(grid, federation)
+    grid = InProcessGrid(load(), TINY.clients, run_config(TINY))
+    run_round = rounds_over(grid, federation)
     local = LocalEngine(expected, ours.make_shards(TINY))
     for _ in range(2):
         run_round()

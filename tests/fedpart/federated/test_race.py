@@ -1,5 +1,6 @@
 """Halving: candidates for the learning rates train in turns, and L_ML keeps one of them."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -108,11 +109,11 @@ def test_a_run_that_is_stopped_in_the_race_goes_on_to_the_same_end(tmp_path):
 @pytest.mark.parametrize("evaluation", ["central", "clients"])
 def test_workers_and_flower_have_the_bits_of_one_process(evaluation):
     config = {"halving": True, "evaluation": evaluation}
-    one = local(27, every=3, **config)
+    one = local(27, every=1, **config)
     assert {report.candidates for report in one[1]} > {4}, "some have gone"
     assert (one[1][2].client_nll is not None) == (evaluation == "clients")
-    assert_equal_runs(deployed(27, config, every=3), one)
-    assert_equal_runs(local(27, workers=2, every=3, **config), one)
+    assert_equal_runs(deployed(27, config, every=1), one)
+    assert_equal_runs(local(27, workers=2, every=1, **config), one)
 
 
 @pytest.mark.quick(1)
@@ -125,6 +126,29 @@ def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(workers):
     assert [*race.race.left] == [1] and reports[-1].candidates == 1 and not reports[-1].skipped
     with pytest.raises(ClientError, match="lower"):  # where nothing is tried it ends the run
         after(8, Federation(protocol(server=AdamSettings(1e28))), shards(SIZES), workers=workers)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("execution", ["fused", "grouped", "loop"])
+def test_it_may_be_the_first_and_be_evaluated_and_be_computed_in_any_way(execution):
+    local = LocalSettings(0.2, batch_size=100)
+    race = Federation(protocol({"server": [1e30, 1], "rounds": 4}, local=local, evaluation="clients"))
+    _, reports = after(12, race, shards(SIZES), execution=execution, evaluate_every=1)
+    assert [*race.race.left] == [1] and reports[-1].client_nll < 10
+    assert race.race.rates["server"] == 1.0 and "server x 1" in race.race.told()
+
+
+def test_where_all_diverge_the_first_says_so():
+    race = Federation(protocol({"server": [1e30, 1e29], "rounds": 2}))
+    with pytest.raises(ClientError, match="lower the learning rates"):
+        after(9, race, shards(SIZES))
+    assert [*race.race.left] == [0]
+
+
+def test_a_cosine_of_a_multiple_is_that_of_the_rate_alone():
+    for round in range(1, 9):
+        one = LocalSettings(0.05, cosine_rounds=10).at(round, 3.0)
+        assert one == LocalSettings(3.0 * 0.05, cosine_rounds=10).at(round)
 
 
 def test_the_clients_rate_is_multiplied_in_the_round_alone():
@@ -163,10 +187,11 @@ def test_who_is_within_a_standard_error_stays_until_halves_would_have_left_one()
     assert halving.survivors({0: later, 1: RUNG * 2}) == [1]
 
 
-def test_who_lacks_numbers_that_others_have_goes_and_where_nobody_has_any_all_stay():
-    halving = Halving(server=(1, 2, 3), rounds=4)
-    lacking = [-0.1, -0.1, -0.1, None]
-    assert halving.survivors({0: lacking, 1: RUNG, 2: [n - 1 for n in RUNG]}) == [1, 2]
+def test_who_has_diverged_goes_and_where_no_cohort_has_an_l_ml_all_stay():
+    halving, inf = Halving(server=(1, 2, 3), rounds=4), math.inf
+    behind = [lml - 1 for lml in RUNG]
+    assert halving.survivors({0: [9.0, -inf, 9.0, 9.0], 1: RUNG, 2: behind}) == [1, 2]
+    assert halving.survivors({0: [-inf] * 4, 1: [-inf] * 4, 2: [-inf] * 4}) == [0]
     nobody = [-1.0, -1.0, None, None]
     assert halving.survivors({0: nobody, 1: nobody, 2: nobody}) == [0, 1, 2]
 
@@ -200,6 +225,7 @@ def test_what_is_refused():
             ("zero", lambda: protocol({"local": [1, 0]}), "positive numbers"),
             ("a text", lambda: protocol({"server": ["1"]}), "positive numbers"),
             ("one round", lambda: protocol({"rounds": 1}), "rounds is at least 2"),
+            ("a list", lambda: protocol([1, 2]), "halving has multiples of rates"),
             ("another key", lambda: protocol({"servers": [1]}), "did you mean 'server'"),
             *((what, lambda more=more: protocol(two, **more), CONFLICT) for what, more in BESIDE),
             ("no L_ML", lambda: protocol(two, chunks=(1.0,)), "halving goes by L_ML"),
