@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from fedpart.checks import require
 from simulations.config.load import table_file
 from simulations.errors import ConfigError, RunError
 from simulations.results.records import HOME
@@ -64,6 +65,8 @@ def make(options: argparse.Namespace) -> None:
     """The runs without a record, in the file's order."""
     settings = [f"device={options.device}", *([] if options.data is None else [f"data_dir={options.data}"])]
     for entry in yaml.safe_load(options.file.read_text(encoding="utf-8")):
+        other = ", ".join(entry.keys() - {"table", "scale", "rows"})
+        require(not other, f"{options.file}: an entry has table, scale and rows, not {other}.", ConfigError)
         path, scale = table_file(entry["table"]), entry.get("scale")
         if options.table is not None and path.stem not in options.table:
             continue

@@ -15,7 +15,7 @@ from fake_runs import write_run
 import benchmarks.card.queue as queue
 from benchmarks.card.queue import FILE
 from simulations.config.load import read_table, table_file
-from simulations.errors import RunError
+from simulations.errors import ConfigError, RunError
 from simulations.results.records import read_records
 from simulations.sweeps.cell_runner import CellRunner
 
@@ -109,6 +109,11 @@ def test_the_queue_names_tables_rows_and_scales_that_there_are():
 def test_a_row_that_is_not_there_is_named(written, made, monkeypatch, capsys):
     main(monkeypatch, written(rows=["longer"]))
     assert "has no row 'longer'" in capsys.readouterr().out and not made
+
+
+def test_a_key_that_is_none_is_named(written, made, monkeypatch):
+    with pytest.raises(ConfigError, match="has table, scale and rows, not seeds"):
+        main(monkeypatch, written(seeds=[1]))
 
 
 def run_queue(file, folder, minutes):
