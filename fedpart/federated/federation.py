@@ -16,7 +16,7 @@ from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.pace.turns import Pace, pace_of
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.race import Race
+from fedpart.federated.race import Candidate, Race
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
 from fedpart.updates.stages.base import Stage
@@ -142,7 +142,7 @@ class Federation(ModelState):
         self._hold()
         self.completed = number
 
-    def _follow(self, leader: Federation) -> None:
+    def _follow(self, leader: Candidate) -> None:
         """Be what another federation has become."""
         for name in ("w", "psi", "optimiser", "optimiser_psi", "stages"):
             setattr(self, name, getattr(leader, name))

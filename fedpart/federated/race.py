@@ -1,21 +1,42 @@
 """Race: candidates for a run's learning rates train in turns, until one of them is left."""
 
-from __future__ import annotations
-
 import copy
 import math
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.protocol import Protocol
 from fedpart.methods.halving import Halving
+from fedpart.training.optimisers import SlicedOptimiser
 from fedpart.updates.errors import DIVERGED
 from fedpart.updates.update import Round
 
-if TYPE_CHECKING:
-    from fedpart.federated.federation import Federation
+
+class Candidate(typing.Protocol):
+    """What a race needs of a :class:`.Federation`."""
+
+    optimiser: SlicedOptimiser
+    optimiser_psi: SlicedOptimiser
+    stepped: bool
+
+    @property
+    def remembering(self) -> Sequence[Any]:
+        """Whose reports are parts of its own."""
+
+    def start(self, number: int | None = None) -> Round:
+        """See there, as for the rest."""
+
+    def step(self, answers: CohortSum) -> None:
+        """Finish the round."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides how it goes on."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`state_dict`."""
 
 
 class Race:
@@ -24,7 +45,7 @@ class Race:
     Its rounds have numbers of their own, 1.., and so cohorts and noise: what a candidate becomes is, to the
     bit, what a run with its rates alone would be."""
 
-    def __init__(self, protocol: Protocol, halving: Halving, kind: type[Federation]) -> None:
+    def __init__(self, protocol: Protocol, halving: Halving, kind: Callable[[Protocol], Candidate]) -> None:
         self.halving, self._kind, self._alone = halving, kind, copy.copy(protocol)
         self._alone.method = copy.copy(protocol.method)
         self._alone.method.halving = None
@@ -32,14 +53,14 @@ class Race:
         self.lmls = {number: list[float | None]() for number in self.left}
         self._last, self._beside = (0, self.left[0]), len(self.left)
 
-    def _begun(self, number: int) -> Federation:
+    def _begun(self, number: int) -> Candidate:
         state, rates = self._kind(self._alone), self.halving.candidates[number]
         state.optimiser.scale(rates["server"])
         state.optimiser_psi.scale(rates["psi"])
         return state
 
     @property
-    def leader(self) -> Federation:
+    def leader(self) -> Candidate:
         """By the last comparison; before the first one, the first candidate."""
         return next(iter(self.left.values()))
 

@@ -128,7 +128,7 @@ def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(workers):
         after(8, Federation(protocol(server=AdamSettings(1e28))), shards(SIZES), workers=workers)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", ["fused", "grouped", "loop"])
 def test_it_may_be_the_first_and_be_evaluated_and_be_computed_in_any_way(execution):
     local = LocalSettings(0.2, batch_size=100)
