@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset
-from fedpart.engines import batches as drawn
+from fedpart.engines import batches as batching
 from fedpart.federated.cohorts import Answer, CohortSum
 from fedpart.federated.protocol import Protocol
 from fedpart.kernels import keep_freed_memory
@@ -137,7 +137,7 @@ class Executor:
             raise ClientError(f"Client {client} has no examples; give every client at least one.")
         start, view = time.perf_counter(), self.view(round, client)
         shard = self.moved(self.checked(client, shard))
-        learned = drawn.count_learned(self.protocol, len(shard))
+        learned = batching.count_learned(self.protocol, len(shard))
         update = self.protocol.begin(Update(examples=learned), client, round)
         work, (begun, *second) = [*jobs], self.protocol.starts(update, round)
         losses: list[Any] = [self._run_job(update, begun, view, shard, job) for job in jobs]
@@ -201,8 +201,8 @@ class Executor:
         partition = protocol.partition_of(view.number)
         asked = replace(job, psi=False) if method.held_out else job  # feedback takes psi's place
         local, psi = method.local_settings(view), method.local_psi(view)
-        loss = method.objective(view, partial(drawn.learned_targets, protocol, view.number, shard))
-        batches = drawn.local_batches(protocol, view, local, len(shard), job)
+        loss = method.objective(view, partial(batching.learned_targets, protocol, view.number, shard))
+        batches = batching.local_batches(protocol, view, local, len(shard), job)
         start, point = self.subnetwork(round, partition, k)
         sgd: PartSGD | None = None
         sizes = view.drawn_sizes(len(batches)) if protocol.draws and j is not None else []
@@ -220,7 +220,7 @@ class Executor:
             return gradients(view.task, loss, asked, here, psi, batch, noise)
 
         psi_sum, loss_sum, seen = torch.zeros_like(psi), psi.new_zeros((), dtype=self.wide), 0
-        noisy = self.noisy(view, shard, drawn.purpose_of(job), batches)
+        noisy = self.noisy(view, shard, batching.purpose_of(job), batches)
         for result, examples in self._loop(noisy, at, sgd):
             loss_sum, seen = loss_sum + result.loss.to(self.wide) * examples, seen + examples
             if result.psi is not None:
@@ -256,7 +256,7 @@ class Executor:
         the method's ``feedback``; ``after [n]``: the job's subnetwork as trained."""
         protocol, k = self.protocol, job.subnetwork
         partition, method = protocol.partition_of(view.number), protocol.method
-        learned, held, _ = drawn.divided(protocol, view.number, len(shard))
+        learned, held, _ = batching.divided(protocol, view.number, len(shard))
         batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
         points = self.subnetwork(round, partition, k)[1], self.own_point(partition, k, after)
         psi, noisy = method.local_psi(view), partial(self.noisy, view, shard, "held out", batches)
@@ -269,4 +269,4 @@ class Executor:
     ) -> Iterator[tuple[Batch, Noise]]:
         """The examples at the places of each batch, each batch with its noise."""
         key = NoiseKey(view.seed, purpose, (view.number, view.round))
-        return drawn.noisy_batches(shard, batches, key, self.device, view.task.dtype)
+        return batching.noisy_batches(shard, batches, key, self.device, view.task.dtype)

@@ -55,13 +55,13 @@ class Federation(ModelState):
         self.agreement = {**protocol.agreement, **settings.of_server()}
         self.stepped = True
         self._limits = [bound.to(settings.device) for bound in protocol.task.psi_bounds]
-        parts: list[Stage | Pace | Race | None] = [*self.stages, self.pace, self.best]
+        stateful: list[Stage | Pace | Race | None] = [*self.stages, self.pace, self.best]
         self.race: Race | None = None
         if (halving := protocol.method.halving) is not None:
             self.race = Race(protocol, halving, type(self))
-            parts = [self.race]
+            stateful = [self.race]
             self._follow(self.race.leader)
-        self.remembering = [part for part in parts if part is not None]
+        self.remembering = [part for part in stateful if part is not None]
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
         """Where clients of this machine keep their residuals, and private runs count their releases.

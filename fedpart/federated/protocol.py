@@ -125,8 +125,8 @@ class Protocol:
         self._local = replace(local, epochs=local.epochs + more) if more else local
         self.draws = draws_sizes(self.method, settings)
         self._pull = Correction(settings.combination.pull * (not self.draws))  # or the executor pulls parts
-        every = [*enumerate(self.partitions)]  # of each, those whose networks are parts of it, itself first
-        self._parts = [(i, *(j for j, other in every if i != j and of.has(other))) for i, of in every]
+        nets = [*enumerate(self.partitions)]  # of each, those whose networks are parts of it, itself first
+        self._parts = [(i, *(j for j, other in nets if i != j and net.has(other))) for i, net in nets]
         self.expected_shares = [
             shares_of(parts, len(parts), self.partitions) if self.draws else {} for parts in self._parts
         ]

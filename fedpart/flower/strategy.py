@@ -226,7 +226,8 @@ class FedPart(Strategy):
         report, self._report = self._report, None
         incoming = messages.Incoming(replies, self._sent)
         protocol = self.federation.protocol
-        scores = ClientScores(protocol, list(self._sent), self.federation.start(report.round).trial)
+        trial = (race := self.federation.race) is not None and len(race.left) > 1
+        scores = ClientScores(protocol, list(self._sent), trial)
         of_round = messages.read_score, protocol, report.round
         scores.gather(lambda client: messages.blaming(*of_round, client, incoming.take(client)))
         scores.write(report, self._refused(incoming, report.round))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from statistics import fmean, median, stdev
 from typing import Any
@@ -39,7 +40,7 @@ class Halving(Settings):
             object.__setattr__(self, name, tuple(dict.fromkeys(map(float, factors))))
         super().__post_init__()
 
-    @property
+    @cached_property
     def candidates(self) -> list[dict[str, float]]:
         """Of each the multiples by name."""
         every = product(*(getattr(self, name) for name in RATES))
@@ -50,7 +51,7 @@ class Halving(Settings):
         require(known, f"halving goes by L_ML, which {settings.method!r} has not here; set halving to null.")
         names = ("privacy", "devices", "buffer", "keep_best", "error_feedback")
         used = [name for name in names if getattr(settings, name)]
-        used += [f"method: {settings.method}"] * settings.combination.keeps
+        used += [f"method: {settings.method}"] if settings.combination.keeps else []
         fault = "With halving, candidates for the rates take turns on the same clients"
         require(not used, f"{fault}, which {' and '.join(used)} cannot follow; leave one of both out.")
 

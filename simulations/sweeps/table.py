@@ -131,13 +131,13 @@ def run_table(
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:
             raise ConfigError(f"{file}: the row {label!r} makes no folder of its own; name it otherwise.")
-    cells, of = list[Cell](), dict[Path, dict[str, Any]]()
+    cells, identities = list[Cell](), dict[Path, dict[str, Any]]()
     for seed, label in product(table.seeds, names):
         config = table.configured(label, seed, file, out, scale, overrides)
         if (made := holds_run(folder := row_folder(out, label, seed))) or not read_only:
             config = choose_precision(config, folder if made else out)  # one for all, on another machine too
             cells.append(Cell(f"{label}, seed {seed}", config, folder))
-            of[folder] = {"table": file.stem, "scale": scale, "row": label, "seed": seed}
+            identities[folder] = {"table": file.stem, "scale": scale, "row": label, "seed": seed}
     asked = {names[label] for label in labels or names if not read_only}
     wanted = [cell for cell in cells if cell.folder.parent.name in asked]
     known = KnownData()
@@ -145,12 +145,12 @@ def run_table(
         if cell not in wanted:  # other settings are refused before anything is run
             cell.state(known)
     if records is not None:
-        wanted = [cell for cell in wanted if not (records / record_name(**of[cell.folder])).exists()]
+        wanted = [cell for cell in wanted if not (records / record_name(**identities[cell.folder])).exists()]
     try:
         failed = runner.complete(wanted)
     finally:
         for cell in (cell for cell in wanted if records is not None and cell.finished()):
-            write_record(records, cell, of[cell.folder])
+            write_record(records, cell, identities[cell.folder])
     by_name = summaries(cells)
     for path in [path for path in table.columns.values() if path.endswith(AT_BYTES)]:
         done = [cell for cell in cells if cell.finished()]
@@ -160,7 +160,7 @@ def run_table(
         for cell, score in zip(done, scores, strict=True):
             next(left[cell.folder.parent.name])[path] = score
     outcome = Found(table, {label: own for label, name in names.items() if (own := by_name.get(name))})
-    if not outcome.summaries and not failed:
+    if not outcome.summaries and not failed and records is None:
         raise ConfigError(f"No run of {file} is finished in {out}; leave --finished out to run them.")
     remarks = []
     if outcome.summaries:

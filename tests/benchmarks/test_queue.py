@@ -67,14 +67,18 @@ def made(monkeypatch):
     return names
 
 
-def test_runs_come_in_the_files_order_and_leave_records_that_stand_for_them(written, made, monkeypatch):
+def test_runs_come_in_the_files_order_and_leave_records_that_stand_for_them(
+    written, made, monkeypatch, capsys
+):
     file = written(rows=["long"])
     main(monkeypatch, file)
     assert made == ["long 0", "long 1"]
     main(monkeypatch, written())
     assert made[2:] == ["short 0", "short 1"]
     shutil.rmtree(file.parent / "out")  # records outlast it
+    capsys.readouterr()
     main(monkeypatch, file)
+    assert not capsys.readouterr().out.strip(), "nothing is missing"
     assert len(made) == 4 and len(list((file.parent / "records").iterdir())) == 4
     (record, *_) = read_records("toys", None, file.parent / "records")["long"]
     assert (record["seed"], record["length"], record["summary"]["method"]) == (0, 3, "partitioned")
