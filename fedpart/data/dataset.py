@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.trees import Tree, first_leaf, leaves, map_leaves
+from fedpart.trees import Tree, first_leaf, leaves, map_leaves, tensors_in
 
 if TYPE_CHECKING:
     from fedpart.data.preprocessing.base import Preprocessing
@@ -141,6 +142,35 @@ class Dataset:
 
         inputs, targets, groups, clients = map_leaves(move, before)
         return self if same else Dataset(inputs, targets, groups, clients=clients)
+
+
+class OnDevice:
+    """Clients' data where they are computed with: brought there once, and kept there while the clients' own
+    are in memory, as far as there is ``room``, in bytes; half of what is free of a GPU if not given.
+    """
+
+    def __init__(self, device: torch.device, room: int | None = None) -> None:
+        free = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" and room is None else 0
+        self._device, self._room = device, room or free
+        self._kept = WeakKeyDictionary[Dataset, tuple[Dataset, int]]()
+
+    def __call__(self, data: Dataset) -> Dataset:
+        """``data`` on the device."""
+        if data in self._kept:
+            return self._kept[data][0]
+        moved = data.to(self._device)
+        if self._room and type(data) is Dataset:  # others are read when they are needed
+            size = sum(tensor.nbytes for tensor in tensors_in((data.inputs, data.targets)))
+            if sum(kept for _, kept in self._kept.values()) + size <= self._room:
+                self._kept[data] = moved, size
+        return moved
+
+    def give_up(self) -> bool:
+        """Keep nothing from now on, where memory is wanted for computing; whether anything was kept."""
+        kept = bool(self._kept)
+        self._kept.clear()
+        self._room = 0
+        return kept
 
 
 @dataclass(frozen=True, eq=False)

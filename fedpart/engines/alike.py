@@ -61,7 +61,7 @@ def loss_and_draws(executor: Executor, round: Round, job: Job, batch: Batch) -> 
     """The loss of ``job`` in nats, if every random number were 0.3; and the shapes of its draws."""
     task, method = executor.protocol.task, executor.protocol.method
     recorder = ShapeRecorder(executor.device, task.dtype)
-    _, point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
+    point = executor.point(round, executor.protocol.partition, job.subnetwork)
     with torch.no_grad():
         loss = method.loss(task, job, point.tensors, executor.on_device(round).psi, batch, recorder)
     return loss, recorder.recorded

@@ -41,9 +41,10 @@ def local_batches(
     if job.partition is None:
         whole = held if protocol.method.validates and len(held) else whole
         some = local.psi_batch != "shard" and local.psi_batch < len(whole)
-        return list(torch.split(drawn("psi batch")[: local.psi_batch] if some else whole, local.batch_size))
-    shuffles, epochs = len(whole) > local.batch_size, range(local.epochs)
-    orders = (drawn(f"shuffle {job.partition}", epoch) if shuffles else whole for epoch in epochs)
+        orders = [drawn("psi batch")[: local.psi_batch] if some else whole]
+    else:
+        shuffles, epochs = len(whole) > local.batch_size, range(local.epochs)
+        orders = [drawn(f"shuffle {job.partition}", epoch) if shuffles else whole for epoch in epochs]
     return [batch for order in orders for batch in torch.split(order, local.batch_size)]
 
 

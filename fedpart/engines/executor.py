@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
 from fedpart.data.cells import check_examples
-from fedpart.data.dataset import Dataset
+from fedpart.data.dataset import Dataset, OnDevice
 from fedpart.engines import batches as batching
-from fedpart.federated.cohorts import Answer, CohortSum
+from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.protocol import Protocol
 from fedpart.kernels import keep_freed_memory
-from fedpart.methods.base import ClientView
+from fedpart.methods.base import DRAWS, ClientView
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
@@ -25,8 +25,8 @@ from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.local_sgd import ClientLoop, PartSGD, TrainFn, check_own_steps, own_steps, visited
-from fedpart.trees import read, tensors_in, wide
-from fedpart.updates.errors import ClientError, blamed
+from fedpart.trees import read, wide
+from fedpart.updates.errors import ClientError, blame
 from fedpart.updates.update import PSI, Round, Update
 
 
@@ -40,40 +40,13 @@ class Checked:
     def __call__(self, client: int, data: Dataset, use: str = "training") -> Dataset:
         """``data`` as they are."""
         if (client, use) not in self._seen:
+            fault = f"Client {client} has no examples; give every client at least one."
+            require(len(data) or use != "training", fault, ClientError)
             check_examples(data, self._task.dtype)
             with self._task.likelihood_at(None) as likelihood:
                 likelihood.check(data.targets)
             self._seen.add((client, use))
         return data
-
-
-class OnDevice:
-    """Clients' data where they are computed with: brought there once, and kept there while the clients' own
-    are in memory, as far as there is ``room``, in bytes; half of what is free of a GPU if not given.
-    """
-
-    def __init__(self, device: torch.device, room: int | None = None) -> None:
-        free = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" and room is None else 0
-        self._device, self._room = device, room or free
-        self._kept = WeakKeyDictionary[Dataset, tuple[Dataset, int]]()
-
-    def __call__(self, data: Dataset) -> Dataset:
-        """``data`` on the device."""
-        if data in self._kept:
-            return self._kept[data][0]
-        moved = data.to(self._device)
-        if self._room and type(data) is Dataset:  # others are read when they are needed
-            size = sum(tensor.nbytes for tensor in tensors_in((data.inputs, data.targets)))
-            if sum(kept for _, kept in self._kept.values()) + size <= self._room:
-                self._kept[data] = moved, size
-        return moved
-
-    def give_up(self) -> bool:
-        """Keep nothing from now on, where memory is wanted for computing; whether anything was kept."""
-        kept = bool(self._kept)
-        self._kept.clear()
-        self._room = 0
-        return kept
 
 
 class Executor:
@@ -90,25 +63,25 @@ class Executor:
         self.wide, self.moved = wide(self.device), OnDevice(self.device)
         self.psi_mask = protocol.psi_mask.to(self.device)
         self.doubts: list[Tensor] | None = None  # what is looked at later, see :meth:`settled`
-        self._here: tuple[Round, Round] | None = None  # the last round, and it on the device
-        self._subnetworks: dict[tuple[Partition, int], tuple[Tensor, Point]] = {}
+        none = torch.zeros(0)
+        self._round = self._here = Round(0, none, none)  # the last one, and it on the device
+        self._points: dict[tuple[Partition, int], Point] = {}
 
-    def answers(self, round: Round, shards: Sequence[Dataset]) -> Answer:
-        """What the clients whose shards these are answer to the server's values."""
-        return partial(self._answer, round, shards)
-
-    def _answer(self, round: Round, shards: Sequence[Dataset], client: int) -> Update:
+    def answer(self, round: Round, shards: Sequence[Dataset], client: int) -> Update:
+        """What the client, whose shard is one of these, answers to the server's values, see ``Answer``."""
         jobs = self.protocol.plan(client, round.number)
-        with blamed(client, round.number):
-            update = self.run(round, client, shards[client], jobs)
-            self.check(update, round)
-            return update
+        try:
+            return self.check(self.run(round, client, shards[client], jobs), round)
+        except Exception as error:
+            blame(error, client, round.number)
 
-    def check(self, update: Update, round: Round) -> None:
-        """Refuse numbers that cannot be summed, or note how long they are, for later."""
+    def check(self, update: Update, round: Round) -> Update:
+        """``update``, unless its numbers cannot be summed; or how long they are is noted, for later."""
         if self.doubts is None or update.examples > self.protocol.settings.max_examples:
-            return self.protocol.check(update, round.limit)
-        self.doubts += [torch.dot(tensor, tensor).sqrt() for tensor in update.parts.values()]
+            self.protocol.check(update, round.limit)
+        else:
+            self.doubts += [torch.dot(tensor, tensor).sqrt() for tensor in update.parts.values()]
+        return update
 
     def settled(self, round: Round, compute: Callable[[], CohortSum]) -> CohortSum:
         """What ``compute`` makes of a cohort, whose numbers are read together, when all are there.
@@ -133,20 +106,20 @@ class Executor:
         Raises:
             ClientError: the shard is empty, or the loss is not finite; other errors are of the computation.
         """
-        if len(shard) == 0:
-            raise ClientError(f"Client {client} has no examples; give every client at least one.")
         start, view = time.perf_counter(), self.view(round, client)
         shard = self.moved(self.checked(client, shard))
         learned = batching.count_learned(self.protocol, len(shard))
-        update = self.protocol.begin(Update(examples=learned), client, round)
-        work, (begun, *second) = [*jobs], self.protocol.starts(update, round)
+        work, update = [*jobs], Update(examples=learned)
+        begun, *second = self.protocol.begin(update, client, round)
         losses: list[Any] = [self._run_job(update, begun, view, shard, job) for job in jobs]
         for mine in second:
             apart, more = Update(), [replace(job, psi=False) for job in jobs if job.partition is not None]
             losses += [self._run_job(apart, mine, view, shard, job) for job in more]
             self.protocol.keep(update, mine, apart.parts)
             work, update.visited = work + more, update.visited + apart.visited
-        if self.doubts is None:
+        if self.doubts is not None:
+            self.doubts += losses
+        else:
             losses = read(losses)
             for job, loss in zip(work, losses, strict=True):
                 if not (math.isfinite(loss) or round.trial):  # then it is refused
@@ -160,10 +133,7 @@ class Executor:
         return self.protocol.send(update, client, round)
 
     def note(self, update: Update, client: int, losses: Mapping[Job, Any]) -> None:
-        """Write down which of the jobs' losses a client tells, and which is its term of L_ML; they may be
-        tensors, which are then looked at later."""
-        if self.doubts is not None:
-            self.doubts += losses.values()
+        """Write down which of the jobs' losses a client tells, and which is its term of L_ML."""
         update.loss = losses[reported(losses)] if losses else 0.0
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples
@@ -174,21 +144,17 @@ class Executor:
 
     def on_device(self, round: Round) -> Round:
         """The server's values where they are computed with; copied there once per round."""
-        if self._here is None or self._here[0] is not round:
-            # psi in memory of our own, as the subnetworks are
-            psi = round.psi.to(self.device, copy=True)
-            variates = None if round.variates is None else round.variates.to(self.device)
-            self._here = round, replace(round, w=round.w.to(self.device), psi=psi, variates=variates)
-            self._subnetworks.clear()
-        return self._here[1]
+        if self._round is not round:
+            self._round, self._here = round, round.to(self.device)
+            self._points.clear()
+        return self._here
 
-    def subnetwork(self, round: Round, partition: Partition, k: int) -> tuple[Tensor, Point]:
+    def point(self, round: Round, partition: Partition, k: int) -> Point:
         """w_s^(k) at the server's values, in the module's own order; built once per round."""
         w = self.on_device(round).w
-        if (partition, k) not in self._subnetworks:
-            theta = partition.subnetwork(w, k)
-            self._subnetworks[partition, k] = theta, Point(partition.space_of(k), theta)
-        return self._subnetworks[partition, k]
+        if (partition, k) not in self._points:
+            self._points[partition, k] = Point(partition.space_of(k), partition.subnetwork(w, k))
+        return self._points[partition, k]
 
     def own_point(self, partition: Partition, k: int, theta: Tensor) -> Point:
         """A point of one client's own; casts of those before are not kept, see :func:`.kept_casts`."""
@@ -203,20 +169,18 @@ class Executor:
         local, psi = method.local_settings(view), method.local_psi(view)
         loss = method.objective(view, partial(batching.learned_targets, protocol, view.number, shard))
         batches = batching.local_batches(protocol, view, local, len(shard), job)
-        start, point = self.subnetwork(round, partition, k)
-        sgd: PartSGD | None = None
-        sizes = view.drawn_sizes(len(batches)) if protocol.draws and j is not None else []
+        start, sgd = self.point(round, partition, k), None
         if j is not None:
-            decay, steps = 0.0 if sizes else local.decays(protocol.chunks)[j - 1], len(batches)
-            sgd = PartSGD(partition, start, j, k, local.sgd, decay, steps, asked != job or self._own)
+            decay = 0.0 if protocol.draws else local.decays(protocol.chunks)[j - 1]
+            how = local.sgd, decay, len(batches), asked != job or self._own
+            sgd = PartSGD(partition, start.theta, j, k, *how)
             sgd.correction = protocol.correction(update, view.number, self.on_device(round), j)
 
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:
-            theta = start if sgd is None or not step else sgd.theta
-            if sizes:
-                size = sizes[step % len(sizes)]
-                return self._through(loss, size, partition, local, asked, start, theta, psi, batch, noise)
-            here = point if theta is start else self.own_point(partition, k, theta)
+            if sgd is not None and protocol.draws:
+                size = view.drawn_sizes(len(batches))[step % DRAWS]
+                return self._through(loss, size, partition, local, asked, start, sgd, psi, batch, noise)
+            here = start if sgd is None or not step else self.own_point(partition, k, sgd.theta)
             return gradients(view.task, loss, asked, here, psi, batch, noise)
 
         psi_sum, loss_sum, seen = torch.zeros_like(psi), psi.new_zeros((), dtype=self.wide), 0
@@ -229,26 +193,27 @@ class Executor:
         if asked.psi:
             update.parts[PSI] = psi_sum * self.psi_mask / seen
         elif job.psi:
-            update.parts[PSI] = self.feedback(round, view, shard, job, start if sgd is None else sgd.theta)
+            after = start.theta if sgd is None else sgd.theta
+            update.parts[PSI] = self.feedback(round, view, shard, job, after)
         if sgd is not None and j is not None:
             update.parts |= partition.in_cells(j, sgd.change())
         return loss_sum / seen
 
     def _through(
-        self, loss: Objective, size: int, whole: Partition, local: LocalSettings, job: Job, start: Tensor,
-        theta: Tensor, psi: Tensor, batch: Batch, noise: Noise,
+        self, loss: Objective, size: int, whole: Partition, local: LocalSettings, job: Job, start: Point,
+        sgd: PartSGD, psi: Tensor, batch: Batch, noise: Noise,
     ) -> Gradients:  # fmt: skip
         """Gradients through the network of an architecture that is a part of the client's, at its weights,
         with all that is added to them; those of other weights are 0."""
         protocol, part, task = self.protocol, self.protocol.partitions[size], self.protocol.tasks[size]
-        places = whole.places(part).to(theta.device)
+        theta, places = sgd.theta, whole.places(part).to(start.theta.device)
         mine = theta[places]
         point = self.own_point(part, job.subnetwork, mine)
         result = gradients(task, loss, job, point, psi, batch, noise)
         if result.theta is None or job.partition is None:
             return result
         decay, pull = local.decays(protocol.chunks)[job.partition - 1], protocol.settings.combination.pull
-        gradient = result.theta + decay * mine + pull * (mine - start[places])
+        gradient = result.theta + decay * mine + pull * (mine - start.theta[places])
         return result._replace(theta=torch.zeros_like(theta).index_copy_(0, places, gradient))
 
     def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
@@ -258,7 +223,7 @@ class Executor:
         partition, method = protocol.partition_of(view.number), protocol.method
         learned, held, _ = batching.divided(protocol, view.number, len(shard))
         batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
-        points = self.subnetwork(round, partition, k)[1], self.own_point(partition, k, after)
+        points = self.point(round, partition, k), self.own_point(partition, k, after)
         psi, noisy = method.local_psi(view), partial(self.noisy, view, shard, "held out", batches)
         return method.feedback(view, *(score(view.task, p.tensors, psi, noisy()) for p in points)) / len(
             learned

@@ -187,7 +187,7 @@ class FusedRunner:
         if j is not None:
             gradient = partition.take(found.theta, j, job.subnetwork)
             if decay := local.decays(self.protocol.chunks)[j - 1]:
-                start, _ = executor.subnetwork(round, partition, job.subnetwork)
+                start = executor.point(round, partition, job.subnetwork).theta
                 w_j = partition.take(start, j, job.subnetwork)
                 gradient = gradient.add(w_j, alpha=decay * found.examples)
             term.parts[j], term.weights[j] = gradient.mul_(-local.learning_rate), found.examples
@@ -216,10 +216,10 @@ class PooledSum:
 
     def __init__(self, executor: Executor, round: Round, job: Job, rows: int) -> None:
         self._executor, self._job, self._psi, self._rows = executor, job, executor.on_device(round).psi, rows
-        start, self._point = executor.subnetwork(round, executor.protocol.partition, job.subnetwork)
+        self._point = executor.point(round, executor.protocol.partition, job.subnetwork)
         self._waiting: list[tuple[Batch, Noise, float]] = []
         self._round = max(1, ROUND // executor.protocol.task.samples)
-        self.theta, self.psi = torch.zeros_like(start), torch.zeros_like(self._psi)
+        self.theta, self.psi = torch.zeros_like(self._point.theta), torch.zeros_like(self._psi)
         self.loss = self.examples = 0.0
 
     def add(self, batch: Batch, noise: Noise, weight: float) -> None:

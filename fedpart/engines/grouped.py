@@ -91,8 +91,7 @@ class GroupedRunner:
             if isinstance(update, ClientError):
                 raise update
             update.seconds = 0.0  # of some that are computed alone; the round's count
-            self._executor.check(update, round)
-            return update
+            return self._executor.check(update, round)
 
         return sum_cohort(self.protocol, round, cohort, answer)
 
@@ -124,7 +123,8 @@ class GroupedRunner:
         apart = self.protocol.method.held_out  # whose feedback takes the place of psi's gradient
         asked = [replace(job, psi=False) if apart else job for job in jobs]
         learned = count_learned(self.protocol, len(shard))
-        update = self.protocol.begin(Update(examples=learned), client, round)
+        update = Update(examples=learned)
+        self.protocol.begin(update, client, round)
         here = self._executor.on_device(round)
         corrected = [self.protocol.correction(update, client, here, job.partition) for job in asked]
         work = [ClientJob(client, local, *of) for of in zip(asked, steps, corrected, strict=True)]
@@ -199,8 +199,11 @@ class GroupedRunner:
             computed += stack
             means.append(mean)
         losses: dict[int, dict[Job, Any]] = {client: {} for client in updates}
-        every, later = torch.cat(means), self._executor.doubts is not None
-        for (client, _, job, *_), loss in zip(computed, every if later else every.tolist(), strict=True):
+        every, doubts = torch.cat(means), self._executor.doubts
+        if doubts is not None:
+            doubts += every
+        told = every.tolist() if doubts is None else every
+        for (client, _, job, *_), loss in zip(computed, told, strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
             self._executor.note(update, client, losses[client])
@@ -210,7 +213,7 @@ class GroupedRunner:
         return {
             client: _attempt(client, round, partial(self.protocol.send, update, client, round))
             for client, update in updates.items()
-            if later or all(map(math.isfinite, losses[client].values()))
+            if doubts is not None or all(map(math.isfinite, losses[client].values()))
         }
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:
@@ -219,7 +222,7 @@ class GroupedRunner:
         for job in member.jobs:
             if job.psi:
                 k, j = job.subnetwork, job.partition
-                after, _ = self._executor.subnetwork(round, partition, k)
+                after = self._executor.point(round, partition, k).theta
                 if j is not None:
                     after = partition.put(after, j, k, partition.take(after, j, k) + update.parts[j])
                 shard = self._executor.moved(member.shard)

@@ -144,4 +144,5 @@ class Loop:
     def one_by_one(self, round: Round, cohort: Sequence[int]) -> CohortSum:
         """The sum of updates that are asked for in turn."""
         with kept_casts(self.executor.device):
-            return sum_cohort(self.protocol, round, cohort, self.executor.answers(round, self.shards))
+            answer = partial(self.executor.answer, round, self.shards)
+            return sum_cohort(self.protocol, round, cohort, answer)

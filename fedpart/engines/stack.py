@@ -37,7 +37,7 @@ class ClientJob(NamedTuple):
     local: LocalSettings
     job: Job
     batches: list[Tensor]
-    correction: Correction = Correction()
+    correction: Correction | None = None
 
     @property
     def order(self) -> tuple[float | str, ...]:
@@ -72,7 +72,7 @@ class Stack:
         every = [local_psi(self._executor.view(round, of.client)) for of in jobs]
         psi = server if all(psi_of is server for psi_of in every) else torch.stack(every)  # [P] or [J, P]
         losses, psi_sum = torch.zeros_like(seen), server.new_zeros(len(jobs), len(server))
-        start, _ = self._executor.subnetwork(round, self.protocol.partition, job.subnetwork)
+        start = self._executor.point(round, self.protocol.partition, job.subnetwork).theta
         kinds = groupby(jobs, lambda of: of.order) if job.partition is not None else ()
         runs = [_Run(self._executor, round, list(same)) for _, same in kinds]
         for step in range(len(jobs[0].batches)):
@@ -140,11 +140,13 @@ class _Run:
         job, local, protocol = jobs[0].job, jobs[0].local, executor.protocol
         self.count, self.steps = len(jobs), len(jobs[0].batches)
         j, k = job.partition or 0, job.subnetwork
-        start, _ = executor.subnetwork(round, protocol.partition, k)
+        start = executor.point(round, protocol.partition, k).theta
         how = local.sgd, local.decays(protocol.chunks)[j - 1], self.steps
         self.sgd = PartSGD(protocol.partition, start.expand(self.count, -1), j, k, *how, final=True)
-        shifts = [of.correction.shift for of in jobs if of.correction.shift is not None]
-        self.sgd.correction = Correction(jobs[0].correction.pull, torch.stack(shifts) if shifts else None)
+        corrected = [of.correction for of in jobs if of.correction is not None]
+        shifts = [each.shift for each in corrected if each.shift is not None]
+        if corrected:
+            self.sgd.correction = Correction(corrected[0].pull, torch.stack(shifts) if shifts else None)
 
 
 # vmap takes these apart before autocast sees them.

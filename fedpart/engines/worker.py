@@ -7,6 +7,7 @@ import signal
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, starmap
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
@@ -79,7 +80,7 @@ def work(
 
     def of_client(client: int) -> Update | None:
         shared.at[number] = client
-        return term(protocol, round, executor.answers(round, shards), summed, client)
+        return term(protocol, round, partial(executor.answer, round, shards), summed, client)
 
     while True:
         try:

@@ -32,6 +32,15 @@ class CohortSum:
     skipped: list[dict[str, Any]] = field(default_factory=list)
     norms: dict[int, Norms] = field(default_factory=dict)
 
+    def told(self, seconds: float) -> dict[str, Any]:
+        """Fields of the report on its round, which has taken so long."""
+        total = self.total or Update(clients=0)
+        mean = total.loss / total.examples if total.examples else None
+        took = (total.seconds or seconds) if total.clients else 0.0
+        sums = {"train_loss": mean, "lml": total.lml, "replies": total.clients, "examples": total.visited}
+        here = {"cohort": self.cohort, "upload_bytes": self.upload_bytes, "skipped": self.skipped}
+        return sums | here | {"client_seconds": took}
+
     @property
     def taken(self) -> list[int]:
         """The clients whose updates it sums."""
@@ -78,9 +87,8 @@ def blocks(cohort: Sequence[int], single: bool = False) -> list[Sequence[int]]:
 def sum_updates(updates: Iterable[Update | None]) -> Update | None:
     """Sum weighted updates left to right, into the first; None stands for a client without an update."""
     total: Update | None = None
-    for update in updates:
-        if update is not None:
-            total = update if total is None else total.add(update)
+    for update in filter(None, updates):
+        total = update if total is None else total.add(update)
         del update  # or it would live on while the next one is made
     return total
 
@@ -110,7 +118,7 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
     """The client's term of the sum, whose bytes and norms ``summed`` notes; None: it is skipped."""
     try:
         update = answer(client)
-        size = _answer_bytes(protocol, {part: len(tensor) for part, tensor in update.parts.items()})
+        size = sum(protocol.bytes_of(part, len(tensor)) for part, tensor in update.parts.items())
         update, summed.norms[client] = protocol.term(update, client, round)
     except (ClientError, Refusal) as error:
         if isinstance(error, Refusal):
@@ -120,16 +128,13 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
             raise error from error.__cause__
         summed.skipped.append(skipped(client, error))
         return None
-    summed.upload_bytes += size
+    summed.upload_bytes += size + UPLOAD_HEADER
     return update
 
 
 def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
-    return _answer_bytes(protocol, protocol.upload_sizes(client, jobs))
-
-
-def _answer_bytes(protocol: Protocol, sizes: Mapping[int, int]) -> int:
+    sizes = protocol.upload_sizes(client, jobs)
     return sum(starmap(protocol.bytes_of, sizes.items())) + UPLOAD_HEADER
 
 
@@ -140,9 +145,9 @@ def download_bytes(protocol: Protocol, client: int) -> int:
 
 def state_bytes(protocol: Protocol, client: int) -> int:
     """In how many bytes the server's values travel to ``client``, without the rest of the message."""
-    size, of_w = protocol.task.dtype.itemsize, (protocol.download or protocol.task.dtype).itemsize
-    of_w += size if protocol.settings.combination.sends else 0
-    return protocol.partition_of(client).needed * of_w + protocol.task.psi_space.size * size
+    size, psi = protocol.task.dtype.itemsize, protocol.task.psi_space.size
+    of_w = (protocol.download or protocol.task.dtype).itemsize + size * protocol.settings.combination.sends
+    return protocol.partition_of(client).needed * of_w + psi * size
 
 
 def expected_upload_ratio(protocol: Protocol) -> float:

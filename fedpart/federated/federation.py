@@ -6,6 +6,7 @@ import copy
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ class Federation(ModelState):
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
         self.parted = parted(protocol)
         self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")
+        if (narrow := protocol.download) is not None:
+            self._start.insert(0, lambda round: replace(round, w=round.w.to(narrow).to(round.w.dtype)))
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
         self.best = Best(self) if settings.keep_best else None
         self._accept += [] if self.best is None else [self.best.accept]
@@ -105,9 +108,7 @@ class Federation(ModelState):
         With ``download`` their weights are rounded, the server's own are not."""
         if self.race is not None:
             return self.race.start(number if number == self.completed else None)
-        w, narrow = self.w, self.protocol.download
-        w = w if narrow is None else w.to(narrow).to(w.dtype)
-        round = Round(self.completed + 1 if number is None else number, w, self.psi)
+        round = Round(self.completed + 1 if number is None else number, self.w, self.psi)
         for start in self._start:
             round = start(round)
         return round
@@ -133,8 +134,8 @@ class Federation(ModelState):
             return self._follow(self.race.leader)
         for change in self._total:
             total = change(total, number, answers.norms)
-        enough = total is not None and total.clients >= protocol.settings.min_replies
-        self.stepped = enough or protocol.private
+        replies = 0 if total is None else total.clients
+        self.stepped = protocol.private or replies >= protocol.settings.min_replies
         if total is not None and self.stepped:
             for accept in self._accept:
                 accept(total, number, answers.taken)

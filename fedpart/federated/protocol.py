@@ -113,6 +113,7 @@ class Protocol:
             bool(self.method.held_out or self.method.validates) or settings.evaluation == "clients"
         )
         self.psi_mask = psi_mask(self.task, self.method.trained_psi(self.task))
+        self._frozen = not self.psi_mask.all()
         settings.check_caps(len(self.chunks))
         of_clients = settings.clients, settings.seed
         self.assignment = clients.assigned_chunks(self.chunks, *of_clients)
@@ -124,7 +125,8 @@ class Protocol:
         more, local = settings.combination.head_epochs, settings.local
         self._local = replace(local, epochs=local.epochs + more) if more else local
         self.draws = draws_sizes(self.method, settings)
-        self._pull = Correction(settings.combination.pull * (not self.draws))  # or the executor pulls parts
+        pull = 0.0 if self.draws else settings.combination.pull  # or the executor pulls parts
+        self._pull = Correction(pull) if pull else None
         nets = [*enumerate(self.partitions)]  # of each, those whose networks are parts of it, itself first
         self._parts = [(i, *(j for j, other in nets if i != j and net.has(other))) for i, net in nets]
         self.expected_shares = [
@@ -240,15 +242,11 @@ class Protocol:
         """Refuse, with a :class:`.Refusal`, numbers that cannot be summed; ``limit``: see :class:`.Round`."""
         validate(update, self.settings.max_examples, limit)
 
-    def begin(self, update: Update, client: int, round: Round) -> Update:
-        """An update that a client is about to compute, with what it has kept for that."""
+    def begin(self, update: Update, client: int, round: Round) -> list[Round]:
+        """Give an update that a client is about to compute what it has kept for that. What it begins from:
+        for what it sends, and, if it trains a second network, for that."""
         for read in self._begin:
             read(update, client, round)
-        return update
-
-    def starts(self, update: Update, round: Round) -> list[Round]:
-        """What the client that makes ``update`` begins from: for what it sends, and, if it trains a second
-        network, for that."""
         return [round] if self._personal is None else self._personal.starts(update, round)
 
     def keep(self, update: Update, start: Round, changes: Mapping[int, Tensor]) -> None:
@@ -258,11 +256,9 @@ class Protocol:
 
     def scored(self, client: int, round: Round) -> Round:
         """The values with which the client is scored: the server's, or those that it has for itself."""
-        if self._personal is None:
-            return round
-        return self.starts(self.begin(Update(), client, round), round)[-1]
+        return round if self._personal is None else self.begin(Update(), client, round)[-1]
 
-    def correction(self, update: Update, client: int, round: Round, j: int | None) -> Correction:
+    def correction(self, update: Update, client: int, round: Round, j: int | None) -> Correction | None:
         """What the client that makes ``update`` adds to the gradients of w_j; ``round``: on its device."""
         if (corrects := self._personal or self._combining) is None or j is None:
             return self._pull
@@ -278,7 +274,7 @@ class Protocol:
     def term(self, update: Update, client: int, round: Round) -> tuple[Update, Norms]:
         """A client's checked update as a term of the cohort's sum, in place, and the norms that it had; what
         it says about frozen hyperparameters is left out."""
-        if update.psi is not None:
+        if self._frozen and update.psi is not None:
             update.psi.mul_(self.psi_mask.to(update.psi.device))
         if self.draws:
             as_trained(self, update, client, round)

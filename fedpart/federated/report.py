@@ -14,7 +14,6 @@ from fedpart.federated.settings import LARGEST_COUNT
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import told
 from fedpart.updates.combining.names import spelled
-from fedpart.updates.update import Update
 
 if TYPE_CHECKING:
     from fedpart.federated.federation import Federation
@@ -115,28 +114,14 @@ class RoundReport:
         """That of the round which ``state`` has just finished with ``answers``, in so many seconds;
         ``refused``: categories of messages that were left out, beside those of the skipped clients.
         """
-        total = answers.total or Update(clients=0)
-        psi = state.psi.cpu()  # read once, not number by number
-        report = cls(
-            round=state.completed,
-            seconds=seconds,
-            train_loss=total.loss / total.examples if total.examples else None,
-            lml=total.lml,
-            cohort=answers.cohort,
-            upload_bytes=answers.upload_bytes,
-            download_bytes=download,
-            psi={name: told(value) for name, value in state.task.psi_tensors(psi).items()},
-            physical=state.task.physical(psi),
-            skipped=answers.skipped,
-            refused=tally(answers.skipped, refused),
-            replies=total.clients,
-            stepped=state.stepped,
-            examples=total.visited,
-            client_seconds=(total.seconds or seconds) if total.clients else 0.0,
-        )
+        psi, number = state.psi.cpu(), state.completed  # read once, not number by number
+        fields = answers.told(seconds) | {"stepped": state.stepped}
+        fields["refused"] = tally(answers.skipped, refused)
+        fields["psi"] = {name: told(value) for name, value in state.task.psi_tensors(psi).items()}
+        fields["physical"] = state.task.physical(psi)
         for part in state.remembering:
-            vars(report).update(part.report(report.round))
-        return report
+            fields |= part.report(number)
+        return cls(round=number, seconds=seconds, download_bytes=download, **fields)
 
 
 def contributors(protocol: Protocol) -> dict[str, float]:

@@ -71,13 +71,13 @@ class Point:
     named ``tensors`` and not views into the flat vector: BLAS gives other bits for memory at odd offsets."""
 
     def __init__(self, space: ParameterSpace, theta: Tensor) -> None:
-        self._space, self._theta = space, theta.detach()
-        views = space.tensors(self._theta)
+        self._space, self.theta = space, theta.detach()
+        views = space.tensors(self.theta)
         self.tensors = {name: view.clone().requires_grad_() for name, view in views.items()}
 
     def pull_back(self, gradients: Sequence[Tensor]) -> Tensor:
         """``[size]`` in the module's own order, from gradients with respect to ``tensors``."""
-        return self._space.pull_back(self._theta, gradients)
+        return self._space.pull_back(self.theta, gradients)
 
 
 def kept_casts(device: torch.device) -> AbstractContextManager[object]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedpart.partition.inspection import stacked_parameters
 from fedpart.partition.sharing import Sharing
-from fedpart.task.passes import frozen_of
+from fedpart.task.model import frozen_of
 from fedpart.task.task import Task
 
 

@@ -33,7 +33,7 @@ class LocalSGD:
     rounded as they are. ``final`` says whether ``values`` are of interest after the last of the ``steps``.
     """
 
-    correction = Correction()
+    correction: Correction | None = None
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class LocalSGD:
     ) -> None:
         self._take, self._decay, self._rate = origin, weight_decay, settings.learning_rate
         self._sgd: SlicedOptimiser | None = None
-        self._steps, self._left = steps, steps
+        self._steps = self._left = steps
         if steps > 1 or final:
             self._change = torch.zeros_like(self.values)
             self._sgd = SlicedOptimiser(self._change.view(-1), [slice(None)], settings)
@@ -63,11 +63,11 @@ class LocalSGD:
         """``gradient``, in place, with what is added to it."""
         if self._decay:
             gradient = gradient.add_(self.values, alpha=self._decay)
-        pull, shift, _ = self.correction
-        if shift is not None:
-            gradient = gradient.add_(shift)
-        if pull and self._sgd is not None:  # a single step begins where it is pulled to
-            gradient = gradient.add_(self._change, alpha=pull)
+        if self.correction is not None:
+            pull, shift, _ = self.correction
+            gradient = gradient if shift is None else gradient.add_(shift)
+            if pull and self._sgd is not None:  # a single step begins where it is pulled to
+                gradient = gradient.add_(self._change, alpha=pull)
         return gradient
 
     def step(self, gradient: Tensor) -> None:
@@ -76,7 +76,7 @@ class LocalSGD:
         if self._sgd is None:  # torch's only step, whose momentum begins with the second
             self._change = gradient.mul_(-self._rate)
         else:
-            if self.correction.turns is not None:
+            if self.correction is not None and self.correction.turns is not None:
                 head, share = self.correction.turns
                 done, first = self._steps - self._left, round(share * self._steps)
                 self._left -= 1

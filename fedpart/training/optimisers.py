@@ -189,25 +189,32 @@ class SlicedOptimiser:
         require(count == decays, f"{count} slices need as many weight decays, got {decays}.")
         self._states: list[dict[str, Tensor]] = [{} for _ in self._slices]
         self._settings = settings
+        scaled = slow is not None or (isinstance(settings, AdamSettings) and settings.hypergradient)
+        self._step = self._scaled_step if scaled else self._plain_step
 
     def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
         """One step of slice ``index``."""
-        values, state = self._slices[index], self._states[index]
+        values = self._slices[index]
         if (gradient.shape, gradient.dtype) != (values.shape, values.dtype):  # torch's kernels do not look
             needs = f"A step takes a gradient {list(values.shape)} of {values.dtype}"
             raise ValueError(f"{needs}, as the slice is, got {list(gradient.shape)} of {gradient.dtype}.")
-        gradient = gradient.to(values.device)
+        with torch.no_grad():
+            self._step(index, gradient.to(values.device), rate * self._settings.learning_rate)
+
+    def _plain_step(self, index: int, gradient: Tensor, rate: float) -> None:
+        self._settings.step(self._slices[index], gradient, self._states[index], rate, self._decays[index])
+
+    def _scaled_step(self, index: int, gradient: Tensor, rate: float) -> None:
+        """A step is proportional to its rate."""
+        values, state = self._slices[index], self._states[index]
         if isinstance(self._settings, AdamSettings) and self._settings.hypergradient:
             _learn_rates(state, self._settings, gradient)
         learned = state.get("log_rate")
         places = slice(None) if self._slow is None else self._slow[index]
-        with torch.no_grad():
-            before = None if self._slow is None and learned is None else values[places].clone()
-            rate *= self._settings.learning_rate
-            self._settings.step(values, gradient, state, rate, self._decays[index])
-            if before is not None:  # a step is proportional to its rate
-                share = self._scalars if learned is None else learned.exp().to(values.dtype)
-                values[places] = torch.lerp(before, values[places], share)
+        before = values[places].clone()
+        self._plain_step(index, gradient, rate)
+        share = self._scalars if learned is None else learned.exp().to(values.dtype)
+        values[places] = torch.lerp(before, values[places], share)
 
     def scale(self, factor: float) -> None:
         """From now on, step at so many times the settings' rate."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -197,6 +197,11 @@ class Round:
     shared: Tensor | None = None
     local_rate: float = 1.0
     trial: bool = False
+
+    def to(self, device: torch.device) -> "Round":
+        """With its values on a device; psi is a copy."""
+        variates = None if self.variates is None else self.variates.to(device)
+        return replace(self, w=self.w.to(device), psi=self.psi.to(device, copy=True), variates=variates)
 
     @cached_property
     def limit(self) -> float:

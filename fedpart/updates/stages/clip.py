@@ -169,23 +169,18 @@ class UsualNorms(Stage):
         self._note(PSI, [norm for norm in psi.values() if norm])
         usual, self.alarms = self._usual(PSI), []
         if usual and max(psi.values(), default=0.0) > ALARM * usual:  # else no mean is
-            self.alarms = [*self._alarms(psi, usual)]
-        for alarm in self.alarms:
-            warnings.warn(
-                f"Round {round}: the psi gradients of chunk {alarm['chunk']} are {alarm['times']:.3g} times "
-                f"as long as is usual; look at them.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+            self._alarm(round, psi, usual)
         return total
 
-    def _alarms(self, psi: Mapping[int, float], usual: float) -> Iterable[dict[str, Any]]:
+    def _alarm(self, round: int, psi: Mapping[int, float], usual: float) -> None:
         if self.run.method.held_out or len(_flat(self._norms[PSI])) < NEEDED:
             return
         for chunk in range(1, len(self.run.chunks) + 1):
             norms = [norm for client, norm in psi.items() if self.run.chunk(client) == chunk]
             if norms and (times := sum(norms) / len(norms) / usual) > ALARM:
-                yield {"chunk": chunk, "times": times}
+                self.alarms.append({"chunk": chunk, "times": times})
+                told = f"the psi gradients of chunk {chunk} are {times:.3g} times as long as is usual"
+                warnings.warn(f"Round {round}: {told}; look at them.", RuntimeWarning, stacklevel=4)
 
     def _note(self, part: int, now: list[float]) -> None:
         rounds = self._norms[part]

@@ -252,5 +252,5 @@ def test_weights_that_clients_share_are_cast_once_and_their_own_at_every_step(ep
         found = Loop(protocol, shards).sum(round, range(4)).total
     assert casts.count == (1 if epochs == 1 else 4 * epochs)
     executor = Executor(protocol)
-    alone = [accepted(protocol, c, executor.answers(round, shards)(c), round)[0] for c in range(4)]
+    alone = [accepted(protocol, c, executor.answer(round, shards, c), round)[0] for c in range(4)]
     assert_same_update(found, sum_updates(alone))

@@ -9,7 +9,7 @@ from problems import after, assert_near, assert_same, chain_net, settings, shard
 from torch import OutOfMemoryError
 
 from fedpart import ClientError, Dataset, Federation, Protocol, Task
-from fedpart.engines.executor import OnDevice
+from fedpart.data.dataset import OnDevice
 from fedpart.engines.fused import PooledSum
 from fedpart.engines.stack import Stack
 from fedpart.updates.update import Update

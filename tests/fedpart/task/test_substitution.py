@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from fedpart.task.passes import Substitution
+from fedpart.task.model import Substitution
 
 
 class Tied(nn.Module):
