@@ -1,4 +1,4 @@
-"""Ten thousand malformed uploads among a thousand valid ones, and as many where norms follow the clients.
+"""Four thousand malformed uploads among valid ones, and as many where norms follow the clients.
 
 FUZZ=4 in the environment: 4 times as many.
 """
@@ -37,8 +37,8 @@ from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
 
-ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5
-IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
+ROUNDS, BAD, GOOD = 80 * int(os.environ.get("FUZZ", "1")), 50, 5
+IN_TURN = 6  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
 CLIENTS = BAD + GOOD
 WITHOUT_CHECKS = {"phases": [Phase.generate], "suppress_health_check": list(HealthCheck)}
 
@@ -161,7 +161,7 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
     fuzz()
     print(f"slowest round {slowest:.2f} s, its checks included")
     assert seen.pop("valid") >= ROUNDS * GOOD
-    assert seen.total() >= ROUNDS * BAD >= 10_000
+    assert seen.total() >= ROUNDS * BAD >= 4_000
     assert min(seen.values()) > 20, seen  # every kind took part
     assert EXECUTED == []
     assert np.isfinite(server.federation.w.numpy()).all()
