@@ -67,7 +67,7 @@ def test_a_block_is_of_a_kind_that_is_run_or_says_what_it_needs():
 @pytest.mark.parametrize("page", [PAGES[0], *PAGES[4:]], ids=lambda page: page.name)
 def test_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    run_python(page, tmp_path)
+    run_python(page, tmp_path, most=2)
 
 
 def configure(block: Block, folder: Path) -> None:

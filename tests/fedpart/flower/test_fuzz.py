@@ -20,7 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from inprocess_grid import InProcessGrid
-from malformed import EXECUTED, FIXED, MALFORMED, array, objects
+from malformed import EXECUTED, FIXED, HEADER, MALFORMED, array, header, objects
 from problems import Gain, update_of
 from problems import settings as federation_settings
 from tiny import tiny
@@ -38,7 +38,8 @@ from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
 
 ROUNDS, BAD, GOOD = 80 * int(os.environ.get("FUZZ", "1")), 50, 5
-IN_TURN = 6  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
+IN_TURN = 8  # of the bad ones, so that each of these comes up often enough, whatever is drawn
+TURN = [*FIXED, *(header(name, "other") for name in HEADER)]
 CLIENTS = BAD + GOOD
 WITHOUT_CHECKS = {"phases": [Phase.generate], "suppress_health_check": list(HealthCheck)}
 
@@ -140,7 +141,7 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
     @given(st.lists(MALFORMED, min_size=BAD - IN_TURN, max_size=BAD - IN_TURN), st.integers(0, CLIENTS - 1))
     def fuzz(drawn, first):
         turn = IN_TURN * server.federation.round
-        in_turn = [FIXED[(turn + i) % len(FIXED)] for i in range(IN_TURN)]
+        in_turn = [TURN[(turn + i) % len(TURN)] for i in range(IN_TURN)]
         nonlocal slowest
         start = time.perf_counter()
         report = server.round(in_turn + drawn, first)
