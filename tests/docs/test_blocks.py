@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 import yaml
-from command_line import app, fedpart
+from command_line import app, succeeds
 from documents import DOCS, Block, blocks, run_python
 from places import CONFIGS, ROOT
 
@@ -134,8 +134,7 @@ def run(words):
     for name in ("quickstart.yaml", "A.yaml", "B.yaml"):
         if name in rest:
             Path(name).write_text((CONFIGS / "rotated_digits.yaml").read_text())
-    done = fedpart(command, *rest, *FEWER[command])
-    assert done.exit_code == 0, done.output
+    succeeds(command, *rest, *FEWER[command])
 
 
 PROSE = [*PAGES, DOCS / "architecture.md"]
