@@ -10,6 +10,7 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from flwr.superlink.main import create_app
+from superlink_state import tables_that_are_made
 
 
 class Asked:
@@ -70,8 +71,9 @@ class Served:
 
     def __init__(self, folder, monkeypatch):
         monkeypatch.setenv("FLWR_DATABASE", str(folder / "state.db"))
-        self.app = create_app()
-        self.state = self.app.state.linkstate_factory.state()
+        with tables_that_are_made():
+            self.app = create_app()
+            self.state = self.app.state.linkstate_factory.state()
         self._private, public = generate_key_pairs()
         self._public = public_key_to_bytes(public)
         self.id = self.state.create_node("me", "me", self._public, 30)

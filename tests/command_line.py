@@ -18,6 +18,12 @@ def fedpart(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+def succeeds(*arguments: str | Path) -> Result:
+    done = fedpart(*arguments)
+    assert done.exit_code == 0, done.output
+    return done
+
+
 def begun(*arguments: str | Path, paths: str | Path = ROOT, **more: Any) -> subprocess.Popen:
     """The command in a process of its own; what it says comes through a pipe."""
     command = [sys.executable, "-c", "from simulations.cli.main import main; main()", *map(str, arguments)]

@@ -10,6 +10,7 @@ from places import ROOT
 
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\S*)[ ]*([^\n]*)\n(.*?)^```[ ]*$", re.DOTALL | re.MULTILINE)
+MANY = re.compile(r"(federate\(.*rounds=)\d{2,}")
 FILE = re.compile(r"# (?:file: )?([\w.]+\.(?:py|yaml))\n")
 
 
@@ -35,8 +36,11 @@ def blocks(page: Path) -> list[Block]:
     return [Block(name, text[: m.start()].count("\n") + 1, m[1], m[2], m[3]) for m in FENCE.finditer(text)]
 
 
-def run_python(page: Path, folder: Path) -> tuple[list[str], dict[str, object]]:
-    """Runs the page's Python in order, in ``folder``: what each block prints, and what is defined then."""
+def run_python(page: Path, folder: Path, most: int | None = None) -> tuple[list[str], dict[str, object]]:
+    """Runs the page's Python in order, in ``folder``: what each block prints, and what is defined then.
+
+    Where ``most`` is given, a federation of tens of rounds has so many.
+    """
     printed, defined = [], {"__name__": "__main__"}
     with chdir(folder):
         for block in blocks(page):
@@ -44,7 +48,8 @@ def run_python(page: Path, folder: Path) -> tuple[list[str], dict[str, object]]:
                 continue
             if block.file:
                 Path(block.file).write_text(block.text)
-            code = compile("\n" * block.line + block.text, str(page), "exec")
+            text = block.text if most is None else MANY.sub(rf"\g<1>{most}", block.text)
+            code = compile("\n" * block.line + text, str(page), "exec")
             with redirect_stdout(StringIO()) as shown:
                 exec(code, defined)
             printed.append(shown.getvalue())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -201,6 +202,12 @@ def local(rounds: int, workers: int = 1, execution: str = "loop", every: int = 1
     experiment = build(config)
     federation, shards = Federation(experiment.protocol), experiment.shards
     return after(rounds, federation, shards, workers, execution, evaluate_every=every)
+
+
+@functools.cache
+def expected(rounds: int) -> Run:
+    """The same, of the plain configuration, once for all who only compare with it."""
+    return local(rounds)
 
 
 def deployed(

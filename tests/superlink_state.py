@@ -1,8 +1,12 @@
 """The state of a SuperLink, in a folder."""
 
+import functools
 import sqlite3
+import tempfile
 import time
 from contextlib import closing
+from pathlib import Path
+from unittest import mock
 
 from flwr.app import Message, Metadata, RecordDict
 from flwr.common.serde import message_to_proto
@@ -20,6 +24,36 @@ from fedpart.flower.workarounds.objects import claim_identity, identify, make_me
 PATIENCE = 300  # seconds, for which nodes stay online
 
 
+@functools.cache
+def _tables():
+    """A database with Flower's tables and nothing in them."""
+    with tempfile.TemporaryDirectory() as folder:
+        SqlObjectStore(f"{folder}/state.db").initialize()
+        with closing(sqlite3.connect(f"{folder}/state.db")) as connection:
+            connection.execute("VACUUM INTO ?", [f"{folder}/whole.db"])
+        return Path(folder, "whole.db").read_bytes()
+
+
+def tables_that_are_made():
+    """Within this context new databases get a copy of those that a first one has made, in a second."""
+    content = _tables()
+
+    def copy(engine):
+        file = Path(engine.url.database)
+        if not file.exists():
+            file.write_bytes(content)
+
+    return mock.patch("flwr.supercore.sql_mixin.run_migrations", copy)
+
+
+def opened(*states):
+    """The same states of databases, initialised."""
+    with tables_that_are_made():
+        for state in states:
+            state.initialize()
+    return states
+
+
 class SuperLink:
     """The state of a SuperLink, with a run and two nodes that have a message each."""
 
@@ -27,8 +61,7 @@ class SuperLink:
         self.database = database = str(folder / "state.db")
         store = SqlObjectStore(database)
         self.state = SqlLinkState(database, NoOpFederationManager(), store)
-        self.state.initialize()
-        store.initialize()
+        opened(self.state, store)
         self.run = self.state.create_run(
             "us/app", "1", "hash", {}, NOOP_FEDERATION_ID, None, "me", TaskType.SERVER_APP
         )

@@ -68,6 +68,26 @@ def tiny_training_file(folder: Path, **changes: Any) -> Path:
     return path
 
 
+WARDS = 5
+
+
+def wards_file(folder: Path) -> Path:
+    """A table whose row i is of ward i % 5, with the inputs i and i squared."""
+    path = folder / "wards.csv"
+    rows = [f"{i},{i * i},w{i % WARDS},{i % 2},{i / 8}" for i in range(100)]
+    path.write_text("\n".join(["a,b,ward,ill,days", *rows]) + "\n")
+    return path
+
+
+def wards(file: Path, clients: int = WARDS, **changes: Any) -> ExperimentConfig:
+    """An experiment whose clients are the wards of that table."""
+    options = {"target": "ill", "client": "ward", "ignore": ["days"], **changes.pop("data_options", {})}
+    points = {f"{part}_points": None for part in ("training", "validation", "test")}
+    about = {"model": "mlp", "model_options": {"hidden": [4]}, "hyperparameters": {"affine": None}}
+    of_data = {"data": "table", "data_dir": str(file), "data_options": options, "split": {}, "cohort": 2}
+    return tiny(clients=clients, **{**points, **about, **of_data, **changes})
+
+
 def unnamed(folder: Path) -> Path:
     """A run's folder as those of versions in which runs had no names, so that its files may be changed."""
     config = folder / "config.yaml"

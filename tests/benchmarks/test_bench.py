@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ from flower_rounds import load, rounds_over, run_config
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 
-from benchmarks.rounds import flower_fedavg, ours
+from benchmarks.rounds import bench, flower_fedavg, ours
 from benchmarks.rounds.bench import QUICK, SMALL, USUAL, WAYS, Contender, contenders, distance
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Federation
@@ -35,14 +36,22 @@ TINY = Workload(
 )
 
 
-def run(*arguments, **options):
-    command = [sys.executable, "-m", "benchmarks.rounds.bench", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
+@pytest.fixture
+def said(monkeypatch, capsys):
+    """What the command prints, in this process."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+        with suppress(SystemExit):
+            bench.main()
+        return capsys.readouterr()
+
+    return run
 
 
-def test_every_workload_has_its_rows_and_what_is_missing_is_told():
-    longer = ("--budget", "3000")  # on a busy machine the first imports use up what is usual for a workload
-    lines = run("--quick", *longer, check=True).stdout.splitlines()
+def test_every_workload_has_its_rows_and_what_is_missing_is_told(said, monkeypatch):
+    monkeypatch.setattr(bench, "WARM_UP", 1)
+    lines = said("--quick", "--budget", "3000").out.splitlines()  # a busy machine takes longer than usual
     rows = [line.split() for line in lines if line.startswith(tuple(WORKLOADS))]
     timed = [row for row in rows if row[1] != "pfl"]
     kinds = ("bare", "auto", *WAYS)
@@ -53,15 +62,15 @@ def test_every_workload_has_its_rows_and_what_is_missing_is_told():
     assert "torch" in lines[0]
 
 
-def test_without_time_nothing_is_begun():
-    lines = run("--quick", "--budget", "0", "--workload", "W1", check=True).stdout.splitlines()
+def test_without_time_nothing_is_begun(said):
+    lines = said("--quick", "--budget", "0", "--workload", "W1").out.splitlines()
     assert sum(line.endswith("no time") for line in lines) == 11
 
 
-def test_names_that_there_are_none_of():
+def test_names_that_there_are_none_of(said):
     refused(fedpart("bench", "--workload", "W1"), "benchmarks.rounds.bench")
-    assert "there is no 'W9', but W1, W2, W3, W4, P1" in run("--workload", "W1,W9").stderr
-    assert "there is no 'locl', but bare, auto" in run("--engine", "locl").stderr
+    assert "there is no 'W9', but W1, W2, W3, W4, P1" in said("--workload", "W1,W9").err
+    assert "there is no 'locl', but bare, auto" in said("--engine", "locl").err
 
 
 def test_it_imports_torch_numpy_and_fedpart_alone():

@@ -1,6 +1,6 @@
 """The README's way from a run to a model, after a run that is as its first command's, but tiny."""
 
-from command_line import fedpart
+from command_line import succeeds
 from documents import blocks
 from places import ROOT
 from tiny import TINY
@@ -11,8 +11,7 @@ SETS = [f"{key}={value}" for key, value in TINY.items() if not isinstance(value,
 
 def test_it_reads_what_the_first_command_leaves(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = fedpart("run", "quickstart", *SETS, "chunks=[0.5,0.3,0.2]", "engine=local", "rounds=2")
-    assert done.exit_code == 0, done.output
+    succeeds("run", "quickstart", *SETS, "chunks=[0.5,0.3,0.2]", "engine=local", "rounds=2")
     defined = {}
     exec(BLOCK.text, defined)
     assert len(BLOCK.text.splitlines()) <= 6
@@ -20,4 +19,4 @@ def test_it_reads_what_the_first_command_leaves(tmp_path, monkeypatch):
     assert run.config["rounds"] == 2 and run.psi
     assert defined["outputs"].shape == (len(images), 10)
     assert defined["module"](images[:2]).shape == (2, 10)
-    assert fedpart("show", "runs/quickstart-partitioned-seed0").exit_code == 0
+    succeeds("show", "runs/quickstart-partitioned-seed0")

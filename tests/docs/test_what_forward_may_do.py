@@ -8,157 +8,101 @@ import numpy as np
 import pytest
 import torch
 from documents import DOCS
-from hooked import on_hidden
+from fuzz.either import EITHER, INPUTS, puts
+from fuzz.pieces import WIDTH, Piece
+from fuzz.promised import PROMISED
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from fedpart import ClientError, federate
 
-
-class Net(nn.Module):
-    def __init__(self, forward, begin):
-        super().__init__()
-        self.a, self.b, self.h, self.steps = nn.Linear(4, 4), nn.Linear(4, 2), None, 0
-        self.w, self.call = nn.Parameter(torch.ones(4, 2)), forward
-        begin(self)
-
-    def forward(self, x):
-        return self.call(self, x)
+MAKERS = {**PROMISED, **EITHER, **INPUTS}
 
 
-def keeps(net, x):
-    net.h = net.b(net.a(x))
-    return net.h
+def with_own(name, make, compute):
+    """A piece that has an attribute."""
+    return lambda: Piece(puts(name, lambda _: make()), compute)
 
 
-def makes(net, x):
-    if net.h is None:
-        net.h = torch.arange(4.0)
-    return net.b(x * net.h)
-
-
-def changes(net, x):
-    net.w.data = net.w.data.clamp(-1, 1)
-    return x @ net.w
-
-
-def remembers(net, x):
-    x = net.a(x) if net.h is None else net.a(x) + net.h
-    net.h = x.detach().mean(0)
-    return net.b(x)
-
-
-def counts(net, x):
-    net.steps += 1
-    return net.b(x)
+def plain(compute):
+    return lambda: Piece(lambda s: None, compute)
 
 
 COUNTS = {"n": 0}
 
 
-def counts_apart(net, x):
+def counts_apart(s, x):
     COUNTS["n"] += 1
-    return net.b(x)
+    return s.b(x)
 
 
-def goes_backward(net, x):
-    if net.b.weight.requires_grad:
-        net.b(x).square().mean().backward()
-    return net.b(x)
+def goes_backward(s, x):
+    if s.b.weight.requires_grad:
+        s.b(x).square().mean().backward()
+    return s.b(x)
 
 
-class Clipped(torch.autograd.Function):
+def scales(s, x):
+    if s.h is None:
+        s.h = x.detach().std()
+    return s.b(x / s.h)
+
+
+def looks(s, x):
+    x = s.a(x)
+    s.norm = x.norm().item()
+    return s.b(x)
+
+
+class Noisy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         return x.clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient.clamp(-1, 1)
-
-
-class Noisy(Clipped):
-    @staticmethod
-    def backward(ctx, gradient):
         return gradient * torch.rand(())
 
 
-def scales(net, x):
-    if net.h is None:
-        net.h = x.detach().std()
-    return net.b(x / net.h)
-
-
-def looks(net, x):
-    x = net.a(x)
-    net.norm = x.norm().item()
-    return net.b(x)
-
-
-def nothing(net):
-    pass
-
-
-def given(name, make):
-    return lambda net: setattr(net, name, make(net))
-
-
-def tied(net):
-    net.a.weight.data = net.w.data.view(-1)[:1].expand(4, 4)
-
-
-ROWS = {
-    "write into its inputs": [(lambda s, x: s.b(x.sub_(0.5)), nothing)],
-    "keep activations to look at": [(keeps, nothing)],
+ROWS = {  # names of pieces of the random networks, and pieces
+    "write into its inputs": ["B sub_"],
+    "keep activations to look at": ["activation kept, not read"],
     "make a constant once": [
-        (makes, nothing),
-        (lambda s, x: s.b(x * s.h(x.shape[1])), given("h", lambda _: functools.cache(torch.ones))),
+        "cache of a constant",
+        with_own("h", lambda: functools.cache(torch.ones), lambda s, x: s.b(x * s.h(x.shape[1]))),
     ],
-    "use a weight twice": [(lambda s, x: s.b(F.linear(s.a(x), s.a.weight.t())), nothing)],
-    "take weights from a list": [
-        (lambda s, x: x @ s.h[0], given("h", lambda s: [s.w])),
-        (lambda s, x: x @ s.h["w"], given("h", lambda s: {"w": s.w})),
-        (lambda s, x: s.h(x), given("h", lambda s: lambda x: s.b(s.a(x)))),
-    ],
-    "use what `__init__` made of a weight": [(lambda s, x: x @ s.h.t(), given("h", lambda s: s.w.t()))],
-    "change a weight": [(changes, nothing), (lambda s, x: x @ s.w.data.clamp_(-2, 2) + s.b(x), nothing)],
-    "two parameters in one memory": [(lambda s, x: s.b(s.a(x)) + x @ s.w, tied)],
-    "keep a state that a later pass reads": [(remembers, nothing)],
-    "count passes, `self": [(counts, nothing), (counts_apart, nothing)],
+    "use a weight twice": ["tie transposed in forward"],
+    "take weights from a list": ["A list of parameters", "A dict of parameters", "A closure over layers"],
+    "use what `__init__` made of a weight": ["A view at the start"],
+    "change a weight": ["C data = renorm", "C in place on data", "frozen changed in place"],
+    "two parameters in one memory": ["tie by a slice of data"],
+    "keep a state that a later pass reads": ["D attribute"],
+    "count passes, `self": ["harmless counter", plain(counts_apart)],
     "move an iterator on": [
-        (lambda s, x: s.b(x) * next(s.h), given("h", lambda _: itertools.cycle([1.0, 2.0]))),
-        (lambda s, x: s.b(x) * next(s.h), given("h", lambda _: itertools.repeat(1.0))),
+        "D iterator",
+        with_own("h", lambda: itertools.repeat(1.0), lambda s, x: s.b(x) * next(s.h)),
     ],
-    "change gradients": [
-        (on_hidden(lambda _, gradient: gradient.clamp(-1, 1)), nothing),
-        (lambda s, x: s.b(Clipped.apply(s.a(x))), nothing),
-    ],
-    "draw random numbers in these": [
-        (on_hidden(lambda _, gradient: gradient * torch.rand(())), nothing),
-        (lambda s, x: s.b(Noisy.apply(s.a(x))), nothing),
-    ],
-    "count passes or change weights in these": [
-        (on_hidden(lambda _, gradient: COUNTS.update(n=COUNTS["n"] + 1)), nothing),
-        (on_hidden(lambda net, _: net.b.weight.data.mul_(0.9)[:0].sum().item() or None), nothing),
-    ],
-    "set a scale from the first batch": [(scales, nothing)],
-    "keep a number to look at": [(looks, nothing)],
+    "change gradients": ["gradient clipped", "own autograd function"],
+    "draw random numbers in these": ["gradient with noise", plain(lambda s, x: s.b(Noisy.apply(s.a(x))))],
+    "count passes or change weights in these": ["gradient counted", "gradient that writes"],
+    "set a scale from the first batch": [with_own("h", lambda: None, scales)],
+    "keep a number to look at": [plain(looks)],
     "make a constant from a seed": [
-        (lambda s, x: s.b(x @ torch.randn(4, 4, generator=torch.Generator().manual_seed(0))), nothing)
+        plain(lambda s, x: s.b(x @ torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(0))))
     ],
-    "change a buffer": [(lambda s, x: s.b(s.norm(x)), given("norm", lambda s: nn.BatchNorm1d(4)))],
-    "draw with torch's functions": [(lambda s, x: s.b(F.dropout(x, 0.5) * torch.rand(())), nothing)],
+    "change a buffer": [with_own("norm", lambda: nn.BatchNorm1d(WIDTH), lambda s, x: s.b(s.norm(x)))],
+    "draw with torch's functions": [plain(lambda s, x: s.b(F.dropout(x, 0.5) * torch.rand(())))],
     "draw from NumPy": [
-        (lambda s, x: s.b(x) * np.random.rand(), nothing),
-        (lambda s, x: s.b(x) * random.gauss(0, 1), nothing),
-        (lambda s, x: s.b(x) * s.h.random(), given("h", lambda s: np.random.default_rng(0))),
+        plain(lambda s, x: s.b(x) * np.random.rand()),
+        plain(lambda s, x: s.b(x) * random.gauss(0, 1)),
+        "D NumPy generator",
     ],
     "put a hook on a weight": [
-        (lambda s, x: (s.b.weight.requires_grad and s.b.weight.register_hook(abs), s.b(x))[1], nothing)
+        plain(lambda s, x: (s.b.weight.requires_grad and s.b.weight.register_hook(abs), s.b(x))[1])
     ],
-    "call `backward()`": [(goes_backward, nothing)],
-    "call `torch.utils.checkpoint`": [(lambda s, x: s.b(checkpoint(s.a, x, use_reentrant=False)), nothing)],
+    "call `backward()`": [plain(goes_backward)],
+    "call `torch.utils.checkpoint`": [plain(lambda s, x: s.b(checkpoint(s.a, x, use_reentrant=False)))],
 }
 
 
@@ -179,13 +123,11 @@ def test_every_row_is_here():
 @pytest.mark.parametrize("begun", ROWS)
 def test_a_row(begun):
     (allowed,) = (yes for row, yes in told().items() if row.startswith(begun))
-    inputs = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+    inputs = torch.randn(24, WIDTH, generator=torch.Generator().manual_seed(0))
     shards = [(x, (x[:, 0] > 0).long()) for x in inputs.split(6)]
-    for forward, begin in ROWS[begun]:
-
-        def train(forward=forward, begin=begin):
-            federate(Net(forward, begin), shards, rounds=2, cohort=4, chunks=(0.5, 0.5))
-
+    for piece in ROWS[begun]:
+        net = nn.Sequential(MAKERS.get(piece, piece)(), nn.Linear(WIDTH, 2))
+        train = functools.partial(federate, net, shards, rounds=2, cohort=4, chunks=(0.5, 0.5))
         if allowed:
             train()
         else:

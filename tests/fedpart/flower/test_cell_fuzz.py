@@ -22,7 +22,7 @@ from fedpart.updates.codecs import CODECS
 from fedpart.updates.errors import Refusal
 from fedpart.updates.update import LARGEST, PSI, Update
 
-COUNT = 750 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 6,000, or FUZZ times it
+COUNT = 400 * int(os.environ.get("FUZZ", "1"))  # of each of eight ways to send: 3,200, or FUZZ times it
 CLIENTS = 12
 WIDTHS = {1.0: 0.34, 0.5: 0.33, 0.25: 0.33}
 CODED = [(None, {}), *((name, {}) for name in sorted(CODECS)), ("topk", {"share": 0.3, "values": "int8"})]

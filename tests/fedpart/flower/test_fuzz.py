@@ -1,4 +1,4 @@
-"""Ten thousand malformed uploads among a thousand valid ones, and as many where norms follow the clients.
+"""Four thousand malformed uploads among valid ones, and as many where norms follow the clients.
 
 FUZZ=4 in the environment: 4 times as many.
 """
@@ -20,7 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from inprocess_grid import InProcessGrid
-from malformed import EXECUTED, FIXED, MALFORMED, array, objects
+from malformed import EXECUTED, FIXED, HEADER, MALFORMED, array, header, objects
 from problems import Gain, update_of
 from problems import settings as federation_settings
 from tiny import tiny
@@ -37,8 +37,9 @@ from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
 
-ROUNDS, BAD, GOOD = 200 * int(os.environ.get("FUZZ", "1")), 50, 5
-IN_TURN = 3  # of the bad ones, so that each of FIXED comes up often enough, whatever is drawn
+ROUNDS, BAD, GOOD = 80 * int(os.environ.get("FUZZ", "1")), 50, 5
+IN_TURN = 8  # of the bad ones, so that each of these comes up often enough, whatever is drawn
+TURN = [*FIXED, *(header(name, "other") for name in HEADER)]
 CLIENTS = BAD + GOOD
 WITHOUT_CHECKS = {"phases": [Phase.generate], "suppress_health_check": list(HealthCheck)}
 
@@ -140,7 +141,7 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
     @given(st.lists(MALFORMED, min_size=BAD - IN_TURN, max_size=BAD - IN_TURN), st.integers(0, CLIENTS - 1))
     def fuzz(drawn, first):
         turn = IN_TURN * server.federation.round
-        in_turn = [FIXED[(turn + i) % len(FIXED)] for i in range(IN_TURN)]
+        in_turn = [TURN[(turn + i) % len(TURN)] for i in range(IN_TURN)]
         nonlocal slowest
         start = time.perf_counter()
         report = server.round(in_turn + drawn, first)
@@ -161,7 +162,7 @@ def test_malformed_uploads_change_nothing_and_are_counted(clip):
     fuzz()
     print(f"slowest round {slowest:.2f} s, its checks included")
     assert seen.pop("valid") >= ROUNDS * GOOD
-    assert seen.total() >= ROUNDS * BAD >= 10_000
+    assert seen.total() >= ROUNDS * BAD >= 4_000
     assert min(seen.values()) > 20, seen  # every kind took part
     assert EXECUTED == []
     assert np.isfinite(server.federation.w.numpy()).all()

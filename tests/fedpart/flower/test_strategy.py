@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import refusals
 import torch
-from flower_experiment import CLIENTS, app, assert_equal_runs, build, deployed, local
+from flower_experiment import CLIENTS, app, assert_equal_runs, build, deployed, expected, local
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import message_to_proto
 from inprocess_grid import InProcessGrid
@@ -54,15 +54,15 @@ def puts_w(make):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("method", ["partitioned", "fedavg", "augerino", "fedex"])
 def test_strategy_equals_the_local_engine(method):
-    found = deployed(4, {"method": method})
-    assert_equal_runs(found, local(4, method=method))
+    found = deployed(3, {"method": method})
+    assert_equal_runs(found, local(3, method=method))
     assert all(report.client_seconds > 0 for report in found[1])
 
 
 def test_strategy_continues_where_the_federation_is():
-    federation, before = local(2)
-    _, after = deployed(5, federation=federation)
-    assert_equal_runs((federation, before + after), local(5))
+    federation, before = local(1)
+    _, after = deployed(3, federation=federation)
+    assert_equal_runs((federation, before + after), local(3))
 
 
 def test_start_takes_initial_arrays_and_returns_the_last():
@@ -77,8 +77,10 @@ def test_start_takes_initial_arrays_and_returns_the_last():
 def test_bytes_are_those_of_the_serialised_messages():
     config = {"width": 400}  # 58 thousand weights
     grid = grid_of(config)
-    federation, reports = deployed(4, config, grid)
+    federation, reports = deployed(3, config, grid)
     assert len(federation.w) > 50_000
+    queries = [m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "query"]
+    assert sorted(queries) == sorted(grid.nodes), "every node is asked once who it is"
     assert sum(report.upload_bytes for report in reports) == grid.bytes_up
     assert sum(report.download_bytes for report in reports) == grid.bytes_down
     protocol = federation.protocol
@@ -88,7 +90,7 @@ def test_bytes_are_those_of_the_serialised_messages():
     states = sum(map(partial(state_bytes, protocol), sent))
     assert (grid.bytes_up - predicted) / len(sent) == pytest.approx(UPLOAD_HEADER, abs=45)
     assert (grid.bytes_down - states) / len(sent) == pytest.approx(DOWNLOAD_HEADER, abs=45)
-    _, estimated = local(4, **config)
+    _, estimated = local(3, **config)
     for name in ("upload_bytes", "download_bytes"):
         counted = sum(getattr(report, name) for report in reports)
         assert sum(getattr(report, name) for report in estimated) == pytest.approx(counted, rel=1e-3)
@@ -194,46 +196,38 @@ def test_replies_that_answer_nothing_or_twice():
     with pytest.raises(ClientError, match=twice_in_round_1):
         deployed(1, grid=grid)
     # its first answer counts
-    assert_equal_runs(deployed(1, {"on_client_error": "skip"}, grid), local(1))
+    assert_equal_runs(deployed(1, {"on_client_error": "skip"}, grid), expected(1))
     grid.pull_messages = stray
-    assert_equal_runs(deployed(1, grid=grid), local(1))
+    assert_equal_runs(deployed(1, grid=grid), expected(1))
 
 
-def test_every_node_is_asked_once():
-    grid = grid_of({})
-    deployed(3, grid=grid)
-    asked = [m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "query"]
-    assert sorted(asked) == sorted(grid.nodes)
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize(
-    ("node_config", "reason"),
-    [
-        ({"partition-id": 3, "num-partitions": 12}, "both say that they are client 3"),
-        ({"partition-id": 12, "num-partitions": 12}, "is client 12; clients are numbered 0 to 11"),
-        ({"partition-id": -1, "num-partitions": 12}, "says that it is client -1"),
-        ({}, "start it with --node-config"),
-    ],
-)
-def test_node_that_does_not_belong(node_config, reason):
-    grid = grid_of({})
-    grid.join(node_config)
-    with pytest.raises(NodesError, match=reason):
-        deployed(1, grid=grid)
-    assert_equal_runs(deployed(1, {"on_client_error": "skip"}, grid=grid), local(1, on_client_error="skip"))
+def test_nodes_that_do_not_belong():
+    rows, joined = [], grid_of({})
+    for number, says in (
+        (3, "both say that they are client 3"),
+        (12, "is client 12; clients are numbered 0 to 11"),
+        (-1, "says that it is client -1"),
+        (None, "start it with --node-config"),
+    ):
+        node = {} if number is None else {"partition-id": number, "num-partitions": 12}
+        grid = grid_of({})
+        for each in (grid, joined):
+            each.join(node)
+        rows.append((says, partial(deployed, 1, grid=grid), NodesError, says))
+    refusals.check(rows)
+    assert_equal_runs(deployed(1, {"on_client_error": "skip"}, joined), expected(1))
 
 
 def test_node_that_comes_back_under_a_new_id_keeps_its_chunk():
     grid = grid_of({})
     strategy, reports = started({})
-    strategy.run(grid, 2)
+    strategy.run(grid, 1)
     for client in range(CLIENTS):
         old = grid.leave(client)
         new = grid.join({"partition-id": client, "num-partitions": CLIENTS})
         assert new != old
-    strategy.run(grid, 4)
-    assert_equal_runs((strategy.federation, reports), local(4))
+    strategy.run(grid, 3)
+    assert_equal_runs((strategy.federation, reports), expected(3))
 
 
 def test_absent_clients():
@@ -299,7 +293,7 @@ def test_late_nodes_are_waited_for(monkeypatch):
         return online()
 
     monkeypatch.setattr(grid, "get_node_ids", one_more_each_time)
-    assert_equal_runs(deployed(1, {"node_timeout": 60.0}, grid), local(1))
+    assert_equal_runs(deployed(1, {"node_timeout": 60.0}, grid), expected(1))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import refusals
-from tiny import tiny, tiny_file, tiny_training
+from tiny import tiny, tiny_file, tiny_training, wards, wards_file
 from torch import nn
 
 import fedpart
@@ -69,17 +69,10 @@ def test_tasks(tmp_path):
 
 
 def test_data(tmp_path):
-    """A table of five wards; row i: whether it is ill, and a number of days."""
-    path = tmp_path / "wards.csv"
-    lines = [f"{i},{i * i},w{i % 5},{i % 2},{i / 8}" for i in range(100)]
-    path.write_text("\n".join(["a,b,ward,ill,days", *lines]) + "\n")
+    path = wards_file(tmp_path)
 
     def table(clients=5, **options):
-        options = {"target": "ill", "client": "ward", "ignore": ["days"], **options}
-        points = {f"{name}_points": None for name in ("training", "validation", "test")}
-        of = {"data": "table", "data_dir": str(path), "data_options": options, "split": {}, "model": "mlp"}
-        build(tiny(**points, **of, model_options={"hidden": [4]}, clients=clients, cohort=2,
-                   hyperparameters={"affine": None}))  # fmt: skip
+        build(wards(path, clients, data_options=options))
 
     two = {"normalise": {"mean": [0.5, 0.5], "std": [1.0, 1.0]}}
     numbers = partial(table, target="days", ignore=["ill"], standardise=True)

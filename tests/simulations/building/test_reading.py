@@ -10,10 +10,10 @@ import pytest
 import torch
 import yaml
 from command_line import fedpart as command
-from command_line import refused
+from command_line import refused, succeeds
 from documents import DOCS, blocks
 from sizes import TWO
-from tiny import tiny, tiny_training, unnamed
+from tiny import WARDS, tiny, tiny_training, unnamed, wards, wards_file
 from torch import nn
 
 import fedpart
@@ -58,8 +58,7 @@ def test_it_scores_as_the_run_has(config, monkeypatch):
 @pytest.mark.slow
 def test_of_retraining_the_run_that_had_found_psi_may_be_gone():
     run_experiment(tiny(rounds=1), "found")
-    done = command("retrain", "found", "iterations=2", "--out", "again")
-    assert done.exit_code == 0, done.output
+    succeeds("retrain", "found", "iterations=2", "--out", "again")
     found = fedpart.load("found").psi
     shutil.rmtree("found")
     assert fedpart.load("again").psi == found
@@ -122,40 +121,27 @@ def test_pictures_of_transforms_have_the_images_own_colours(tmp_path):
     assert others
 
 
-WARDS = 5
 PAGE = blocks(DOCS / "guides" / "data.md")
 
 
 @pytest.fixture
 def file(tmp_path):
-    """Row i: ward i % 5, and the inputs i and i squared."""
-    path = tmp_path / "wards.csv"
-    rows = [f"{i},{i * i},w{i % WARDS},{i % 2},{i / 8}" for i in range(100)]
-    path.write_text("\n".join(["a,b,ward,ill,days", *rows]) + "\n")
-    return path
-
-
-def config(file, clients=WARDS, cohort=2, **changes):
-    options = {"target": "ill", "client": "ward", "ignore": ["days"], **changes.pop("data_options", {})}
-    points = {f"{part}_points": None for part in ("training", "validation", "test")}
-    about = {"model": "mlp", "model_options": {"hidden": [4]}, "hyperparameters": {"affine": None}}
-    return tiny(data="table", data_dir=str(file), data_options=options, clients=clients, cohort=cohort,
-                **{**points, **about, "split": {}, **changes})  # fmt: skip
+    return wards_file(tmp_path)
 
 
 def test_a_data_set_that_knows_its_clients_leaves_them_their_examples(file):
-    found = config(file)
+    found = wards(file)
     assert found.split.recipe == "natural"
     assert ExperimentConfig.from_dict(found.resolved()) == found
-    assert config(file, split={"recipe": "iid"}).split.recipe == "iid"
-    assert config(file, data_options={"client": None, "ignore": ["ward", "days"]}).split.recipe == "per_label"
+    assert wards(file, split={"recipe": "iid"}).split.recipe == "iid"
+    assert wards(file, data_options={"client": None, "ignore": ["ward", "days"]}).split.recipe == "per_label"
     for client, shard in enumerate(build(found).shards):
         assert len(shard) == 14 and shard.clients is None
         assert (shard.inputs[:, 0].long() % WARDS).eq(client).all()
 
 
 def test_clients_score_on_their_own_held_out_rows(file):
-    found = build(config(file, evaluation="clients", evaluation_share=None))
+    found = build(wards(file, evaluation="clients", evaluation_share=None))
     for client, shard in enumerate(found.shards):
         assert len(shard.evaluation) == 2
         assert (shard.evaluation.inputs[:, 0].long() % WARDS).eq(client).all()
@@ -164,17 +150,16 @@ def test_clients_score_on_their_own_held_out_rows(file):
 
 def test_a_changed_table_is_noticed(file, tmp_path):
     """Also one of as many bytes; the same rows in a file of another name are the same."""
-    (tmp_path / "wards.yaml").write_text(yaml.safe_dump(config(file, rounds=1).resolved()))
+    (tmp_path / "wards.yaml").write_text(yaml.safe_dump(wards(file, rounds=1).resolved()))
     longer = ["run", "--resume", tmp_path / "run", "--set", "rounds=2"]
-    assert command("run", tmp_path / "wards.yaml", "--out", tmp_path / "run").exit_code == 0
+    succeeds("run", tmp_path / "wards.yaml", "--out", tmp_path / "run")
     text = file.read_text()
     file.write_text(text.replace("w4", "w3", 1))
     refused(command(*longer), "The data are not those", "(train: other contents)")
     file.write_text(text + "9,81,w4,1,0\n")
     refused(command(*longer), f"(train: {len(text)} bytes there, {len(text) + 12} here)")
     (tmp_path / "same.csv").write_text(text)
-    done = command(*longer, f"data_dir={tmp_path / 'same.csv'}")
-    assert done.exit_code == 0, done.output
+    succeeds(*longer, f"data_dir={tmp_path / 'same.csv'}")
 
 
 def test_changed_files_of_leaf_are_noticed(tmp_path):
@@ -192,14 +177,14 @@ def test_changed_files_of_leaf_are_noticed(tmp_path):
 
 def test_whole_clients_held_out_are_not_among_the_clients(file):
     options = {"hold_out": "clients", "test": 0.2, "validation": 0.25}
-    found = build(config(file, clients=3, data_options=options))
-    wards = [set((part.inputs[:, 0].long() % WARDS).tolist()) for part in (*found.shards, found.validation)]
-    assert all(len(own) == 1 for own in wards) and len(set.union(*wards)) == 4
+    found = build(wards(file, clients=3, data_options=options))
+    held = [set((part.inputs[:, 0].long() % WARDS).tolist()) for part in (*found.shards, found.validation)]
+    assert all(len(own) == 1 for own in held) and len(set.union(*held)) == 4
 
 
 def test_the_likelihood_says_whether_targets_are_numbers(file):
     options = {"target": "days", "ignore": ["ill"], "standardise": True}
-    found = build(config(file, likelihood="gaussian", data_options=options))
+    found = build(wards(file, likelihood="gaussian", data_options=options))
     assert found.validation.targets.dtype == torch.float32 and found.num_classes == 1
 
 
@@ -220,8 +205,7 @@ def test_the_guides_own_table_end_to_end(tmp_path, monkeypatch):
     Path("patients.yaml").write_text(text)
     few = ["rounds=3", "evaluate_every=3"]
     for name, more in (("run", []), ("again", ["workers=2"])):
-        done = command("run", "patients.yaml", "--out", name, "--set", *few, *more)
-        assert done.exit_code == 0, done.output
+        succeeds("run", "patients.yaml", "--out", name, "--set", *few, *more)
     assert math.isfinite(read_summary("run")["test_nll"])
     assert Path("run/state.safetensors").read_bytes() == Path("again/state.safetensors").read_bytes()
     refused(command("run", "patients.yaml", "--set", "clients=9", "cohort=2"), "set clients: ")

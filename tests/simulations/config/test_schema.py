@@ -6,7 +6,7 @@ import re
 import jsonschema
 import pytest
 import yaml
-from command_line import fedpart, refused
+from command_line import fedpart, refused, succeeds
 
 from simulations.config.load import kind_of
 from simulations.config.yaml_files import CONFIGS, purpose, read_extended, shipped
@@ -37,7 +37,7 @@ def test_the_first_line_of_a_shipped_configuration_names_the_schema_of_its_kind(
 
 def test_a_new_folder_has_the_schema_that_its_configuration_names(schemas, tmp_path):
     for kind in ("table", "images", "text", "signals", "model"):
-        assert fedpart("new", kind, tmp_path / kind).exit_code == 0
+        succeeds("new", kind, tmp_path / kind)
         file = tmp_path / kind / f"{kind}.yaml"
         schema = json.loads((file.parent / LINE.match(file.read_text())[1]).read_text())
         assert schema == schemas["run"]

@@ -81,6 +81,8 @@ def test_it_runs(path, tmp_path, monkeypatch):
         monkeypatch.setattr(on_vectors, "computes", lambda *_: False)
     if data.get("model") == "resnet9":
         settings = [*SMALL, "model_options={width: 32}"]  # of 64: a quarter of the parameters
+    elif path.stem == "cifar_ensemble":  # of depth 22, and four times
+        settings = [*SMALL, "model_options.members=[{model: wrn, depth: 10, width: 1, times: 2}]"]
     elif "weights" in data.get("model_options", {}):
         settings = [*SMALL, f"model_options.weights={weights_of(data['model'], tmp_path)}"]
     else:

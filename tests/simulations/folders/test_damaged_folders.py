@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import itertools
+import os
 import random
 import re
 import shutil
@@ -73,15 +74,16 @@ def stopped(config, folder):
 
 
 SEARCH = {"space": {"hyperparameters.dropout.rate": [0.1, 0.5]}, "trials": 2, "sampler": "random"}
-# how a folder is made, its configuration, other keys of that, and how many changes are tried: 500 in all
+# how a folder is made, its configuration, other keys of that, and how many changes are tried (FUZZ times)
 FOLDERS = {
-    "ended": (ended, config, {}, 120),
-    "stopped": (stopped, config, {"upload": "int8", "error_feedback": True}, 120),
-    "private": (stopped, config, PRIVATE, 100),
-    "trained": (ended, trained, {}, 60),
+    "ended": (ended, config, {}, 36),
+    "stopped": (stopped, config, {"upload": "int8", "error_feedback": True}, 44),
+    "private": (stopped, config, PRIVATE, 36),
+    "trained": (ended, trained, {}, 36),
     "beside": (doubled, config, {"beside": "fedavg"}, 50),
     "search": (searched, trained, {"search": SEARCH}, 50),
 }
+FUZZ = int(os.environ.get("FUZZ", "1"))
 
 
 def table(folder, seed):
@@ -222,7 +224,7 @@ def test_a_changed_file_gives_the_right_bytes_or_a_sentence(kind, tmp_path, monk
     known = [outcome(way) for way in WAYS]
     assert (known[0] is None, known[-1] is None) == (FOLDERS[kind][0] is stopped, False)
     drawn, wrong, changes = random.Random(47), [], cases(whole, other)
-    for number in range(FOLDERS[kind][3]):
+    for number in range(FUZZ * FOLDERS[kind][3]):
         for place, before in (("run", whole), ("state", "kept")):
             shutil.rmtree(place)
             shutil.copytree(before, place)

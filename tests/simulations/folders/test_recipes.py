@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_line import fedpart
+from command_line import succeeds
 
 from simulations.folders.starting import TEMPLATES
 
@@ -16,12 +16,11 @@ KINDS = sorted(path.parent.name for path in TEMPLATES.glob("*/recipes.yaml"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_row_runs(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert fedpart("new", kind, "mine").exit_code == 0
+    succeeds("new", kind, "mine")
     monkeypatch.chdir("mine")
     recipes = {**yaml.safe_load(Path("recipes.yaml").read_text()), "seeds": [0]}
     Path("recipes.yaml").write_text(yaml.safe_dump(recipes, sort_keys=False))
-    done = fedpart("table", "recipes.yaml", "rounds=4", "--out", "out")
-    assert done.exit_code == 0, done.output
+    succeeds("table", "recipes.yaml", "rounds=4", "--out", "out")
     with open("out/table.csv", newline="") as opened:
         rows = list(csv.DictReader(opened))
     assert len(rows) == len(recipes["rows"]) >= 5

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import subprocess
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,9 @@ import yaml
 from interruptions import Died, DiesAfter, die, killed
 from problems import upload_numbers
 from safetensors import safe_open
-from tiny import same_run, tiny, tiny_file
+from tiny import same_run
+from tiny import tiny as whole
+from tiny import tiny_file as file_of
 
 from fedpart import SGDSettings
 from fedpart.training.agreement import difference
@@ -36,6 +38,9 @@ from simulations.folders.run_directory import (
 )
 from simulations.running.resume import resumed_config
 from simulations.running.run import run_experiment
+
+SMALL = {"model": "mlp", "model_options": {"hidden": [100]}}
+tiny, tiny_file = partial(whole, **SMALL), partial(file_of, **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,7 @@ def test_a_folder_holds_everything(undisturbed):
     with safe_open(undisturbed / "state.safetensors", "pt") as state:
         assert state.metadata() is None
         names = set(state.keys())
-        assert {"w/conv1.weight", "w/classes.bias", "psi/affine.range", "psi/dropout1.logit"} <= names
+        assert {"w/fc1.weight", "w/classes.bias", "psi/affine.range", "psi/dropout1.logit"} <= names
         assert all(name.startswith(("w/", "psi/")) for name in names)
         assert all(state.get_tensor(name).dtype == torch.float32 for name in names)
         ends = state.get_tensor("psi/affine.range").flatten().tolist()

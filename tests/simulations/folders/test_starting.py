@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import fedpart, refused
+from command_line import fedpart, refused, succeeds
 from places import ROOT
 
 from simulations.folders.run_directory import read_summary
@@ -59,12 +59,11 @@ def test_each_runs(kind, monkeypatch):
     done = fedpart("new", kind, "start")
     assert done.exit_code == 0 and f"cd start\n  fedpart run {kind}.yaml" in done.output
     monkeypatch.chdir("start")
-    done = fedpart("run", f"{kind}.yaml", "--set", "rounds=2", "evaluate_every=2", "--out", "run")
-    assert done.exit_code == 0, done.output
+    succeeds("run", f"{kind}.yaml", "--set", "rounds=2", "evaluate_every=2", "--out", "run")
     assert read_summary("run")["rounds"] == 2
     new = {"table": "people.csv"}.get(kind)
     if new is not None:
-        assert fedpart("predict", "run", new, "--out", "scored.csv").exit_code == 0
+        succeeds("predict", "run", new, "--out", "scored.csv")
         with open("scored.csv", newline="") as opened:
             assert {row["predicted"] for row in csv.DictReader(opened)} <= {"yes", "no"}
 

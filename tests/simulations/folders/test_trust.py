@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import refusals
 import yaml
-from command_line import fedpart, refused
+from command_line import fedpart, refused, succeeds
 from tiny import tiny, tiny_file, tiny_training
 
 import fedpart as library
@@ -127,11 +127,11 @@ def test_what_is_imported_is_of_its_kind_before_it_is_called(tmp_path):
 @pytest.mark.slow
 def test_a_users_own_code_runs_and_goes_on_and_is_trusted_by_nobody_else(tmp_path):
     file = tiny_file(tmp_path, model="theirs:network", rounds=1, hyperparameters={"affine": {}})
-    assert fedpart("run", file, "--out", "run").exit_code == 0
-    assert fedpart("run", "--resume", "run", "--set", "rounds=2").exit_code == 0
-    assert fedpart("run", "--resume", "run", "--set", "rounds=3").exit_code == 0
+    succeeds("run", file, "--out", "run")
+    succeeds("run", "--resume", "run", "--set", "rounds=2")
+    succeeds("run", "--resume", "run", "--set", "rounds=3")
     refused(fedpart("export", "run"), "add --trust-code")
-    assert fedpart("export", "run", "--trust-code").exit_code == 0
+    succeeds("export", "run", "--trust-code")
     config = Path("run/config.yaml")
     config.write_text(config.read_text().partition("\n")[2].replace("seed: 0", "seed: 1", 1))
     refused(fedpart("run", "--resume", "run", "--set", "rounds=4"), "add --trust-code")

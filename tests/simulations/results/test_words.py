@@ -6,10 +6,8 @@ import json
 import math
 
 import pytest
-from command_line import fedpart, refused
 from fake_runs import small_config, write_run
 from rich.console import Console
-from tiny import tiny_file
 
 from simulations.config.federated import Published
 from simulations.config.load import ConfigError, ExperimentConfig
@@ -133,14 +131,3 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path):
     assert found["published"]["accuracy"]["fedavg"]["mean"] == pytest.approx(0.954)
     with (tmp_path / "comparison.csv").open() as file:
         assert float(next(csv.DictReader(file))["paper"]) == pytest.approx(0.954)
-
-
-@pytest.mark.slow
-def test_the_command_takes_processes(tmp_path):
-    small = {"clients": 4, "cohort": 2, "rounds": 1, "samples": 1, "chunks": [0.5, 0.5]}
-    file, out = tiny_file(tmp_path, training_points=40, **small), tmp_path / "out"
-    done = fedpart("compare", file, "--jobs", "2", "--methods", "fedavg", "--seeds", "2", "--out", out)
-    assert done.exit_code == 0, done.output
-    assert "2 runs to do, 2 at a time." in done.output and "Finished 2 of 2" in done.output
-    assert (out / "fedavg" / "seed1" / "summary.json").is_file()
-    refused(fedpart("compare", file, file, "--out", out), "One configuration at a time, please")

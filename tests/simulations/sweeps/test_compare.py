@@ -55,14 +55,18 @@ class FakeRunner:
         )
 
 
-def compare(out, runner, methods=("fedavg", "partitioned"), seeds=2, **changes):
+def compare(out, runner, methods=("fedavg", "partitioned"), seeds=2, drawn=False, **changes):
+    """A comparison, without pictures where nobody looks at them."""
     stream = io.StringIO()
     console = Console(file=stream, width=80)
-    try:
-        config = small_config(**{"seed": 3, **changes})
-        return run_comparison(config, methods, seeds, out, CellRunner(run=runner, console=console))
-    finally:
-        compare.printed = stream.getvalue()
+    with pytest.MonkeyPatch.context() as patch:
+        if not drawn:
+            patch.setattr("simulations.sweeps.compare.plot_comparison", lambda *_: [])
+        try:
+            config = small_config(**{"seed": 3, **changes})
+            return run_comparison(config, methods, seeds, out, CellRunner(run=runner, console=console))
+        finally:
+            compare.printed = stream.getvalue()
 
 
 def test_the_numbers_are_those_of_the_run_folders(tmp_path):
@@ -84,7 +88,7 @@ def test_the_numbers_are_those_of_the_run_folders(tmp_path):
 
 
 def test_the_table_says_the_same_in_terminal_markdown_csv_and_json(tmp_path):
-    compare(tmp_path, FakeRunner())
+    compare(tmp_path, FakeRunner(), drawn=True)
     page = (tmp_path / "comparison.md").read_text()
     # FedAvg has sent as much as partitioned networks after 9 rounds; two of the last five scores are 0
     costs = "100.0 | 9.6 MB | 12 MB | 35.0 | — |"
@@ -209,7 +213,7 @@ def test_a_regression_is_measured_by_its_loss(tmp_path):
     def run(config, out, **_):
         return write_run(out, config, None, test_nll=0.25)
 
-    (row,) = compare(tmp_path, run, ["fedavg"], seeds=1).rows
+    (row,) = compare(tmp_path, run, ["fedavg"], seeds=1, drawn=True).rows
     assert row["validation"].mean == 1.0 and row["test"].mean == 0.25
     assert "validation loss [nats]" in (tmp_path / "comparison.md").read_text()
     assert {path.name for path in tmp_path.glob("*.png")} == {"nll_rounds.png", "nll_bytes.png"}
@@ -239,7 +243,7 @@ def test_a_cell_whose_extension_was_interrupted_is_continued(tmp_path):
         raise RunError("No.") if options["resume"] else AssertionError
 
     with pytest.raises(SweepIncomplete, match="fedavg seed 3: No"):  # its summary is no result
-        compare(tmp_path, refuse, ["fedavg"], seeds=1)
+        compare(tmp_path, refuse, ["fedavg"], seeds=1, drawn=True)
     assert "| fedavg<br>(0/1 seeds) | — |" in (tmp_path / "comparison.md").read_text()
     assert not list(tmp_path.glob("*.png"))
     runner = FakeRunner()

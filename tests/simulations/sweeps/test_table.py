@@ -180,6 +180,12 @@ LARGE = {
     "sizes_rotated",
     "table4_large",
 }  # of many, or wide, networks
+BUILT = set()  # networks and protocols that rows share, also of several tables, are built once
+OF_NO_FORM = {
+    *("data", "data_dir", "data_options", "data_seed", "rotated", "max_angle", "split", "published", "seed"),
+    *("training_points", "validation_points", "test_points", "rounds", "evaluate_every", "psi_from"),
+    *("local", "server", "server_psi", "precision"),
+}
 
 
 @pytest.mark.quick(4)
@@ -206,9 +212,10 @@ def test_every_row_of_a_shipped_table_is_a_configuration_at_every_scale(name, tm
                     weights.exists() or pretrain_text(steps=1, batch_size=2, texts=2).save_pretrained(weights)
                     options = {**config.model_options, "weights": str(weights)}
                     config = config.model_copy(update={"model_options": options})
-                shape = (1, 28, 28) if "mnist" in config.data else (3, 32, 32)
-                task = build_task(config.model_copy(update={"psi_from": None}), 10, shape)
-                Protocol(task, config.settings())
+                shape, settings = (1, 28, 28) if "mnist" in config.data else (3, 32, 32), config.settings()
+                if (form := f"{shape}, {config.model_dump(exclude=OF_NO_FORM)}") not in BUILT:
+                    BUILT.add(form)
+                    Protocol(build_task(config.model_copy(update={"psi_from": None}), 10, shape), settings)
     with pytest.raises(ConfigError, match="No run of"):  # and every row has a folder of its own
         run_table(path, [f"data_dir={tmp_path}"], tmp_path / "out", read_only=True)
 

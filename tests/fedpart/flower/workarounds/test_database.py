@@ -16,7 +16,7 @@ from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 from flwr.supercore.state.schema.linkstate_models import LinkStateBase
 from flwr.supercore.state.schema.objectstore_models import ObjectStoreBase
 from sqlalchemy import create_engine
-from superlink_state import SuperLink
+from superlink_state import SuperLink, opened
 
 from fedpart.flower.workarounds.database import (
     check_children,
@@ -58,9 +58,7 @@ def test_what_was_on_its_way_is_sent_again(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    made = SqlObjectStore(str(tmp_path / "objects.db"))
-    made.initialize()
-    return made
+    return opened(SqlObjectStore(str(tmp_path / "objects.db")))[0]
 
 
 def foreseen_by_a_node(store, part):
@@ -153,9 +151,7 @@ def test_a_database_has_digests_of_tokens(tmp_path, monkeypatch):
 
 def count_up_twice(tmp_path):
     """Two states of one database each read a number and then write the next; the first waits in between."""
-    first, second = (SqlObjectStore(str(tmp_path / "state.db")) for _ in range(2))
-    for state in (first, second):
-        state.initialize()
+    first, second = opened(*(SqlObjectStore(str(tmp_path / "state.db")) for _ in range(2)))
     first.query("CREATE TABLE rounds (number INTEGER)")
     first.query("INSERT INTO rounds VALUES (0)")
     has_read, has_written = threading.Event(), threading.Event()

@@ -281,14 +281,6 @@ def test_a_message_whose_run_ends_while_it_comes_leaves_a_task_behind():
     assert len(node.pending()) == 1 and "f" * 64 in node.state.msg_store
 
 
-# executor.py
-def test_a_token_is_on_the_command_line(monkeypatch):
-    started = []
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command))
-    SubprocessExecutor().launch(clientapp(1))
-    assert "token-1" in started[0]
-
-
 # database.py
 def test_a_token_is_in_the_database(superlink, tmp_path):
     task = superlink.state.create_task(TaskType.CLIENT_APP, superlink.run, "hash")
@@ -297,12 +289,13 @@ def test_a_token_is_in_the_database(superlink, tmp_path):
 
 
 # executor.py
-def test_an_executor_starts_a_process_for_every_message(monkeypatch):
+def test_an_executor_starts_a_process_for_every_message_with_its_token_on_the_command_line(monkeypatch):
     started = []
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command[0]))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: started.append(command))
     for task in (1, 2):
         SubprocessExecutor().launch(clientapp(task))
-    assert started == ["flwr-clientapp"] * 2
+        assert f"token-{task}" in started[-1]
+    assert [command[0] for command in started] == ["flwr-clientapp"] * 2
 
 
 EXECUTOR = """

@@ -299,10 +299,16 @@ def training_run(folder, **changes):
     return Run.load(folder)
 
 
-def test_centralised_runs_are_drawn_against_iterations(tmp_path):
-    run = training_run(tmp_path)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One that has kept what it had after 20 iterations."""
+    run = training_run(tmp_path_factory.mktemp("trained"))
     run.summary["lml_iteration"] = 20
-    figure = run_figure(run)
+    return run
+
+
+def test_centralised_runs_are_drawn_against_iterations(trained):
+    run, figure = trained, run_figure(trained)
     accuracy, lml, loss = figure.axes
     np.testing.assert_array_equal(lml.lines[0].get_xdata(), [10, 20, 30])
     np.testing.assert_allclose(lml.lines[0].get_ydata(), [line["lml"] for line in run.metrics])
@@ -321,10 +327,8 @@ def test_where_a_stage_ends_is_marked(tmp_path):
     assert_nothing_overlaps(figure)
 
 
-def test_a_mask_is_drawn_over_time_and_at_its_end(tmp_path):
-    run = training_run(tmp_path)
-    run.summary["lml_iteration"] = 20
-    figure = mask_figure(run)
+def test_a_mask_is_drawn_over_time_and_at_its_end(trained):
+    run, figure = trained, mask_figure(trained)
     over_time, last = figure.axes[:2]
     keep = np.stack([run.physical()[f"mask.keep[{i}] [%]"] for i in range(30)])
     np.testing.assert_allclose(over_time.collections[0].get_array().reshape(30, 3), keep)

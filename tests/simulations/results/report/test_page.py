@@ -201,8 +201,7 @@ def pages(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="axe takes a Chromium; test_page.py checks without one")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("theme", "width"), [("light", 400), ("dark", 1280)])
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(pages, theme, width):
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import sync_playwright

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from command_line import fedpart, refused
+from command_line import fedpart, refused, succeeds
 from fake_runs import learned, small_config, write_run
 from places import ROOT
 from tiny import tiny, tiny_file
@@ -78,8 +78,7 @@ def compared(tmp_path_factory):
     file = tiny_file(folder, **changes, server_psi={"learning_rate": 0.1})
     out = folder / "out"
     for arguments in (["compare", str(file), "--seeds", "1", "--out", str(out)], ["report", str(out)]):
-        done = fedpart(*arguments)
-        assert done.exit_code == 0, done.output
+        succeeds(*arguments)
     return Page(out / "report.html")
 
 
@@ -97,7 +96,7 @@ def test_clients_evaluate_or_nobody(tmp_path):
     found = {}
     for evaluation in ("clients", "none"):
         out = tmp_path / evaluation
-        config = tiny(evaluation=evaluation, clients=12, cohort=6, evaluate_every=1)
+        config = tiny(evaluation=evaluation, clients=12, cohort=6, evaluate_every=1, rounds=2)
         summary = run_experiment(config, out)
         found[evaluation] = Page(write_report(out))
         assert (summary["client_accuracy"] is not None) if evaluation == "clients" else True
@@ -160,19 +159,11 @@ def test_the_guide_leads_to_a_report_in_three_commands(tmp_path, monkeypatch):
     assert "pip install" in install
     monkeypatch.chdir(tmp_path)
     (tmp_path / "simulations").symlink_to(ROOT / "simulations")
-    small = [
-        "rounds=1",
-        "training_points=80",
-        "validation_points=20",
-        "test_points=20",
-        "clients=6",
-        "cohort=2",
-    ]
-    extra = [text for setting in small for text in ("--set", setting)]
-    for command, more in ((compare, [*extra, "--seeds", "1", "--jobs", "1"]), (report, [])):
+    small = "rounds=1 training_points=80 validation_points=20 test_points=20 clients=6 cohort=2 samples=1"
+    extra = ["--set", *small.split(), "--seeds", "1", "--jobs", "1"]
+    for command, more in ((compare, extra), (report, [])):
         arguments = shlex.split(command.removeprefix(".uv/bin/uv run fedpart "))
-        done = fedpart(*arguments, *more)
-        assert done.exit_code == 0, done.output
+        succeeds(*arguments, *more)
     page = Page(tmp_path / "runs" / "compare-quickstart" / "report.html")
     assert page.headings == [*SECTIONS[:2], *SECTIONS[3:]]  # one round is no course of a hyperparameter
     assert "`runs/compare-quickstart/report.html`" in text
@@ -281,23 +272,23 @@ def test_runs_with_other_settings_are_left_out(tmp_path):
     assert "augerino/seed1 has other settings than" in optional and "safe" in optional
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "says"),
-    [
+def test_damaged_runs_are_left_out(tmp_path):
+    damages = [
         ("summary.json", "{", "summary.json is damaged"),
         ("config.yaml", "{rounds: 3, moon: full}", "unknown key 'moon'"),  # of another version
         ("metrics.jsonl", '{"round": 1}\n\x00\n{"round": 3}\n', "Line 2 of .*metrics.jsonl is damaged"),
         ("metrics.jsonl", "", "metrics.jsonl ends before the finished run does"),
-    ],
-)
-def test_damaged_runs_are_left_out(tmp_path, file, content, says):
-    fake(tmp_path)
-    (tmp_path / "fedavg" / "seed0" / file).write_text(content)
+    ]
+    fake(tmp_path, seeds=range(5))
+    for seed, (file, content, _) in enumerate(damages):
+        (tmp_path / "fedavg" / f"seed{seed}" / file).write_text(content)
     (tmp_path / "comparison.json").write_text("[]")
     page = Page(write_report(tmp_path))
-    assert re.search(rf"A run is left out: .*{says}", page.text) and "fedavg (1/2 seeds)" in page.text
-    with pytest.raises(ConfigError, match=says):
-        find(tmp_path / "fedavg" / "seed0")
+    assert page.text.count("A run is left out: ") == len(damages) and "fedavg (1/5 seeds)" in page.text
+    for seed, (_, _, says) in enumerate(damages):
+        assert re.search(rf"A run is left out: .*{says}", page.text)
+        with pytest.raises(ConfigError, match=says):
+            find(tmp_path / "fedavg" / f"seed{seed}")
 
 
 def test_methods_stand_as_they_were_compared_and_names_are_escaped(tmp_path):
@@ -336,9 +327,9 @@ def test_clients_are_counted_by_chunk():
 
 
 def test_a_run_is_shown_with_the_one_beside_it(tmp_path):
-    run_experiment(tiny(), tmp_path / "run")
+    run_experiment(tiny(rounds=2), tmp_path / "run")
     alone = Page(write_report(tmp_path / "run"))
     assert "fedavg" not in alone.charts[0]
-    run_experiment(tiny(method="fedavg"), tmp_path / "run" / "beside")
+    run_experiment(tiny(method="fedavg", rounds=2), tmp_path / "run" / "beside")
     both = Page(write_report(tmp_path / "run"))
     assert {"fedavg", "partitioned"} <= set(both.charts[0])

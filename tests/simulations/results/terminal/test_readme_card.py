@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from command_line import fedpart
+from command_line import succeeds
 from documents import blocks
 from places import ROOT
 
@@ -29,8 +29,7 @@ def test_the_card_has_rows_of_the_panel_in_their_order():
 def test_the_first_command_ends_with_it(tmp_path):
     """About ten minutes of one core; engine local has the bits of engine ray. Processors round differently,
     so numbers may differ, and what has settled; not what is told, and in which words."""
-    done = fedpart("run", "quickstart", "--engine", "local", "--out", tmp_path / "run")
-    assert done.exit_code == 0, done.output
+    succeeds("run", "quickstart", "--engine", "local", "--out", tmp_path / "run")
     card, head, told = words(CARD), "", []
     for name, text in rows(read_summary(tmp_path / "run"), tmp_path / "run"):
         head = name or head
