@@ -98,9 +98,6 @@ def test_settings_that_do_not_go_with_drawn_sizes_are_refused():
         protocol("partitioned", upload="topk", error_feedback=True, **drawn)
     with pytest.raises(ValueError, match="server cannot know how far they step"):
         protocol("partitioned+scaffold", **drawn)
-
-
-@pytest.mark.parametrize("execution", ["grouped", "fused"])
-def test_clients_of_several_sizes_are_not_computed_together(execution):
-    with pytest.raises(ValueError, match="architectures"):
-        run(1, method="partitioned", method_options={"draw_sizes": True}, execution=execution)
+    for execution in ("grouped", "fused"):
+        with pytest.raises(ValueError, match="architectures"):
+            run(1, method="partitioned", **drawn, execution=execution)

@@ -120,14 +120,11 @@ def test_honest_runs_keep_their_bits(monkeypatch):
     assert bounded.held() == []
 
 
-def test_where_psi_starts_beyond_a_bound_that_is_the_bound():
+def test_where_psi_starts_beyond_a_bound_that_is_the_bound_and_what_names_none_has_none():
     wide = AffineAugmentation(initial={"shift_x": 3.0})
     state = Federation(Protocol(Task(chain_net(), transforms=[wide]), settings(4)))
     assert state.task.psi_bounds[1].max() == pytest.approx(2 * math.pi)
     assert state.task.psi_bounds[1][0] == 3 and state.held() == []
-
-
-def test_what_names_no_bounds_has_none():
     module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
     free = Task(module, transforms=[AffineAugmentation("augerino")], hyperparameters=["1.bias"])
     assert all(bound.isinf().all() for bound in free.psi_bounds)

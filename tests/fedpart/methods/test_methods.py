@@ -41,13 +41,9 @@ def view(psi=None):
     return Protocol(Task(chain_net()), settings(3)).view(1, 2, psi)
 
 
-def test_views_are_equal_only_to_themselves():
-    """They hold tensors, which have no one truth value to compare by."""
+def test_views_are_equal_only_to_themselves_and_a_plan_has_no_psi():
     seen = view(torch.zeros(2))
     assert seen == seen and seen != dataclasses.replace(seen) and len({seen, seen}) == 1
-
-
-def test_a_plan_has_no_psi():
     psi = torch.ones(1)
     assert view(psi).server_psi() is psi
     with pytest.raises(ValueError, match="depends on the client, its chunk and the round, not on psi"):
