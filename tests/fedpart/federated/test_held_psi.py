@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, after, assert_same, augmentation, chain_net, settings, shards, update_of
+from problems import CLASSES, SIZE, augmentation, chain_net, settings, update_of
 from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
-from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
+from fedpart import Federation, Protocol, SGDSettings, Task
 from fedpart.federated.cohorts import CohortSum
 from fedpart.nn.hyperparameters.affine import AffineAugmentation
 from fedpart.nn.hyperparameters.images import ColourJitter, Cutout, GaussianBlur, RandomFlip
@@ -105,19 +105,6 @@ def test_a_server_holds_psi_whatever_gradients_ask_for():
         assert state.held() == list(state.psi_tensors())
     step(state, -0.5)
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
-
-
-@pytest.mark.slow
-def test_honest_runs_keep_their_bits(monkeypatch):
-    def run():
-        state = Federation(Protocol(task(), settings(6, server_psi=AdamSettings(0.05))))
-        return after(5, state, shards([5] * 6))[0]
-
-    bounded = run()
-    nowhere = [torch.tensor(-math.inf), torch.tensor(math.inf)]
-    monkeypatch.setattr(Task, "psi_bounds", nowhere)
-    assert_same(bounded, run())
-    assert bounded.held() == []
 
 
 def test_where_psi_starts_beyond_a_bound_that_is_the_bound_and_what_names_none_has_none():

@@ -108,25 +108,19 @@ def test_workers_and_flower_have_the_bits_of_one_process():
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(workers):
-    race = Federation(protocol({"server": [1e30, 1], "rounds": 2}))
-    _, reports = after(8, race, shards(SIZES), workers=workers)
+@pytest.mark.parametrize("execution, workers", [("fused", 1), ("grouped", 1), ("loop", 2)])
+def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(execution, workers):
+    """Also where it is the first, and is evaluated."""
+    given = {"local": LocalSettings(0.2, batch_size=100), "evaluation": "clients"}
+    race = Federation(protocol({"server": [1e30, 1], "rounds": 2}, **given))
+    _, reports = after(8, race, shards(SIZES), workers, execution, evaluate_every=1)
     assert reports[2].skipped and reports[2].lml is None and reports[2].factors["server"] == 1e30
     assert {skip["category"] for skip in reports[2].skipped} <= {*DIVERGED}
     assert [*race.race.left] == [1] and reports[-1].candidates == 1 and not reports[-1].skipped
+    assert reports[-1].client_nll < 10 and race.race.rates["server"] == 1.0
+    assert "server x 1" in race.race.told()
     with pytest.raises(ClientError, match="lower"):  # where nothing is tried it ends the run
         after(8, Federation(protocol(server=AdamSettings(1e28))), shards(SIZES), workers=workers)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("execution", ["fused", "grouped"])
-def test_it_may_be_the_first_and_be_evaluated_and_be_computed_in_any_way(execution):
-    local = LocalSettings(0.2, batch_size=100)
-    race = Federation(protocol({"server": [1e30, 1], "rounds": 4}, local=local, evaluation="clients"))
-    _, reports = after(12, race, shards(SIZES), execution=execution, evaluate_every=1)
-    assert [*race.race.left] == [1] and reports[-1].client_nll < 10
-    assert race.race.rates["server"] == 1.0 and "server x 1" in race.race.told()
 
 
 def test_where_all_diverge_the_first_says_so():

@@ -12,7 +12,6 @@ from problems import chain_net, nothing, settings, update_of
 from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
 from fedpart.federated.cohorts import BLOCKS, CohortSum, aggregate, blocks, sum_updates, tally
-from fedpart.federated.wire import encode_update
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped
 from fedpart.updates.update import PSI, Update, validate
@@ -113,12 +112,6 @@ def test_averages_by_hand(weighting):
     expected = (2 * 3 + 3 * 7) / 10
     torch.testing.assert_close(seen["psi"], torch.full_like(seen["psi"], expected))
     assert total.loss / total.examples == pytest.approx((1 * 2 + 2 * 3 + 3 * 7) / 12)
-
-
-def test_an_upload_is_one_vector():
-    answer = update()
-    sent = torch.from_numpy(encode_update(answer)["w"])
-    assert torch.equal(sent, torch.cat([answer.cells[2], answer.cells[3]]))
 
 
 def test_what_reports_list_of_clients_that_are_left_out_and_how_often_each_category_occurs():
