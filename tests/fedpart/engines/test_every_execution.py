@@ -76,7 +76,7 @@ RUNS = {
     "ditto": {"method": "partitioned+ditto", "sizes": True, **SCORED},
     "ditto, feedback": {"method": "ditto", **FED_BACK, **SCORED},
 }
-FAST = {"quantile", "both ways", "sizes, feedback"}
+FAST = {"both ways", "sizes, feedback"}
 BASE = ("method", "weighting", "sizes", "sharing", "pace", "capped", *SCORED)
 
 

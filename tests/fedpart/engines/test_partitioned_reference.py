@@ -235,7 +235,6 @@ ZEROS, HEAVY = {"defaults": "zeros"}, {"momentum": 0.9, "weight_decay": 0.1}
 SIZED = {"architectures": sizes.ARCHITECTURES}
 COUPLED = {"kind": "bank", "budget": 900, "coupled": True}
 LEAKS = {
-    "random": (plain(chain_net), {}),
     "norms": (plain(norm_net), ZEROS | HEAVY),
     "sizes": (sizes.task, SIZED),
     **{f"node, {of}": (plain(chain_net), {"scheme": "node", "defaults": of}) for of in ("initial", "zeros")},
@@ -245,6 +244,7 @@ LEAKS = {
     "tight bank": (sizes.task, SIZED | {"sharing": {"kind": "bank", "clusters": [["*"]]}}),
     "coupled bank": (sizes.task, SIZED | {"sharing": COUPLED}),
     "basis": (sizes.task, SIZED | {"sharing": {"kind": "basis", "inputs": 0.5, "kernels": 0.5}}),
+    "random": (plain(chain_net), {}),
 }
 
 

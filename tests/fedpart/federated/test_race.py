@@ -41,12 +41,12 @@ def finished(race, execution="loop", more=3):
 @pytest.mark.parametrize("execution", ["fused", "grouped", "loop"])
 def test_who_is_left_is_what_a_run_with_its_rates_alone_would_be(execution):
     local = LocalSettings(0.2, batch_size=100 if execution == "fused" else 3)
-    halving = {"server": [1, 10], "psi": [2], "local": [1, 0.5], "rounds": 2}
+    halving = {"server": [1, 300], "psi": [2], "local": [0.5], "rounds": 2}
     race = Federation(protocol(halving, local=local))
     reports = finished(race, execution)
     (number,) = race.race.left
     factors = race.race.halving.candidates[number]
-    assert reports[0].candidates == 4 and reports[-1].candidates == 1
+    assert reports[0].candidates == 2 and reports[-1].candidates == 1
     assert reports[-1].factors == factors
     server, psi, rate = factors.values()
     alone = Federation(
@@ -73,7 +73,7 @@ def test_candidates_take_turns_on_the_same_cohorts_and_the_federation_is_the_bes
     assert reports[0].train_loss == reports[1].train_loss == reports[2].train_loss, "from the same weights"
     assert len({report.train_loss for report in reports[3:]}) == 3
     assert all(report.upload_bytes > 0 and report.candidates == 3 for report in reports)
-    race = Federation(protocol({"server": [1, 3], "rounds": 2}))
+    race = Federation(protocol({"server": [1, 300], "rounds": 2}))
     after(1, race, shards(SIZES))
     first, _ = race.race.left.values()
     assert [*race.race.left] == [0, 1] and race.w is first.w and race.race.turn == 1

@@ -108,19 +108,16 @@ def test_what_is_not_finite_stays_so(codec, bad):
     assert not survived(codec, values).isfinite().all()
 
 
-def test_fp16_has_no_numbers_beyond_65504():
+def test_of_known_vectors_the_largest_stay_and_fp16_has_no_numbers_beyond_65504():
     assert survived("fp16", torch.tensor([65504.0, 65536.0])).tolist() == [65504.0, np.inf]
-
-
-NUMBERS, SHARES = (1, 2, 7, 64, 101, 1000, 4097), (0.001, 0.01, 0.1, 0.25, 0.3, 0.5, 0.7, 1.0)
-
-
-def test_of_a_known_vector_the_largest_stay_and_the_others_are_zero():
     values = torch.tensor([0.5, -3.0, 0.0, 2.0, -0.25, 1.0, -1.5, 0.125])
     assert survived(TopK(0.25), values).tolist() == [0, -3, 0, 2, 0, 0, 0, 0]
     assert survived(TopK(0.5), values).tolist() == [0, -3, 0, 2, 0, 1, -1.5, 0]
     assert torch.equal(survived(TopK(1.0), values), values)
     assert survived(TopK(1e-9), values).tolist() == [0, -3, 0, 0, 0, 0, 0, 0], "one at least"
+
+
+NUMBERS, SHARES = (1, 2, 7, 64, 101, 1000, 4097), (0.001, 0.01, 0.1, 0.25, 0.3, 0.5, 0.7, 1.0)
 
 
 @pytest.mark.parametrize("share", SHARES)

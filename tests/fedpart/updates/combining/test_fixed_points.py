@@ -57,7 +57,7 @@ def drift(p):
 def test_the_fixed_point_does_not_depend_on_how_clients_differ(method, weighting):
     options = {"alpha": 1.0} if method == "feddyn" else {}
     p = weights(weighting)
-    assert ends("fedavg", 40, 1.0, weighting) == pytest.approx(drift(p), rel=1e-6)
+    assert ends("fedavg", 20, 1.0, weighting) == pytest.approx(drift(p), rel=1e-6)
     for spread in (1.0, 3.0):
         best = mean(TARGETS * spread, p * BENDS)
         assert ends(method, 60, spread, weighting, options=options) == pytest.approx(best, rel=1e-6)
@@ -96,9 +96,9 @@ def test_fednova_counts_clients_by_their_examples_not_by_their_steps(momentum):
     assert ends("fednova", 1, momentum=momentum) == pytest.approx(first, rel=1e-12)
     if not momentum:
         shares = p * (1 - (1 - RATE * BENDS) ** STEPS) / STEPS
-        assert ends("fednova", 40) == pytest.approx(mean(TARGETS, shares), rel=1e-6)
+        assert ends("fednova", 20) == pytest.approx(mean(TARGETS, shares), rel=1e-6)
         best = mean(TARGETS, p * BENDS)
-        assert abs(mean(TARGETS, shares) - best) < abs(ends("fedavg", 40) - best) / 2
+        assert abs(mean(TARGETS, shares) - best) < abs(ends("fedavg", 20) - best) / 2
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
