@@ -27,7 +27,7 @@ def protocol(halving=None, **changes):
     return Protocol(task, settings(len(SIZES), **given))
 
 
-def finished(race, execution="loop", more=3):
+def finished(race, execution, more=2):
     """The reports of a federation until its race is over, and of some rounds more."""
     reports = []
     with local_engine(race, shards(SIZES), 1, execution) as engine:
@@ -40,7 +40,7 @@ def finished(race, execution="loop", more=3):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("execution", ["fused", "grouped", "loop"])
 def test_who_is_left_is_what_a_run_with_its_rates_alone_would_be(execution):
-    local = LocalSettings(0.2, batch_size=100 if execution == "fused" else 3)
+    local = LocalSettings(0.2, batch_size=100 if execution == "fused" else 8)
     halving = {"server": [1, 300], "psi": [2], "local": [0.5], "rounds": 2}
     race = Federation(protocol(halving, local=local))
     reports = finished(race, execution)
@@ -58,6 +58,7 @@ def test_who_is_left_is_what_a_run_with_its_rates_alone_would_be(execution):
     )
     _, others = after(len(race.race.lmls[number]), alone, shards(SIZES), execution=execution)
     assert_same_state(race, alone)
+    assert race.w is race.race.leader.w and race.psi is race.race.leader.psi
     mine = [report for report in reports if report.factors == factors]
     for name in ("train_loss", "lml", "cohort", "examples", "skipped"):
         assert [getattr(report, name) for report in mine] == [getattr(report, name) for report in others]
@@ -77,8 +78,6 @@ def test_candidates_take_turns_on_the_same_cohorts_and_the_federation_is_the_bes
     after(1, race, shards(SIZES))
     first, _ = race.race.left.values()
     assert [*race.race.left] == [0, 1] and race.w is first.w and race.race.turn == 1
-    finished(race)
-    assert race.w is race.race.leader.w and race.psi is race.race.leader.psi
 
 
 @pytest.mark.slow
