@@ -1,6 +1,7 @@
 """Small networks and clients' shards that tests share."""
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import reference_partitioned
@@ -190,6 +191,20 @@ def assert_same(one, other):
     """Two results, or two federations, have the bits of weights and psi in common."""
     one, other = (getattr(of, "state", of) for of in (one, other))
     assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
+
+
+def assert_same_state(one, other):
+    """The same, and what the optimisers remember."""
+    one, other = (getattr(of, "state", of) for of in (one, other))
+    assert_same(one, other)
+    for name in ("optimiser", "optimiser_psi"):
+        for mine, theirs in zip(*(getattr(of, name).state_dict() for of in (one, other)), strict=True):
+            assert mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)
+
+
+def untimed(reports, **changes):
+    """Reports without what a clock has told."""
+    return [replace(report, seconds=0, client_seconds=0, **changes) for report in reports]
 
 
 def assert_near(one, other, rtol=1e-9, atol=1e-12):

@@ -29,10 +29,9 @@ from fedpart.updates.stages import Privacy
 from fedpart.updates.update import Round
 
 
-@pytest.mark.parametrize("method", ["fedavg", "partitioned"])
-def test_one_architecture_is_none_to_the_bit(method):
+def test_one_architecture_is_none_to_the_bit():
     only = [{"share": 1.0, "model_options": {}}]
-    assert_same(run(method=method, architectures=only), run(method=method, architectures=None))
+    assert_same(run(2, architectures=only), run(2, architectures=None))
 
 
 def test_checkpoints_of_other_sizes_are_refused(tmp_path):

@@ -113,7 +113,7 @@ def test_cells_are_clipped_to_the_norms_of_their_partitions_whatever_the_network
     assert run(1, **private).metrics[-1].epsilon > 0
 
 
-def test_the_tasks_own_weights_are_where_the_size_that_has_its_shape_begins():
+def test_the_tasks_own_weights_are_where_its_size_begins_and_hyperparameters_stay_plain():
     own = net()
     with torch.no_grad():
         for parameter in own.parameters():
@@ -122,20 +122,17 @@ def test_the_tasks_own_weights_are_where_the_size_that_has_its_shape_begins():
     for name, parameter in state.module().named_parameters():
         assert name == "5.logit" or (parameter == 0.125).all(), name
     assert torch.equal(state.of_architecture(1).module()[6].weight, net(0.6)[6].weight)
+    one = [{"share": 1.0, "model_options": {"width": 1.0}}]
+    learned = Task(net(), samples=1, sizes=net, hyperparameters=["4.bias", "4.weight"])
+    found = run(1, learned, architectures=one)
+    assert set(found.state.task.module.recipes) == {"1"}
+    assert set(found.state.psi_tensors()) == {"4.weight", "4.bias", "5.logit"}
 
 
 def test_a_task_that_has_been_evaluated_is_composed_with_its_dropout():
     used, data = task(), shards(EXAMPLES)
     run(1, used, data, sharing=None, validation=shard(9, 1))
     assert_same(run(1, used, data), run(1))
-
-
-def test_weights_that_are_hyperparameters_stay_plain():
-    one = [{"share": 1.0, "model_options": {"width": 1.0}}]
-    learned = Task(net(), samples=1, sizes=net, hyperparameters=["4.bias", "4.weight"])
-    found = run(1, learned, architectures=one)
-    assert set(found.state.task.module.recipes) == {"1"}
-    assert set(found.state.psi_tensors()) == {"4.weight", "4.bias", "5.logit"}
 
 
 def test_a_client_trains_on_from_composed_weights():

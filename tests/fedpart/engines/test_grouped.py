@@ -1,5 +1,6 @@
 """Grouped execution: what clients compute together agrees with what each computes alone."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,6 @@ from hypothesis import strategies as st
 from parity import ROUND, SIZES, assert_parity, cohort, started
 from problems import (
     CLASSES,
-    SIZE,
-    Counted,
     after,
     assert_near,
     augmentation,
@@ -46,21 +45,24 @@ def images(**options):
     return Task(chain_net(), transforms=[augmentation()], samples=2, **options)
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
-    "precision, tolerance, local",
-    [("fp64", 1e-12, SEVERAL_STEPS), ("fp32", 1e-6, SEVERAL_STEPS), ("fp32", 1e-6, LocalSettings(0.5))],
-    ids=["double", "single", "one step"],
+    "network, method, precision, tolerance, local",
+    [
+        (chain_net, "augerino", "fp64", 1e-12, SEVERAL_STEPS),
+        (chain_net, "fedavg", "fp32", 1e-6, SEVERAL_STEPS),
+        (chain_net, "partitioned", "fp32", 1e-6, LocalSettings(0.5)),
+        (smooth_net, "partitioned", "fp64", 1e-12, SEVERAL_STEPS),
+        (smooth_net, "augerino", "fp32", 1e-6, LocalSettings(0.5)),
+    ],
 )
-@pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
-@pytest.mark.parametrize("network", [chain_net, smooth_net])
 def test_updates(network, method, precision, tolerance, local):
     task = Task(network(), transforms=[augmentation()], samples=2, precision=precision)
     assert_parity(task, tolerance, method=method, local=local)
 
 
 @pytest.mark.slow
-@hypothesis_settings(max_examples=15, deadline=None)
+@hypothesis_settings(max_examples=6, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 14), min_size=3, max_size=6),
     batch_size=st.integers(1, 16),
@@ -76,20 +78,27 @@ def test_any_sizes_in_any_number_of_rows(sizes, batch_size, epochs, psi_batch, r
 NODE = {"scheme": "node", "defaults": "zeros"}
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
-    "changes", [{}, {"scheme": "node"}, NODE, NODE | {"caps": {1: 2 / 3, 3: 1 / 3}}], ids=str
+    "changes, average, share",
+    [
+        ({}, "probabilities", True),
+        ({"scheme": "node"}, "log_probabilities", False),
+        (NODE, "logits", True),
+        (NODE | {"caps": {1: 2 / 3, 3: 1 / 3}}, "log_probabilities", True),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("average", ["logits", "log_probabilities", "probabilities"])
-@pytest.mark.parametrize("share", [False, True])
 def test_every_kind_of_task(changes, average, share):
     task = images(precision="fp64", average=average, share_dropout_mask=share)
     assert_parity(task, 1e-12, local=SEVERAL_STEPS, **changes)
 
 
-@pytest.mark.quick(5)
-@pytest.mark.parametrize("family", AffineAugmentation.components)
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+PADDINGS = itertools.cycle(["zeros", "border", "reflection"])
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("family, padding", [*zip(AffineAugmentation.components, PADDINGS, strict=False)])
 def test_every_affine_family(family, padding):
     transform = AffineAugmentation(family, 0.1, padding=padding)
     assert_parity(Task(chain_net(), transforms=[transform], samples=2, precision="fp64"), 1e-12)
@@ -111,17 +120,19 @@ class Blur(HyperModule):
 
 
 LAYERS = {
-    "norms": lambda: [*norm_net()[:-1], nn.Linear(8, 144)],
-    "instance norm": lambda: [nn.Conv2d(1, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), nn.Flatten()],
-    "grouped": lambda: [nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 1, groups=2), nn.Flatten()],
-    "transposed": lambda: [nn.ConvTranspose2d(1, 4, 3, padding=1), nn.GELU(), nn.Flatten()],
-    "pooled": lambda: [nn.Conv2d(1, 16, 3, padding=1), nn.AdaptiveMaxPool2d(3), nn.Flatten()],
-    "own noise": lambda: [nn.Flatten(), nn.Linear(SIZE**2, 144), Blur(), nn.Tanh()],
-    "dropout of 0": lambda: [nn.Flatten(), nn.Linear(SIZE**2, 144), nn.Dropout(0.0), nn.RMSNorm(144)],
+    "of vectors": lambda: [*norm_net()[:-1], nn.Linear(8, 144), Blur(), nn.Dropout(0.0), nn.RMSNorm(144)],
+    "of images": lambda: [
+        nn.ConvTranspose2d(1, 4, 3, padding=1),
+        nn.GELU(),
+        nn.InstanceNorm2d(4, affine=True),
+        nn.Conv2d(4, 16, 1, groups=2),
+        nn.AdaptiveMaxPool2d(3),
+        nn.Flatten(),
+    ],
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("layers", LAYERS)
 def test_layers(layers):
     torch.manual_seed(0)
@@ -186,16 +197,13 @@ def test_low_precision_is_that_of_the_loop():
     assert set(seen) == {torch.bfloat16}
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("method", ["fedavg", "augerino", "partitioned"])
-def test_weights_after_eight_rounds(method):
+def test_weights_after_several_rounds():
     local = LocalSettings(0.1, batch_size=5, epochs=2, momentum=0.9)
     task = Task(norm_net(), transforms=[augmentation()], samples=2, precision="fp64")
     sizes = (7, 12, 3, 9, 10, 1, 5, 16)
-    changes = {"method": method, "chunks": (0.5, 0.3, 0.2), "cohort": 4, "local": local}
-    protocol = Protocol(task, settings(len(sizes), **changes))
+    protocol = Protocol(task, settings(len(sizes), chunks=(0.5, 0.3, 0.2), cohort=4, local=local))
     kinds = ("loop", "grouped")
-    loop, together = (after(8, Federation(protocol), shards(sizes), execution=kind)[0] for kind in kinds)
+    loop, together = (after(4, Federation(protocol), shards(sizes), execution=kind)[0] for kind in kinds)
     assert_near(loop, together, rtol=0, atol=1e-9)
     assert (loop.w - protocol.partition.initial()).abs().max() > 1e-3
 
@@ -213,7 +221,8 @@ def stacks(monkeypatch):
     return seen
 
 
-def test_rows_bound_what_is_computed_at_once(stacks):
+def test_rows_and_numbers_of_networks_bound_what_is_computed_at_once(stacks, monkeypatch):
+    """Many small shards of a large network have few rows and many numbers."""
     for rows in (1, 40, 100):
         stacks.clear()
         _, grouped, protocol = started(images(), rows=rows)
@@ -222,10 +231,6 @@ def test_rows_bound_what_is_computed_at_once(stacks):
         assert all(examples <= max(rows / 2, max(SIZES)) for _, _, examples in stacks), "nor is more read"
         assert sum(jobs for jobs, _, _ in stacks) == sum(len(protocol.plan(c, ROUND)) for c in range(6))
     assert any(jobs > 1 for jobs, _, _ in stacks)
-
-
-def test_numbers_of_networks_are_bounded_too(stacks, monkeypatch):
-    """Many small shards of a large network have few rows and many numbers."""
     task = images(precision="fp64")
     size = task.parameter_space(3).size
     for numbers, most in ((4 * size + 1, 4), (size - 1, 1)):
@@ -236,19 +241,6 @@ def test_numbers_of_networks_are_bounded_too(stacks, monkeypatch):
         assert max(examples for *_, examples in stacks) <= most
 
 
-def test_no_number_is_waited_for_per_client():
-    """A device computes on while the next steps are prepared."""
-
-    def waits(clients):
-        _, grouped, protocol = started(images(), rows=10_000, sizes=[6] * clients, local=SEVERAL_STEPS)
-        data = shards([6] * clients)
-        with Counted(lambda func, *_: func is torch.ops.aten._local_scalar_dense.default) as waits:
-            cohort(grouped, protocol, data)
-        return waits.count
-
-    assert waits(20) == waits(10)
-
-
 def test_a_client_without_jobs_has_an_empty_update():
     _, grouped, protocol = started(images())
     protocol.plan = lambda client, round: []
@@ -256,15 +248,13 @@ def test_a_client_without_jobs_has_an_empty_update():
     assert not update.cells and update.psi is None and update.examples == SIZES[1]
 
 
-def test_a_loss_that_tells_jobs_apart_is_given_the_job():
+def test_a_loss_that_tells_jobs_apart_and_clients_with_settings_of_their_own():
     class Scaled(Partitioned):
         def loss(self, task, job, w, psi, batch, noise):
             return job.subnetwork * super().loss(task, job, w, psi, batch, noise)
 
     assert_parity(images(precision="fp64"), 1e-12, watched=Scaled())
 
-
-def test_clients_with_settings_of_their_own():
     class Apart(Partitioned):
         def local_settings(self, client):
             scaling = ("none", "reciprocal", "square_root")[client.number % 3]

@@ -33,33 +33,26 @@ def run(execution, workers=1, **changes):
     return after(2, Federation(protocol), shards(SIZES), workers, execution=execution)[0]
 
 
-def test_grouped_clients_are_computed_in_smaller_groups(monkeypatch, full):
-    expected, seen, whole = run("loop"), [], Stack.run
+SIZE_OF = {
+    "grouped": (Stack, "run", lambda self, round, jobs, inputs, targets: len(inputs)),
+    "fused": (PooledSum, "flush", lambda self: sum(batch.examples for batch, *_ in self._waiting)),
+}
 
-    def small(self, round, jobs, inputs, targets):
-        if len(inputs) > 12:
+
+@pytest.mark.parametrize("execution", SIZE_OF)
+def test_clients_that_are_computed_together_are_fewer(monkeypatch, execution, full):
+    kind, name, size = SIZE_OF[execution]
+    expected, seen, whole = run("loop"), [], getattr(kind, name)
+
+    def small(*arguments):
+        if size(*arguments) > 12:
             raise full
-        seen.append(len(inputs))
-        return whole(self, round, jobs, inputs, targets)
+        seen.append(size(*arguments))
+        return whole(*arguments)
 
-    monkeypatch.setattr(Stack, "run", small)
-    assert_near(run("grouped"), expected, rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr(kind, name, small)
+    assert_near(run(execution), expected, rtol=1e-4, atol=1e-6)
     assert len(set(seen)) > 1
-
-
-def test_fused_passes_become_smaller(monkeypatch, full):
-    expected, seen, whole = run("loop"), [], PooledSum.flush
-
-    def small(self):
-        rows = sum(batch.examples for batch, *_ in self._waiting)
-        if rows > 12:
-            raise full
-        seen.append(rows)
-        return whole(self)
-
-    monkeypatch.setattr(PooledSum, "flush", small)
-    assert_near(run("fused"), expected, rtol=1e-4, atol=1e-6)
-    assert max(seen) > 1
 
 
 @pytest.mark.parametrize("execution", ["loop", "grouped", "fused"])
@@ -97,9 +90,12 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("execution, workers", [("loop", 1), ("loop", 2), ("grouped", 1), ("fused", 1)])
+WAYS = [("loop", 2), ("grouped", 1), ("loop", 2), ("loop", 1), ("loop", 2), ("fused", 1)]
+CASES = [(says, what, *way) for (says, what), way in zip([*NOTHING.items()] * 2, WAYS, strict=False)]
+
+
+@pytest.mark.parametrize("says, what, execution, workers", CASES)
 @pytest.mark.parametrize("errors", ["fail", "skip"])
-@pytest.mark.parametrize("says, what", NOTHING.items(), ids=["CUDA", "MPS", "CPU", "numpy", "Python"])
 def test_a_client_that_does_not_fit_is_not_to_blame(monkeypatch, execution, workers, errors, says, what):
     monkeypatch.setattr(Task, "loss", empty_handed(what))
     lower = r"lower local\.batch_size or samples, or set device: cpu\."

@@ -108,16 +108,13 @@ def test_only_the_named_layers_move(layers, moved):
     assert {name for name, value in after.items() if not torch.equal(value, before[name])} == moved
 
 
-def test_frozen_weights_stay():
+def test_frozen_weights_stay_also_of_dense_subnetworks_and_networks_trained_in_one_place():
     net = plain_net()
     net[1].requires_grad_(False)
     result = learned(Task(net, samples=1))
     found = personalise(result, shard(8, 5), weight_decay=0.1)
     assert torch.equal(found.module[1].weight, net[1].weight)
     assert not torch.equal(found.module[4].weight, result.module()[4].weight)
-
-
-def test_dense_subnetworks_and_networks_trained_in_one_place_are_personalised():
     narrow = learned(Task(chain_net(), samples=1), scheme="node", defaults="zeros")
     assert isinstance(narrow.state.partition, NodePartition)
     single = fit(Task(chain_net(), samples=1), shard(40), iterations=3, chunks=(0.5, 0.5))
@@ -126,15 +123,12 @@ def test_dense_subnetworks_and_networks_trained_in_one_place_are_personalised():
         assert found.after["nll"] < found.before["nll"], "scored on what it is trained on"
 
 
-def test_other_samples_score_and_do_not_train():
+def test_other_samples_score_and_do_not_train_and_regression_has_no_accuracy():
     result, mine = learned(), shard(8, 5)
     found = [personalise(result, mine, samples=samples) for samples in (1, 2, 9)]
     assert same(found[0].module, found[1].module) and same(found[0].module, found[2].module)
     assert len({one.before["nll"] for one in found}) == 3
     assert found[1].before == personalise(result, mine).before
-
-
-def test_regression_has_a_loss_and_no_accuracy():
     mine = shard(12, 5)
     targets = mine.inputs.mean((1, 2, 3)).unsqueeze(1).repeat(1, 3)
     data = [(mine.inputs, targets)] * 2

@@ -1,7 +1,6 @@
 """Worker processes: the same bits as one process, whatever happens to them."""
 
 import gc
-import io
 import os
 import re
 import signal
@@ -13,16 +12,11 @@ import torch
 from flower_experiment import assert_equal_runs, build, local
 from places import importing
 from problems import Lazy, after, assert_same, augmentation, chain_net, settings, shards
-from rich.console import Console
-from tiny import tiny
 from torch.nn import functional as F
 
 from fedpart import ClientError, Dataset, Federation, LocalSettings, Protocol, Task, federate
 from fedpart.engines import LocalEngine
 from fedpart.nn.models import digits_cnn
-from simulations.folders.run_directory import saved_config
-from simulations.results.terminal.panel import panel
-from simulations.running.run import run_experiment
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8, 11, 4, 3]
 
@@ -50,6 +44,12 @@ def alive(pid):
     return True
 
 
+@pytest.fixture(scope="module")
+def calm():
+    """Three rounds in one process."""
+    return local(3)
+
+
 def victim(round=1, place=1):
     return build({}).protocol.cohort(round)[place]
 
@@ -66,25 +66,21 @@ def assert_same_bits(*arguments, **options):
     assert [(r.train_loss, r.lml) for r in one.metrics] == [(r.train_loss, r.lml) for r in two.metrics]
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("workers", [3, 9])
-def test_the_bits_are_those_of_one_process(workers):
-    assert_equal_runs(run(workers), local(3))
+def test_the_bits_are_those_of_one_process(calm):
+    assert_equal_runs(run(3), calm)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [3, 4, 256])
-@pytest.mark.parametrize("changes", [{}, {"weighting": "uniform"}])
+@pytest.mark.parametrize("count, changes", [(3, {}), (4, {"weighting": "uniform"})])
 def test_blocks_of_several_clients(monkeypatch, count, changes):
     """Eleven clients in few blocks: some are summed in a worker, and not all of them train all partitions."""
     monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", count)
     assert_same_bits(rounds=3, cohort=11, **changes)
 
 
-@pytest.mark.parametrize("changes", [{}, {"scheme": "node", "defaults": "zeros"}], ids=str)
-def test_double_precision_and_memory_at_odd_lengths(changes):
+def test_double_precision_and_memory_at_odd_lengths():
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
-    assert_same_bits(task, **changes)
+    assert_same_bits(task, scheme="node", defaults="zeros")
 
 
 @pytest.mark.slow
@@ -95,14 +91,10 @@ def test_low_precision_with_convolutions_that_are_pooled():
     assert_same_bits(task, [Dataset(F.pad(one.inputs, (1, 1, 1, 1)), one.targets) for one in shards(SIZES)])
 
 
-def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_cohort():
-    def pool(cohort, workers):
+def test_workers_are_no_more_than_blocks():
+    for cohort, workers in ((2, 2), (5, 5), (200, 9)):
         federation = Federation(Protocol(Task(chain_net()), settings(200, cohort=cohort)))
-        return LocalEngine(federation, [], workers).clients
-
-    assert [pool(cohort, 9).workers for cohort in (2, 5, 200)] == [2, 5, 9]
-    assert [pool(cohort, 2)._places for cohort in (2, 5, 200)] == [3, 3, 3]
-    assert [pool(200, workers)._places for workers in (4, 8)] == [6, 12]
+        assert LocalEngine(federation, [], 9).clients.workers == workers
 
 
 def test_clients_that_fail_are_skipped_alike():
@@ -134,14 +126,14 @@ def test_the_first_error_of_the_cohort_is_raised_and_the_engine_goes_on():
     assert_same(federation, after(2, Federation(protocol), data)[0])
 
 
-def test_a_worker_that_is_killed_in_mid_round_is_replaced(tmp_path):
+def test_a_worker_that_is_killed_in_mid_round_is_replaced(tmp_path, calm):
     result = run(2, dying=victim(2), marker=str(tmp_path / "died"))
     assert (tmp_path / "died").exists()
-    assert_equal_runs(result, local(3))
+    assert_equal_runs(result, calm)
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_between_rounds_is_replaced():
+def test_a_worker_that_is_killed_between_rounds_is_replaced(calm):
     experiment, reports = build({}), []
     with LocalEngine(Federation(experiment.protocol), experiment.shards, 2) as engine:
         for round in (1, 2):
@@ -151,16 +143,16 @@ def test_a_worker_that_is_killed_between_rounds_is_replaced():
             worker.process.join()
         engine.run(3, reports.append)
         assert len(pids(engine)) == 2
-    assert_equal_runs((engine.federation, reports), local(3))
+    assert_equal_runs((engine.federation, reports), calm)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 256])
-def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch, count):
-    monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", count)  # with 2 it shares a block
+def test_a_client_that_always_kills_its_worker(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedpart.federated.cohorts.BLOCKS", 2)  # so that it shares a block
     config = {"dying": victim(), "marker": str(tmp_path / "died"), "always": True}
     reason = f"Client {victim()} failed in round 1: its process died 3 times (killed by SIGKILL)"
-    with pytest.raises(ClientError, match=re.escape(reason)):
+    with pytest.raises(ClientError, match=re.escape(reason)), monkeypatch.context() as patch:
+        patch.setattr("fedpart.federated.cohorts.BLOCKS", 256)
         run(2, rounds=1, **config)
     one = run(2, rounds=1, on_client_error="skip", **config)
     assert one[1][0].skipped == [{"client": victim(), "category": "client_error", "reason": reason}]
@@ -204,7 +196,7 @@ def test_an_interrupt_ends_the_round_and_not_the_engine(tmp_path, interrupts):
 
 
 @pytest.mark.slow
-def test_forked_after_many_threads_have_run():
+def test_forked_after_many_threads_have_run(calm):
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
@@ -213,7 +205,7 @@ def test_forked_after_many_threads_have_run():
         result = run(2)
     finally:
         torch.set_num_threads(before)
-    assert_equal_runs(result, local(3))
+    assert_equal_runs(result, calm)
 
 
 @pytest.mark.slow
@@ -251,15 +243,6 @@ def test_spawned_workers_give_the_same_bits(monkeypatch):
     network = torch.nn.Sequential(torch.nn.Flatten(), Local(36, 3))
     with pytest.raises(ValueError, match=r"cannot be sent to worker processes .* or use workers=1"):
         federate(Task(network, samples=1), shards(SIZES), rounds=1, workers=2)
-
-
-@pytest.mark.slow
-def test_a_run_names_its_workers(tmp_path):
-    summary = run_experiment(tiny(workers=2), tmp_path / "run")
-    console = Console(width=200, file=io.StringIO())
-    console.print(panel(summary, tmp_path))
-    assert "on the local engine, 2 workers" in console.file.getvalue()
-    assert saved_config(tmp_path / "run").workers == summary["workers"] == 2
 
 
 ORPHANS = """

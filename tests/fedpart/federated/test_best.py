@@ -1,27 +1,19 @@
 """keep_best: the weights of the round with the best smoothed L_ML, on every engine and after a stop."""
 
 import io
-import itertools
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
-from tiny import KEPT, same_run, tiny
+from tiny import KEPT, tiny
 from torch import nn
 
-from fedpart import (
-    AffineAugmentation,
-    ConcreteDropout,
-    FederationSettings,
-    Protocol,
-    Task,
-    federate,
-    load,
-)
+from fedpart import AffineAugmentation, ConcreteDropout, FederationSettings, Protocol, Task, federate, load
 from fedpart.data import random_subset
 from fedpart.federated.best import WINDOW, fallen
 from simulations.building.data import load_data
+from simulations.folders.run_directory import saved_config
 from simulations.results.terminal.panel import panel
 from simulations.running.recorder import Interrupted
 from simulations.running.resume import beside_config
@@ -50,15 +42,19 @@ def learned(rounds, **settings):
     return federate(task(), shards(), rounds=rounds, **fast, **settings)
 
 
-def test_it_ends_with_what_the_best_round_has_started_from():
+@pytest.fixture(scope="module")
+def whole():
+    return learned(30, keep_best="lml")
+
+
+def test_it_ends_with_what_the_best_round_has_started_from(whole):
     """The mean of ten L_ML by hand; that round's values are those of a run that ends before it."""
-    result = learned(30, keep_best="lml")
-    lmls = [report.lml for report in result.metrics]
+    lmls = [report.lml for report in whole.metrics]
     means = {end: sum(lmls[end - WINDOW : end]) / WINDOW for end in range(WINDOW, 31)}
     best = max(means, key=means.get)
-    assert result.state.best.round == best < 30 and result.state.best.lml == pytest.approx(means[best])
+    assert whole.state.best.round == best < 30 and whole.state.best.lml == pytest.approx(means[best])
     before = learned(best - 1).state
-    assert torch.equal(result.state.w, before.w) and torch.equal(result.state.psi, before.psi)
+    assert torch.equal(whole.state.w, before.w) and torch.equal(whole.state.psi, before.psi)
 
 
 def test_fewer_rounds_than_a_window_end_with_the_last_and_the_card_says_so(tmp_path):
@@ -97,8 +93,7 @@ def test_where_l_ml_is_not_of_a_round_it_is_refused(more):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_holds_the_last_values_and_the_best_so_that_more_rounds_follow(tmp_path):
-    whole = learned(30, keep_best="lml")
+def test_a_checkpoint_holds_the_last_values_and_the_best_so_that_more_rounds_follow(tmp_path, whole):
     options = {"keep_best": "lml", "checkpoint": tmp_path / "c.pt"}
     learned(17, **options)
     again = learned(30, resume=True, **options)
@@ -109,7 +104,8 @@ def test_a_checkpoint_holds_the_last_values_and_the_best_so_that_more_rounds_fol
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_keeps_the_same_and_its_scores_are_those_of_what_it_keeps(tmp_path):
+def test_runs_that_are_stopped_and_of_workers_keep_the_same_and_score_what_they_keep(tmp_path):
+    """And Ray, in test_ray.py."""
     summary = run_experiment(tiny(**KEPT), tmp_path / "whole")
     assert summary["kept_round"] <= 20 and summary["kept_lml"] < 0
     validation = random_subset(load_data(tiny(**KEPT)).validation, 30, 0)
@@ -119,25 +115,18 @@ def test_a_run_that_was_stopped_keeps_the_same_and_its_scores_are_those_of_what_
     assert f"kept weights and psi at the start of round {summary['kept_round']}, with L_ML" in text
     assert "scores are of these" in text and "mean of the last 1" not in text
 
-    counts = itertools.count(1)
-
     def stop(line):
-        if next(counts) == 13:
+        if line["round"] == 13:
             raise Interrupted(2, "round")
 
+    several = tiny(**KEPT, workers=2)
     with pytest.raises(Interrupted):
-        run_experiment(tiny(**KEPT), tmp_path / "stopped", watch=stop)
-    run_experiment(tiny(**KEPT), tmp_path / "stopped", resume=True)
-    same_run(tmp_path / "whole", tmp_path / "stopped")
-
-
-@pytest.mark.slow
-def test_workers_keep_the_same_bits(tmp_path):
-    """And Ray, in test_ray.py."""
-    run_experiment(tiny(**KEPT), tmp_path / "one")
-    run_experiment(tiny(**KEPT, workers=2), tmp_path / "other")
-    states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("one", "other")]
+        run_experiment(several, tmp_path / "stopped", watch=stop)
+    summary = run_experiment(several, tmp_path / "stopped", resume=True)
+    states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("whole", "stopped")]
     assert states[0] == states[1]
+    assert "on the local engine, 2 workers" in console_text(panel(summary, tmp_path))
+    assert saved_config(tmp_path / "stopped").workers == summary["workers"] == 2
 
 
 def test_l_ml_that_falls_for_long_is_told_with_its_round():

@@ -59,14 +59,11 @@ def test_clients_that_join_late_can_train_and_the_order_does_not_matter(deal):
     assert [far_first[90], far_first[21]] == [near_first[21], near_first[90]][::-1]
 
 
-def test_kinds_count_the_clients():
+def test_kinds_count_the_clients_and_none_is_asked_for_anything_beyond_its_cap():
     p = protocol(caps=PSI_ONLY)
     pairs = [(p.chunk(client), p.cap(client), 0) for client in range(20)]
     assert p.kinds == {pair: (pairs.index(pair), pairs.count(pair)) for pair in sorted(set(pairs))}
     assert p.kinds.keys() == {(1, 1, 0), (2, 1, 0), (2, 2, 0), (3, 3, 0)}
-
-
-def test_a_client_is_asked_for_nothing_beyond_its_cap():
     p, whole = protocol(caps=PSI_ONLY), protocol()
     assert [p.chunk(client) for client in range(20)] == [whole.chunk(client) for client in range(20)]
     for client in range(20):
@@ -114,21 +111,15 @@ def test_counts_are_largest_remainders_and_never_zero(u, clients, counts):
     assert [given.count(k) for k in range(1, len(u) + 1)] == counts
 
 
-def test_the_seed_decides_who():
+def test_the_seed_decides_who_and_clients_that_join_late_in_any_order_keep_the_balance():
     one, same, other = (chunks((0.7, 0.2, 0.1), 100, seed) for seed in (1, 1, 2))
     assert one == same != other and one != sorted(one), "at random, not in the order of client numbers"
-
-
-def test_clients_that_join_late_keep_the_balance():
     u = (0.7, 0.2, 0.1)
     given = chunks(u, 20, last=200)
     assert given[:20] == chunks(u, 20)
     for n in range(20, 201):
         for k, share in enumerate(u, start=1):
             assert abs(given[:n].count(k) - share * n) <= 1, f"{n} clients"
-
-
-def test_the_order_of_joining_does_not_matter():
     one, other = (assigned_chunks((0.6, 0.4), 5, 0) for _ in range(2))
     first = {client: one[client] for client in (17, 6, 11, 5)}
     assert first == {client: other[client] for client in (5, 6, 11, 17)}

@@ -36,7 +36,7 @@ def report_of(some, scores, **options):
     return report
 
 
-def test_all_clients_evaluate_or_a_sample_that_seed_and_round_decide():
+def test_all_clients_or_a_drawn_sample_evaluate_every_so_many_rounds_and_at_the_end():
     assert evaluation_cohort(settings(N), 3) == list(range(N))
     few = settings(N, evaluation_clients=5)
     cohorts = [evaluation_cohort(few, round) for round in range(1, 60)]
@@ -44,9 +44,6 @@ def test_all_clients_evaluate_or_a_sample_that_seed_and_round_decide():
     assert set(np.concatenate(cohorts).tolist()) == set(range(N))
     other = settings(N, seed=4, evaluation_clients=5)
     assert cohorts[6] == evaluation_cohort(few, 7) != evaluation_cohort(other, 7)
-
-
-def test_it_is_due_every_so_many_rounds_and_at_the_end():
     clients, central = settings(N, evaluation="clients"), settings(N)
     assert [round for round in range(1, 9) if is_due(clients, round, 3, 8)] == [3, 6, 8]
     assert not any(is_due(central, round, 1, 8) for round in range(1, 9))
@@ -73,15 +70,12 @@ def test_means_are_weighted_by_examples_and_the_worst_tenth_by_clients():
     assert report_of(protocol(evaluation_clients=N - 1), scores).client_accuracy_each is None
 
 
-def test_few_clients_have_a_worst_one_and_some_chunks_nobody():
+def test_few_clients_have_a_worst_one_and_chunks_or_all_may_have_nobody_and_no_classes():
     some = protocol()
     first = next(client for client in range(N) if some.chunk(client) == 2)
     report = report_of(some, {first: HeldOutScore(4, 1.0, 3)})
     assert report.client_accuracy_worst_decile == report.client_accuracy == 0.75
     assert report.client_accuracy_chunks == [None, 0.75, None]
-
-
-def test_nobody_has_held_anything_out_or_there_are_no_classes():
     none = report_of(protocol(), {0: HeldOutScore(0, 0.0, 0)})
     assert (none.client_nll, none.client_accuracy, none.client_accuracy_chunks) == (None, None, None)
     regression = report_of(protocol(), {0: HeldOutScore(4, 2.0, None)})
@@ -99,16 +93,13 @@ def test_clients_that_fail_are_left_out_and_counted_or_end_the_run():
         report_of(protocol(), scores)
 
 
-def test_a_score_of_classes_is_refused_where_there_are_none():
-    regression = protocol(Task(nn.Sequential(nn.Flatten(), nn.Linear(36, 1)), likelihood="gaussian"))
-    with pytest.raises(Refusal, match="correct classes was not asked for"):
-        decode_score({"examples": 3, "nll": 1.0, "correct": 1}, regression)
-
-
 GOOD = {"examples": 5, "nll": 2.5, "correct": 4}
 
 
 def test_scores_that_cannot_be_are_refused():
+    regression = protocol(Task(nn.Sequential(nn.Flatten(), nn.Linear(36, 1)), likelihood="gaussian"))
+    with pytest.raises(Refusal, match="correct classes was not asked for"):
+        decode_score({"examples": 3, "nll": 1.0, "correct": 1}, regression)
     cases = [
         ({"examples": None}, "malformed"),
         ({"examples": 5.0}, "malformed"),
@@ -139,14 +130,11 @@ def test_scores_that_cannot_be_are_refused():
     assert [(change, category(change)) for change, _ in cases] == cases
 
 
-def test_what_is_held_out_is_agreed_upon_and_what_is_not_is_no_part_of_it():
+def test_what_is_held_out_is_agreed_upon_and_fewer_samples_are_those_of_the_task_that_evaluates():
     plain, none = protocol(evaluation="central"), protocol(evaluation="none", evaluation_share=0.5)
     assert plain.fingerprint == none.fingerprint
     assert not any(name.startswith("evaluation") for name in plain.agreement)
     assert len({plain.fingerprint, protocol().fingerprint, protocol(evaluation_share=0.5).fingerprint}) == 3
-
-
-def test_fewer_samples_are_those_of_the_task_that_evaluates():
     task = Task(smooth_net(), samples=4)
     assert protocol(task, evaluation_samples=2).scoring_task(0).samples == 2
     assert protocol(task, evaluation_samples=9).scoring_task(0).samples == 4  # more would be the same ones

@@ -45,23 +45,6 @@ def test_shares_count_the_steps_that_a_client_takes(steps):
     assert len(sizes) == min(steps, DRAWS)
 
 
-def test_a_claim_of_many_examples_draws_few_sizes(monkeypatch):
-    """And each cell weighs as much as the steps that were claimed would have trained it."""
-    some = protocol(max_examples=10**9)
-    client, drawn = largest(some), list[int]()
-    whole = type(some.view(0, 1)).drawn_sizes
-
-    def noted(view, steps):
-        sizes = whole(view, steps)
-        drawn.append(len(sizes))
-        return sizes
-
-    monkeypatch.setattr(type(some.view(0, 1)), "drawn_sizes", noted)
-    term, _ = some.term(update_from(some, client, 10**9), client, at(some))
-    assert drawn == [DRAWS]
-    assert max(term.weights.values()) == 10**9 and min(term.weights.values()) < 10**9
-
-
 @pytest.mark.parametrize("examples", [3, 40])
 @pytest.mark.parametrize("defence", [None, "median"])
 def test_a_change_counts_as_often_as_steps_have_trained_it(examples, defence):
@@ -98,9 +81,6 @@ def test_settings_that_do_not_go_with_drawn_sizes_are_refused():
         protocol("partitioned", upload="topk", error_feedback=True, **drawn)
     with pytest.raises(ValueError, match="server cannot know how far they step"):
         protocol("partitioned+scaffold", **drawn)
-
-
-@pytest.mark.parametrize("execution", ["grouped", "fused"])
-def test_clients_of_several_sizes_are_not_computed_together(execution):
-    with pytest.raises(ValueError, match="architectures"):
-        run(1, method="partitioned", method_options={"draw_sizes": True}, execution=execution)
+    for execution in ("grouped", "fused"):
+        with pytest.raises(ValueError, match="architectures"):
+            run(1, method="partitioned", **drawn, execution=execution)

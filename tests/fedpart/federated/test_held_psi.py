@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from problems import CLASSES, SIZE, after, assert_same, augmentation, chain_net, settings, shards, update_of
+from problems import CLASSES, SIZE, augmentation, chain_net, settings, update_of
 from torch import nn
 
 import fedpart.nn.hyperparameters as hyper
-from fedpart import AdamSettings, Federation, Protocol, SGDSettings, Task
+from fedpart import Federation, Protocol, SGDSettings, Task
 from fedpart.federated.cohorts import CohortSum
 from fedpart.nn.hyperparameters.affine import AffineAugmentation
 from fedpart.nn.hyperparameters.images import ColourJitter, Cutout, GaussianBlur, RandomFlip
@@ -107,27 +107,11 @@ def test_a_server_holds_psi_whatever_gradients_ask_for():
     assert state.held() == [] and torch.equal(state.psi, low + 0.5), "it comes back"
 
 
-@pytest.mark.slow
-def test_honest_runs_keep_their_bits(monkeypatch):
-    def run():
-        state = Federation(Protocol(task(), settings(6, server_psi=AdamSettings(0.05))))
-        return after(5, state, shards([5] * 6))[0]
-
-    bounded = run()
-    nowhere = [torch.tensor(-math.inf), torch.tensor(math.inf)]
-    monkeypatch.setattr(Task, "psi_bounds", nowhere)
-    assert_same(bounded, run())
-    assert bounded.held() == []
-
-
-def test_where_psi_starts_beyond_a_bound_that_is_the_bound():
+def test_where_psi_starts_beyond_a_bound_that_is_the_bound_and_what_names_none_has_none():
     wide = AffineAugmentation(initial={"shift_x": 3.0})
     state = Federation(Protocol(Task(chain_net(), transforms=[wide]), settings(4)))
     assert state.task.psi_bounds[1].max() == pytest.approx(2 * math.pi)
     assert state.task.psi_bounds[1][0] == 3 and state.held() == []
-
-
-def test_what_names_no_bounds_has_none():
     module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
     free = Task(module, transforms=[AffineAugmentation("augerino")], hyperparameters=["1.bias"])
     assert all(bound.isinf().all() for bound in free.psi_bounds)

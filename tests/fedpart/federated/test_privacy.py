@@ -135,15 +135,15 @@ def test_norms_that_nobody_reaches_end_at_a_bound():
 def test_a_norm_moves_by_the_noisy_share_below_it_alone():
     """S exp(-0.2 (b - q)) of Andrew et al. (2021), where b - q is the noisy count over the contributors."""
     start = ClipSettings(NORMS, PSI_NORM, quantile=0.5)
-    some = protocol(clients=4000, cohort=4000, z=0.01, clip=start)
+    some = protocol(clients=400, cohort=400, z=0.01, clip=start)
     counts = []
     for round in range(1, 301):
         mechanism = Privacy(some)
-        mechanism.total(None, round, norms_of(mechanism, [0.1] * 2200 + [9.0] * 1800))
+        mechanism.total(None, round, norms_of(mechanism, [0.1] * 220 + [9.0] * 180))
         moved = [new.norm / old for new, old in zip(mechanism.bounds()[1:], NORMS, strict=True)]
         counts.append([-math.log(one) / 0.2 * mechanism.weights[j] for j, one in enumerate(moved, start=1)])
     counts = np.array(counts)
-    assert counts.mean(0) == pytest.approx([200] * 3, abs=0.05)  # halves of 2,200 less 1,800
+    assert counts.mean(0) == pytest.approx([20] * 3, abs=0.05)  # halves of 220 less 180
     deviation = 0.01 * math.sqrt(3 / (4 * 0.05))
     assert mechanism.count_deviation == pytest.approx(deviation)
     assert counts.std() == pytest.approx(deviation, rel=4 / math.sqrt(2 * 900))
@@ -154,7 +154,7 @@ def test_norms_that_follow_cost_what_fixed_ones_do():
     runs = []
     for quantile in (0.5, None):
         clip, privacy = ClipSettings(1e-3, 1e-3, quantile=quantile), PrivacySettings(0.5, randomness="seed")
-        runs.append(local(4, weighting="uniform", clip=clip, privacy=privacy))
+        runs.append(local(2, weighting="uniform", clip=clip, privacy=privacy))
     (follows, reports), (fixed, others) = runs
     assert reports[-1].epsilon == others[-1].epsilon and not torch.equal(fixed.w, follows.w)
     assert all(bound.norm != 1e-3 for bound in follows.stage(Privacy).bounds())

@@ -52,12 +52,9 @@ def test_a_partitioned_client_trains_its_own_and_later_partitions_and_scores_the
     ]
 
 
-def test_without_hyperparameters_nobody_takes_a_psi_gradient():
+def test_one_partition_means_one_job_and_no_hyperparameters_no_psi_gradient():
     p = protocol(task=Task(chain_net(dropout=False)))
     assert all(not job.psi for client in range(20) for job in p.plan(client, 1))
-
-
-def test_one_partition_means_one_job():
     p = protocol(method="fedavg")
     assert {tuple(p.plan(client, 1)) for client in range(20)} == {(Job(1, 1),)}
     assert p.partition.chunks == p.chunk(3) == p.task.samples == 1
@@ -67,7 +64,7 @@ def test_one_partition_means_one_job():
     assert protocol(method="augerino").plan(3, 1) == [Job(1, 1, psi=True)]
 
 
-def test_what_is_frozen_stays_so_whatever_a_client_sends():
+def test_client_weights_and_what_is_frozen_stays_so_whatever_a_client_sends():
     p = protocol(method="augerino")
     learned = p.psi_mask.bool()
     assert learned.any() and not learned.all()
@@ -75,6 +72,10 @@ def test_what_is_frozen_stays_so_whatever_a_client_sends():
     sent, round = update_of({1: torch.zeros(size)}, psi.clone(), examples=2), Round(1, torch.zeros(size), psi)
     taken, _ = accepted(p, 0, sent, round)
     assert taken.psi is not None and torch.equal(taken.psi, 2 * psi * learned)
+    for weighting, weight in (("examples", 7.0), ("uniform", 1.0)):
+        p = protocol(method="fedavg", weighting=weighting)
+        sent = update_of({1: torch.zeros(p.partition.space.size)}, examples=7)
+        assert accepted(p, 0, sent, nothing())[0].weights == {1: weight}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_the_expected_upload_is_that_of_all_clients(changes):
     assert expected_upload_ratio(p) == pytest.approx(sent / (20 * 4 * p.partition.space.size), rel=1e-12)
 
 
-def test_cohorts_are_exact_unique_reproducible_and_cover_everybody():
+def test_cohorts_are_exact_and_reproducible_cover_everybody_and_come_from_whoever_is_available():
     drawn = (protocol(seed=seed) for seed in (3, 3, 4))
     cohorts, same, others = ([p.cohort(round) for round in range(1, 101)] for p in drawn)
     assert all(len(set(c)) == 6 and c == sorted(c) and set(c) <= set(range(20)) for c in cohorts)
@@ -115,9 +116,6 @@ def test_cohorts_are_exact_unique_reproducible_and_cover_everybody():
     counts = [sum(client in cohort for cohort in cohorts) for client in range(20)]
     assert sum(counts) == 600 and min(counts) >= 15 and max(counts) <= 46, "30 each, standard deviation 4.6"
     assert all(type(client) is int for client in cohorts[0]), "plain numbers, fit for a message"
-
-
-def test_cohorts_come_from_whoever_is_available_in_whatever_order():
     p = protocol()
     for round in range(1, 20):
         assert p.cohort(round, range(20)) == p.cohort(round) == p.cohort(round, reversed(range(20)))
@@ -128,19 +126,22 @@ def test_cohorts_come_from_whoever_is_available_in_whatever_order():
     assert p.cohort(1, []) == []
 
 
-def test_client_weights():
-    for weighting, weight in (("examples", 7.0), ("uniform", 1.0)):
-        p = protocol(method="fedavg", weighting=weighting)
-        sent = update_of({1: torch.zeros(p.partition.space.size)}, examples=7)
-        assert accepted(p, 0, sent, nothing())[0].weights == {1: weight}
-
-
-def test_fingerprints_agree_and_ignore_where_things_are_computed():
+def test_fingerprints_ignore_where_things_are_computed_and_see_a_dropout_temperature_and_a_buffer():
     others = {}, {"device": "cuda", "on_client_error": "skip"}, {"chunks": list(CHUNKS)}
     (fingerprint,) = {protocol(**changes).fingerprint for changes in others}
     assert len(fingerprint) == 16 and json.dumps(protocol().agreement)
     written = settings(4, chunks=[1], parameters=["1"])
     assert written.chunks == written.parameters == (1.0,) and type(written.chunks[0]) is float
+
+    def task(temperature, scale):
+        net = smooth_net()
+        net.register_buffer("scale", torch.tensor([scale]))
+        net.temperature = temperature
+        net.extra_repr = lambda: f"temperature={temperature}"
+        return Task(net)
+
+    prints = {protocol(task=task(t, s)).fingerprint for t, s in ((0.1, 1.0), (0.2, 1.0), (0.1, 2.0))}
+    assert len(prints) == 3
 
 
 @pytest.mark.parametrize(
@@ -199,18 +200,6 @@ def test_fingerprints_see_the_fixed_options_of_a_likelihood(one, other, says):
     first, again, second = (protocol(task=Task(chain_net(), likelihood=which)) for which in likelihoods)
     assert first.fingerprint == again.fingerprint != second.fingerprint
     assert re.search(says, difference(second.agreement, first.agreement))
-
-
-def test_fingerprints_see_a_dropout_temperature_and_a_buffer():
-    def task(temperature, scale):
-        net = smooth_net()
-        net.register_buffer("scale", torch.tensor([scale]))
-        net.temperature = temperature
-        net.extra_repr = lambda: f"temperature={temperature}"
-        return Task(net)
-
-    prints = {protocol(task=task(t, s)).fingerprint for t, s in ((0.1, 1.0), (0.2, 1.0), (0.1, 2.0))}
-    assert len(prints) == 3
 
 
 KINDS = {"fp16": torch.float16, "bf16": torch.bfloat16}

@@ -14,14 +14,13 @@ from tiny import tiny
 from fedpart import ClientError, ClipSettings, Federation, Protocol, Task, federate
 from fedpart.engines.executor import Executor
 from fedpart.federated.cohorts import sum_updates
-from fedpart.flower.strategy import FedPart
 from fedpart.updates.update import PSI, Bound, clip
 from simulations.building.experiment import build as build_from
 
 CLIP = ClipSettings((0.03, 0.02, 0.01), psi=0.005)
 
 
-def test_clients_clip_before_they_send():
+def test_clients_clip_before_they_send_and_that_keeps_directions_and_short_updates_bits():
     experiment = build({"clip": CLIP})
     start, protocol = Federation(experiment.protocol).start(1), experiment.protocol
     for client in range(CLIENTS):
@@ -30,9 +29,6 @@ def test_clients_clip_before_they_send():
         for j, delta in update.cells.items():
             assert delta.norm() <= (0.03, 0.02, 0.01)[j - 1] * (1 + 1e-6)
         assert update.psi is None or update.psi.norm() <= 0.005 * (1 + 1e-6)
-
-
-def test_clipping_keeps_the_direction_and_short_updates_bits():
     update = update_of({1: torch.tensor([3.0, 4.0]), 2: torch.tensor([0.1, 0.2])}, torch.tensor([0.0, 2.0]))
     short = update.cells[2].clone()
     clip(update, [Bound(0.5), Bound(1.0), Bound(1.0)])
@@ -76,37 +72,6 @@ def test_a_round_with_too_few_replies_does_not_step(replies):
     assert {one["client"] for one in first.skipped}.isdisjoint(there)
 
 
-def test_half_of_the_nodes_die_in_mid_round_and_come_back():
-    config, dead = {"on_client_error": "skip"}, range(0, CLIENTS, 2)
-    grid, started, reports = InProcessGrid(app, CLIENTS, config), [], []
-    answer = grid._answer
-
-    def die(message):
-        if message.metadata.message_type == "train":
-            started.append(message.content["config"]["round"])
-            if started.count(2) == 1 and started[-1] == 2:
-                for client in dead:
-                    grid.leave(client)
-        return answer(message)
-
-    def restart(report):
-        reports.append(report)
-        if report.round == 4:
-            for client in dead:
-                grid.join({"partition-id": client, "num-partitions": CLIENTS})
-
-    grid._answer, protocol = die, build(config).protocol
-    FedPart(Federation(protocol), on_round=restart).run(grid, 6)
-    assert len(reports) == 6
-    lost = [client for client in protocol.cohort(2) if client in dead]
-    assert [one["client"] for one in reports[1].skipped] == lost and reports[1].stepped
-    alive = [client for client in range(CLIENTS) if client not in dead]
-    for report in reports:
-        there = alive if report.round in (3, 4) else None
-        assert report.cohort == protocol.cohort(report.round, there)
-        assert report.round == 2 or report.skipped == []
-
-
 def test_the_timeout_of_a_round_reaches_grid_and_messages():
     config = {"round_timeout": 7.5}
     grid = InProcessGrid(app, CLIENTS, config)
@@ -123,7 +88,7 @@ def test_the_timeout_of_a_round_reaches_grid_and_messages():
     assert {message.metadata.ttl for message in trained} == {67.5}
 
 
-def test_claims_beyond_the_cap_are_refused():
+def test_claims_beyond_the_cap_are_refused_and_a_configurations_is_its_largest_shard():
     config = {"max_examples": 9, "on_client_error": "skip"}
     (_, (report,)), (_, (expected,)) = deployed(1, config), local(1, **config)
     assert report.skipped == expected.skipped and report.refused == expected.refused
@@ -138,9 +103,6 @@ def test_claims_beyond_the_cap_are_refused():
             ("fused", partial(fused, max_examples=4), ClientError, "client 3 .* claims 5 examples where"),
         ]
     )
-
-
-def test_a_configuration_takes_claims_up_to_its_largest_shard():
     experiment = build_from(tiny())
     largest = max(len(shard) for shard in experiment.shards)
     assert experiment.protocol.settings.max_examples == largest

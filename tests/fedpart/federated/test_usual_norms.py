@@ -5,7 +5,7 @@ import pytest
 import torch
 from flower_experiment import assert_equal_runs, build, deployed, local
 from flwr.app import Array
-from problems import Recorder, after, chain_net, settings, update_of
+from problems import Recorder, chain_net, settings, update_of
 from tiny import tiny
 
 from fedpart import ClipSettings, Federation, Protocol, Task
@@ -13,9 +13,6 @@ from fedpart.engines.executor import Executor
 from fedpart.updates.stages import Clip, stage_of
 from fedpart.updates.stages.clip import ALARM, NEEDED, UsualBounds, UsualNorms
 from fedpart.updates.update import FREE, LARGEST, PSI, REACH, UNIT, Bound, clip, largest_change
-from simulations.building.experiment import build as build_from
-from simulations.config.load import load_config
-from simulations.config.yaml_files import shipped
 
 ROUNDS = 4
 
@@ -29,18 +26,19 @@ def of(part, *norms):
     return {client: {part: norm} for client, norm in enumerate(norms)}
 
 
-def test_a_run_of_other_bounds_is_not_resumed(tmp_path):
+def test_a_word_stands_for_bounds_that_clients_need_not_know_and_a_run_of_others_is_not_resumed(tmp_path):
+    """A server among strangers may have them, whatever its clients were started with."""
     local(1, clip="adaptive")[0].save(tmp_path / "run.pt")
     for other in (None, {"multiple": 2.0}):
         with pytest.raises(ValueError, match="clip was"):
             Federation(build({"clip": other}).protocol).load(tmp_path / "run.pt")
-
-
-def test_clients_need_not_know_of_bounds_that_follow_them():
-    """So a server among strangers may have them, whatever its clients were started with."""
     clips = None, "adaptive", {"weights": 1}
     free, usual, fixed = (build({"clip": clip}).protocol.fingerprint for clip in clips)
     assert free == usual != fixed
+    usual = ClipSettings(multiple=4.0)
+    assert tiny(clip="adaptive").settings().clip == usual == settings(8, clip="adaptive").clip
+    clips = stage_of(build({"clip": "adaptive"}).protocol.stages, Clip)
+    assert all(bound is FREE for bound in clips.bounds), "clients do not clip"
 
 
 def loud(client, factor, rounds=(1,), most=1e15):
@@ -86,10 +84,10 @@ def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     """In the first round, too, and also where it is the only one that has a gradient of psi."""
     victim = of_chunks((2, 3), round)[0]
     config = {"clip": "adaptive", "on_client_error": "skip"}
-    honest, _ = deployed(ROUNDS, config)
-    attacked, reports = deployed(ROUNDS, config, tamper=loud(victim, 1e30, (round,), REACH))
+    honest, _ = deployed(3, config)
+    attacked, reports = deployed(3, config, tamper=loud(victim, 1e30, (round,), REACH))
     assert not any(report.skipped for report in reports), "it is legal"
-    unclipped, _ = deployed(ROUNDS, {**config, "clip": None}, tamper=loud(victim, 1e30, (round,)))
+    unclipped, _ = deployed(3, {**config, "clip": None}, tamper=loud(victim, 1e30, (round,)))
     for mine, theirs in zip(squares(attacked), squares(honest), strict=True):
         assert mine < 20 * theirs, "Adam remembers no giant"
     assert max(squares(unclipped)) > 1e15
@@ -189,36 +187,3 @@ def test_an_alarm_is_a_warning_and_in_the_report():
     with pytest.warns(RuntimeWarning, match=r"Round 4: the psi gradients of chunk 3 are \d"):
         _, reports = deployed(ROUNDS, {}, tamper=loud(victim, 1e4, (4,)))
     assert [[alarm["chunk"] for alarm in one.psi_alarms or ()] for one in reports] == [[], [], [], [3]]
-
-
-def test_a_word_stands_for_the_settings():
-    usual = ClipSettings(multiple=4.0)
-    assert tiny(clip="adaptive").settings().clip == usual == settings(8, clip="adaptive").clip
-    clips = stage_of(build({"clip": "adaptive"}).protocol.stages, Clip)
-    assert all(bound is FREE for bound in clips.bounds), "clients do not clip"
-
-
-@pytest.mark.slow
-def test_one_client_at_the_limit_does_not_ruin_the_default_experiment(monkeypatch):
-    """In one round of 60; without a bound the network knows nothing from then on."""
-    run, struck = Executor.run, 20
-
-    def poisoned(executor, round, client, shard, jobs):
-        update = run(executor, round, client, shard, jobs)
-        if round.number == struck and client == executor.protocol.cohort(struck)[0]:
-            for tensor in update.cells.values():
-                tensor.copy_(-0.999 * round.limit * tensor.sign())
-            if update.psi is not None:
-                update.psi.copy_(-LARGEST * update.psi.sign())
-        return update
-
-    def accuracy(clip):
-        changes = ["engine=local", "rounds=60", f"clip={clip}"]
-        experiment = build_from(load_config(shipped()["quickstart"], changes))
-        federation, _ = after(60, experiment.start(), experiment.shards)
-        return federation.evaluate(experiment.test)["accuracy"]
-
-    honest = accuracy("adaptive")
-    monkeypatch.setattr(Executor, "run", poisoned)
-    assert accuracy("null") < 0.2
-    assert accuracy("adaptive") > honest - 0.07  # runs differ by as much

@@ -81,14 +81,24 @@ def test_fit_logs_its_reports(tmp_path, monkeypatch):
     assert written("tensorboard", folder) == as_kept_by("tensorboard", in_lines(lines_of(folder)))
 
 
-def test_functions_alone_leave_no_folder(tmp_path, monkeypatch):
+def test_functions_alone_leave_no_folder_and_the_others_go_on_where_one_fails(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
     federate(task(), shards([8, 8, 8]), rounds=2, loggers=[seen.append])
     assert [line["round"] for line in seen] == [1, 2] and not list(tmp_path.iterdir())
+    seen = []
+
+    def fails(line):
+        raise KeyError("x")
+
+    loggers = Loggers([fails, seen.append])
+    with pytest.warns(RuntimeWarning, match="The logger fails has failed"):
+        loggers.log({"round": 1})
+    loggers.log({"round": 2})
+    assert seen == [{"round": 1}, {"round": 2}] and len(loggers) == 1
 
 
-def test_progress_prints_ten_rounds_then_evaluations_and_the_last(capsys):
+def test_progress_prints_ten_rounds_then_evaluations_or_as_far_apart_and_the_last(capsys):
     rounds, data = EACH + 5, shards([8, 8, 8])
     shown = {"validation": data[0], "evaluate_every": EACH + 2, "progress": True}
     federate(task(), data, rounds=rounds, **shown)
@@ -97,9 +107,6 @@ def test_progress_prints_ten_rounds_then_evaluations_and_the_last(capsys):
     assert printed == [f"round {n}" for n in (*range(1, EACH + 1), EACH + 2, rounds)]
     federate(task(), data, rounds=2)
     assert capsys.readouterr().out == ""
-
-
-def test_where_nothing_is_evaluated_lines_are_as_far_apart(capsys):
     federate(task(), shards([8, 8, 8]), rounds=EACH + 8, evaluate_every=6, evaluation="none", progress=True)
     _, *printed = [line.partition("/")[0] for line in capsys.readouterr().out.splitlines()]
     assert printed[EACH:] == [f"round {n}" for n in (12, 18)]
@@ -131,19 +138,6 @@ def test_the_end_has_the_scores_of_the_test(test, tmp_path):
     for result, (summary,) in zip(done, (one.ends, other.ends), strict=True):
         assert ("test_nll" in summary) == (test is not None)
         assert summary.get("test_nll") == result.test_nll and "train_loss" in summary
-
-
-def test_the_others_go_on_where_one_fails():
-    seen = []
-
-    def fails(line):
-        raise KeyError("x")
-
-    loggers = Loggers([fails, seen.append])
-    with pytest.warns(RuntimeWarning, match="The logger fails has failed"):
-        loggers.log({"round": 1})
-    loggers.log({"round": 2})
-    assert seen == [{"round": 1}, {"round": 2}] and len(loggers) == 1
 
 
 class Deaf(Logger):

@@ -58,15 +58,12 @@ def test_what_it_answers_is_the_same_for_a_run_that_is_resumed(begin):
     assert said[f'fedpart_last{{name="train_loss",{run}}}'] == 1.5
 
 
-def test_nobody_answers_once_it_is_closed(begin):
+def test_nobody_answers_once_it_is_closed_or_at_a_port_that_is_none(begin):
     logger = begin(LINES)
     address = logger.address
     logger.close()
     with pytest.raises(OSError):
         urllib.request.urlopen(address, timeout=10)
-
-
-def test_a_port_that_is_none():
     make = LOGGERS.make
     refusals.check(
         (str(port), lambda port=port: make("prometheus", {"port": port}), ValueError, "from 0 to 65535")

@@ -33,7 +33,7 @@ def test_a_value_lies_at_its_distance_and_within_the_ends(near, of_run, value):
     assert type(result) is (int if near.whole else float)
 
 
-def test_distances_are_drawn_arm_by_arm_and_key_by_key():
+def test_distances_are_drawn_arm_by_arm_and_key_by_key_but_for_the_runs_own():
     """In the order of the keys, whatever a file's; of whole numbers the steps eps reaches, rounded up."""
     space = {"batch_size": {"log": [8, 128]}, "epochs": [1, 5], "momentum": [0.0, 0.9]}
     (grid,) = grids_of(3, space, 0.4, 7)
@@ -45,9 +45,6 @@ def test_distances_are_drawn_arm_by_arm_and_key_by_key():
             "epochs": Near(1, 5, False, True, rng.integers(-2, 3)),  # 0.4 of 4 steps
             "batch_size": Near(8, 128, True, True, rng.integers(-2, 3)),  # 0.4 of 4 doublings
         }
-
-
-def test_a_single_arm_is_the_runs_own_and_eps_may_be_the_whole_range():
     assert [grid.arms for grid in grids_of(1, None, 0.1, 0)] == [({},)]
     assert len(grids_of(2, None, 1, 0)[0]) == 2
 

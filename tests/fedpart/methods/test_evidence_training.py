@@ -89,11 +89,16 @@ def test_the_prior_is_in_the_loss():
             torch.testing.assert_close(found[name], shrunk, rtol=1e-5, atol=1e-7)
 
 
-def test_psi_s_rate_falls_to_its_last_along_a_cosine():
+def test_psi_s_rate_falls_along_a_cosine_and_a_loop_of_ones_own_ends_epochs_too():
     state = training(options={"burn_in": 1, "final_rate": 0.2}, iterations=24)
     rates = [state.method._rate(epoch) for epoch in range(2, 7)]
     assert rates[0] == 1 and rates[2] == pytest.approx(0.6) and rates[-1] == pytest.approx(0.2)
     assert rates == sorted(rates, reverse=True)
+    state, data = training(), shard(10)
+    start = state.psi.clone()
+    for _ in range(12):
+        state.parameter_step(1, data)
+    assert not torch.equal(state.psi, start)
 
 
 @pytest.mark.quick(1)
@@ -131,14 +136,6 @@ def test_batches_and_their_noise_are_named_by_seed_and_iteration():
     assert [key for _, key in some] == [keys[start] for start in places]
     for start, (batch, _) in zip(places, some, strict=True):
         assert torch.equal(batch.targets, data.targets[start : start + 10])
-
-
-def test_a_loop_of_ones_own_ends_epochs_too():
-    state, data = training(), shard(10)
-    start = state.psi.clone()
-    for _ in range(12):
-        state.parameter_step(1, data)
-    assert not torch.equal(state.psi, start)
 
 
 @pytest.mark.slow

@@ -120,10 +120,8 @@ def summed(mean, places, changes, masks, weight):
     mean.add(places, whole, weight, masks)
 
 
-@pytest.mark.quick(2)
-@pytest.mark.parametrize(
-    "distil, decay, mu", [(False, 0, 0), (False, 0.3, 0), (False, 0, 0.5), (True, 0, 0), (True, 0.3, 0.5)]
-)
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("distil, decay, mu", [(False, 0, 0), (False, 0.3, 0.5), (True, 0.3, 0.5)])
 def test_a_number_moves_by_the_mean_over_the_steps_that_trained_it_written_out(distil, decay, mu):
     local = LocalSettings(0.3, batch_size=99, epochs=4, weight_decay=decay)  # four steps on all examples
     method, options = ("fjord+fedprox", {"mu": mu}) if mu else ("fjord", {})
@@ -195,8 +193,12 @@ def test_only_a_client_with_parts_distils():
 @pytest.mark.parametrize("method", ["fjord", "fedrolex"])
 def test_at_full_width_it_is_fedavg_to_the_bit(method):
     """FedRolex but for the places of the units."""
-    whole = {"architectures": [{"share": 1.0, "model_options": {"width": 1.0}}], "local": SMALL}
-    state, plain = (run(name, 12, **whole).state for name in (method, "fedavg"))
+    whole = {
+        "architectures": [{"share": 1.0, "model_options": {"width": 1.0}}],
+        "local": SMALL,
+        "build": dense,
+    }
+    state, plain = (run(name, 4, **whole).state for name in (method, "fedavg"))
     assert method == "fjord" or not torch.equal(run(method, 1, **whole).state.w, plain.w)
     assert_near(state, plain, rtol=0, atol=0 if method == "fjord" else 1e-12)
 
@@ -214,16 +216,13 @@ def of_classes(held):
     return data
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "method, changes",
     [
-        ("fjord", {}),
-        ("fjord", {"method_options": {"distil": True}}),
-        ("fjord", {"clip": "adaptive"}),
+        ("fjord", {"method_options": {"distil": True}, "clip": "adaptive"}),
         ("partitioned", {"method_options": {"draw_sizes": True}}),
         ("fedrolex", {}),
-        ("heterofl", MASKED),
         ("heterofl", MASKED | {"upload": "topk", "error_feedback": True}),
         ("heterofl", MASKED | {"clip": ClipSettings(0.1)}),
     ],
@@ -263,13 +262,7 @@ def test_without_masks_and_with_all_classes_heterofl_is_fedavg():
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"upload": "int8"},
-        {"upload": "topk", "upload_options": {"share": 0.9}},
-        {"clip": ClipSettings(0.1)},
-    ],
+    "changes", [{"upload": "topk", "upload_options": {"share": 0.9}}, {"clip": ClipSettings(0.1)}]
 )
 def test_the_row_of_a_class_that_nobody_has_keeps_value_and_state(changes):
     changes = {"server": AdamSettings(), "build": dense, **changes}

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 from places import importing
-from problems import augmentation, chain_net, shards
+from problems import assert_same_state, augmentation, chain_net, shards, untimed
 
 from fedpart import Federation, LocalSettings, Protocol, Task, federate, fit
 from fedpart.federated.cohorts import CohortSum
+from fedpart.training import files
 
 SIZES = [4, 7, 3, 9, 5, 6, 2, 8]
 ROUNDS = 5
@@ -35,29 +36,14 @@ def undisturbed():
     return run(ROUNDS)
 
 
-def assert_same_state(one, other):
-    one, other = one.state, other.state
-    assert one.round == other.round
-    assert torch.equal(one.w, other.w) and torch.equal(one.psi, other.psi)
-    for a, b in ((one.optimiser, other.optimiser), (one.optimiser_psi, other.optimiser_psi)):
-        for left, right in zip(a.state_dict(), b.state_dict(), strict=True):
-            assert left.keys() == right.keys()
-            assert all(torch.equal(left[key], right[key]) for key in left)
-
-
-def assert_same_reports(reports, expected):
-    untimed = [[replace(r, seconds=0, client_seconds=0) for r in both] for both in (reports, expected)]
-    assert untimed[0] == untimed[1]
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("stop", range(1, ROUNDS))
-def test_stopped_anywhere_and_resumed(tmp_path, undisturbed, stop):
+def test_stopped_after_every_round_and_resumed(tmp_path, undisturbed):
     path = tmp_path / "new" / "folder" / "run.pt"
-    run(stop, checkpoint=path)
-    resumed = run(ROUNDS, checkpoint=path, checkpoint_every=2, resume=True)
+    for stop in range(1, ROUNDS + 1):
+        resumed = run(stop, checkpoint=path, checkpoint_every=2, resume=True)
+        assert len(resumed.metrics) == stop
     assert_same_state(resumed, undisturbed)
-    assert_same_reports(resumed.metrics, undisturbed.metrics)
+    assert resumed.state.round == undisturbed.state.round == ROUNDS
+    assert untimed(resumed.metrics) == untimed(undisturbed.metrics)
     left = {p.name for p in path.parent.iterdir()}
     assert left == {"run.pt", "run.previous.pt", "run.logs"}, "no temporary file is left"
 
@@ -96,7 +82,7 @@ def test_ctrl_c_ends_the_round_saves_and_says_so_in_a_line(tmp_path, undisturbed
     assert line.startswith(f"Stopping after this round; it is saved in {path}, and resume=True goes on.")
     resumed = run(ROUNDS, checkpoint=path, resume=True)
     assert_same_state(resumed, undisturbed)
-    assert_same_reports(resumed.metrics, undisturbed.metrics)
+    assert untimed(resumed.metrics) == untimed(undisturbed.metrics)
     assert run(ROUNDS, on_round=interrupt).state.round == 2, "without a checkpoint, too"
     with pytest.raises(KeyboardInterrupt):  # once more
         run(ROUNDS, on_round=lambda report: interrupt(report) or interrupt(report))
@@ -132,13 +118,19 @@ def test_resuming_begins_anew_goes_on_with_less_care_and_computes_nothing_of_a_f
         assert_same_state(resumed, undisturbed)
 
 
-@pytest.mark.slow
-def test_double_precision_and_every_method_resume_too(tmp_path):
+METHODS = ["augerino", "fedex", "partitioned+scaffold", "feddyn+yogi", "fedprox+fedavgm", "fedrep+adagrad"]
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("method", [*METHODS, "partitioned+ditto"])
+def test_every_method_resumes_with_what_clients_keep_and_in_double_precision(tmp_path, method):
     task = Task(chain_net(), transforms=[augmentation()], samples=2, precision="fp64")
-    for method in ("augerino", "fedavg", "fedex"):
-        whole = run(4, task, method=method)
-        run(2, task, method=method, checkpoint=tmp_path / method)
-        assert_same_state(run(4, task, method=method, checkpoint=tmp_path / method, resume=True), whole)
+    options = {"method": method, "evaluation": "clients", "evaluate_every": 3}
+    whole = run(4, task, **options)
+    run(2, task, checkpoint=tmp_path / "run.pt", **options)
+    resumed = run(4, task, checkpoint=tmp_path / "run.pt", resume=True, **options)
+    assert_same_state(resumed, whole)
+    assert resumed.metrics[-1].client_nll == whole.metrics[-1].client_nll is not None
 
 
 CHILD = """
@@ -218,3 +210,41 @@ def test_options_that_are_no_plain_data_can_be_saved(tmp_path, undisturbed):
     first.save(tmp_path / "run.pt")
     second.load(tmp_path / "run.pt")
     assert second.round == 1
+
+
+class Death(BaseException):
+    pass
+
+
+def without_links(*_):
+    raise OSError("Operation not supported")
+
+
+def save(path, content):
+    files.replace(path, lambda file: file.write(content), files.previous_of(path))
+
+
+@pytest.mark.parametrize("last", ["unlink", "link", "replace"])
+def test_the_file_is_there_whenever_the_writer_dies(tmp_path, monkeypatch, last):
+    path = tmp_path / "run.pt"
+    for content in (b"one", b"two"):
+        save(path, content)
+
+    def die(*_, **__):
+        raise Death
+
+    monkeypatch.setattr(os, last, die)
+    with pytest.raises(Death):
+        save(path, b"three")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"two"
+    save(path, b"four")
+    assert [file.read_bytes() for file in files.kept(path)] == [b"four", b"two"]
+
+
+def test_a_file_system_without_links_keeps_the_previous_one_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "link", without_links)
+    path = tmp_path / "run.pt"
+    for content in (b"one", b"two", b"three"):
+        save(path, content)
+    assert [file.read_bytes() for file in files.kept(path)] == [b"three", b"two"]

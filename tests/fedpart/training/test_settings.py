@@ -77,17 +77,14 @@ def test_numbers_of_numpy_are_pythons():
     assert generator(np.int64(-3), "a").random() == generator(-3, "a").random()
 
 
-def test_only_what_decides_numbers_must_be_agreed_on():
+def test_only_what_decides_numbers_must_be_agreed_on_and_settings_that_are_gone_keep_their_places():
+    """Residuals and releases of earlier runs lie, and are sealed, under the text of all settings."""
     assert Oven(2, fan="slow", name="left").deciding() == {"shelf": 2, "heat": 220.0}
     shared = FederationSettings(clients=10).deciding()
     adam = {"learning_rate": 1e-3, "eps": 1e-8, "betas": (0.9, 0.999), "hypergradient": 0.0}
     assert shared["server"] == adam
     kept = {"device", "on_client_error", "max_examples", "min_replies", "round_timeout", "node_timeout"}
     assert not kept & shared.keys()
-
-
-def test_settings_that_are_gone_keep_their_places():
-    """Residuals and releases of earlier runs lie, and are sealed, under the text of all settings."""
     settings = FederationSettings(clients=10)
     keys = [*settings.deciding()]
     pace = "devices overselect deadline aggregation buffer concurrency staleness"

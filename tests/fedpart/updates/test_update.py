@@ -1,17 +1,20 @@
 """Updates: what is refused, and sums that do not depend on how the work is divided."""
 
 import dataclasses
+import math
+from functools import partial
 
 import pytest
+import refusals
 import torch
 from problems import chain_net, nothing, settings, update_of
 
 from fedpart import Federation, Protocol, Task
 from fedpart.engines.worker import copied
 from fedpart.federated.cohorts import BLOCKS, CohortSum, aggregate, blocks, sum_updates, tally
-from fedpart.federated.wire import encode_update
+from fedpart.updates.defences import DEFENCES
 from fedpart.updates.errors import LONGEST, ClientError, Refusal, brief, skipped
-from fedpart.updates.update import PSI, Update
+from fedpart.updates.update import PSI, Update, validate
 
 SIZES = (4, 3, 2)
 
@@ -111,13 +114,7 @@ def test_averages_by_hand(weighting):
     assert total.loss / total.examples == pytest.approx((1 * 2 + 2 * 3 + 3 * 7) / 12)
 
 
-def test_an_upload_is_one_vector():
-    answer = update()
-    sent = torch.from_numpy(encode_update(answer)["w"])
-    assert torch.equal(sent, torch.cat([answer.cells[2], answer.cells[3]]))
-
-
-def test_what_reports_list_of_a_client_that_is_left_out():
+def test_what_reports_list_of_clients_that_are_left_out_and_how_often_each_category_occurs():
     refused = ClientError.refused(3, 2, Refusal("size", "w_1 is too long"))
     says = "The update of client 3 in round 2 was refused: w_1 is too long."
     assert skipped(3, refused) == {"client": 3, "category": "size", "reason": says}
@@ -126,20 +123,85 @@ def test_what_reports_list_of_a_client_that_is_left_out():
     silent = skipped(4, ClientError.silent(4, 5))
     assert silent["category"] == "no_answer" and "Client 4 did not answer in round 5" in silent["reason"]
     assert ClientError("x").category == "client_error"
+    skips = [{"client": c, "category": kind} for c, kind in ((4, "size"), (1, "late"), (9, "size"))]
+    assert CohortSum([1, 2, 4, 7], skipped=skips).taken == [2, 7]
+    counts = tally(skips, ["dtype", "late"])
+    assert list(counts.items()) == [("dtype", 1), ("late", 2), ("size", 2)]
+    assert tally([]) == {}
 
 
-def test_a_sentence_is_cut_at_its_longest():
+def test_a_sentence_and_what_a_refusal_quotes_of_an_upload_are_cut():
+    """A number of examples may be a list of ten thousand; a log line is a line."""
     assert brief("a" * LONGEST) == "a" * LONGEST
     assert brief("a" * (LONGEST + 1)) == "a" * (LONGEST - 3) + "..."
     assert brief(" a\tb\x00c\n") == "a b c"
     assert brief("a\x1b[31m\n\u202eb").isprintable()
     assert brief(" " * 2 * LONGEST + "b") == "", "what lies far behind is not looked at"
     assert brief(" " * (2 * LONGEST - 1) + "bc") == "b"
+    refusal = Refusal("malformed", f"its examples are {[2**40] * 3000}\nand more")
+    assert len(str(refusal)) == LONGEST and str(refusal).startswith("its examples are [1099511627776, ")
+    for error in (ClientError.refused(3, 1, refusal), ClientError.of(3, 1, ValueError("9" * 10**5))):
+        assert len(str(error)) < LONGEST + 100 and "\n" not in str(error)
 
 
-def test_who_is_taken_and_how_often_each_category_occurs():
-    skips = [{"client": c, "category": kind} for c, kind in ((4, "size"), (1, "late"), (9, "size"))]
-    assert CohortSum([1, 2, 4, 7], skipped=skips).taken == [2, 7]
-    counts = tally(skips, ["dtype", "late"])
-    assert list(counts.items()) == [("dtype", 1), ("late", 2), ("size", 2)]
-    assert tally([]) == {}
+def good(ks=(2, 3), w2=None, w3=None, **changes):
+    """A good good, but for the changes."""
+    deltas = {k: torch.ones(5 - k) for k in ks} | {k: w for k, w in ((2, w2), (3, w3)) if w is not None}
+    known = {"unseen_loss": 3.0, "unseen_examples": 5, "psi": torch.ones(2)}
+    known |= {"examples": 5, "loss": 1.5, "visited": 15, "seconds": 1.25}
+    return update_of(deltas, **known | changes)
+
+
+def check(answer):
+    validate(answer, max_examples=100)
+
+
+def test_updates():
+    check(good())
+    check(good(w2=torch.full((3,), 1e15)))
+    no_number, both, large = ([0.0, math.nan, 0.0], [math.inf, -math.inf, 0.0], [0.0, -1e38, 0.0])
+    rows = [
+        (good(w2=torch.tensor(no_number)), "w_2 has values that are not finite"),
+        (good(w2=torch.tensor(both)), "w_2 has values that are not finite"),
+        (good(w2=torch.tensor(large)), r"w_2 has values beyond 1e\+15, the most"),
+        (good(psi=torch.tensor([0.0, math.inf])), "psi gradient has values that are not finite"),
+        (good(examples=0), "claims 0 examples"),
+        (good(examples=-3), "claims -3 examples"),
+        (good(examples=math.nan), "claims nan examples"),
+        (good(loss=math.nan), "its loss is nan, not between -1e[+]15 and 1e[+]15"),
+        (good(unseen_loss=math.inf), "its unseen_loss is inf, not between"),
+        (good(unseen_loss=-2e15), "its unseen_loss is -2000000000000000.0, not between"),
+        (good(loss=math.inf), "its loss is inf, not between"),
+        (good(visited=-1), "its visited is -1, not between 0 and 1e[+]15"),
+        (good(seconds=math.nan), "its seconds is nan, not between"),
+    ]
+    calls = [(partial(check, answer), says) for answer, says in rows]
+    refusals.check((f"{i}: {says}", call, ValueError, says) for i, (call, says) in enumerate(calls))
+
+
+def defended(**changes):
+    options = {"weighting": "uniform", "defence": "centred", "chunks": (0.5, 0.3, 0.2), **changes}
+    return Federation(Protocol(Task(chain_net(), samples=1), settings(10, **options)))
+
+
+DEFENDED = [
+    ("trim", {"share": 0.0}, "above 0 and below 0.5, got 0.0"),
+    ("krum", {"share": 0.5}, "above 0 and below 0.5, got 0.5"),
+    ("geometric", {"smoothing": 0.0}, "smoothing of the defence 'geometric' is above 0"),
+    ("centred", {"radius": 0.0}, "radius of the defence 'centred' is above 0, or null"),
+    ("centred", {"reach": 0.5}, "reach of the defence 'centred' is at least 1, or null"),
+    ("centred", {"momentum": 1.0}, "momentum of the defence 'centred' is from 0 to below 1"),
+]
+
+
+def test_checkpoints_of_another_defence_and_options_that_make_no_sense(tmp_path):
+    defended(defence_options={"bucket": 2}).save(tmp_path / "checkpoint.pt")
+    others = [{}, {"defence": None}, {"defence_options": {"bucket": 2, "momentum": 0.5}}]
+    loads = {f"{changes}": defended(**changes).load for changes in others}
+    says = "another configuration: .*(defence|bucket)"
+    refusals.check(
+        (what, partial(load, tmp_path / "checkpoint.pt"), ValueError, says) for what, load in loads.items()
+    )
+    refusals.check(
+        (f"{name} {options}", partial(DEFENCES.make, name, options), says) for name, options, says in DEFENDED
+    )

@@ -71,25 +71,6 @@ def test_linear_regression_is_exact(precision):
     torch.testing.assert_close(problem.estimate.own_gradient(total, own), of_own, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_the_best_precision_is_mackays():
-    """delta = gamma / |theta|^2, where gamma of the 12 weights are determined by the data (MacKay 1992)."""
-    problem = Regression()
-    own = torch.zeros(1).double()
-    f, variance = problem.features(problem.psi), problem.variance(problem.psi)
-    for _ in range(200):  # w at its mode, delta by the derivative of the evidence
-        w = problem.mode(problem.psi, own[0])
-        total = problem.estimate.total(w, problem.psi, problem.batches)
-        slope = problem.estimate.own_gradient(total, own)
-        own = own + 0.3 * slope
-    assert abs(float(slope)) < 1e-10
-    theta = torch.cat([part.detach().flatten() for part in w.values()])
-    h = torch.linalg.eigvalsh(f.T @ f / variance)
-    delta = own.exp()[0]
-    gamma = 2 * (h / (h + delta)).sum()  # both targets
-    assert float(delta) == pytest.approx(float(gamma / theta.square().sum()), rel=1e-9)
-
-
 def small(samples=2):
     """Two layers of 23 weights behind a transform and with a hyperparameter between them."""
     torch.manual_seed(1)

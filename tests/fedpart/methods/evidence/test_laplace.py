@@ -38,9 +38,8 @@ def softmax_regression(weight, bias, data, precision):
     return likelihood - 0.5 * precision * theta.square().sum() - 0.5 * (1 + h / precision).log().sum()
 
 
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("precision", [0.01, 0.3, 1, 50.0])
-@pytest.mark.parametrize("batch_size", [7, 100])
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("precision, batch_size", [(0.01, 7), (1, 100), (50.0, 7)])
 def test_softmax_regression(linear, data, precision, batch_size):
     found = diagonal_laplace(linear, data, precision, batch_size=batch_size)
     expected = softmax_regression(linear.weight, linear.bias, data, precision)
@@ -70,15 +69,12 @@ def test_a_network_with_gelu(data):
     assert found.log_marginal_likelihood == pytest.approx(float(expected), rel=1e-10)
 
 
-def test_optimised_precision_is_the_maximum(linear, data):
+def test_optimised_precision_is_the_maximum_and_that_by_hand(linear, data):
     best = diagonal_laplace(linear, data, "optimised")
     for factor in (0.9, 0.99, 1.01, 1.1):
         other = diagonal_laplace(linear, data, factor * best.prior_precision)
         assert other.log_marginal_likelihood < best.log_marginal_likelihood
     assert best.log_likelihood == other.log_likelihood
-
-
-def test_optimal_precision_by_hand():
     # One weight: h / (h + p) = p w^2. With h = 2, w^2 = 1 the root of p^2 + 2 p - 2 = 0.
     assert optimal_precision(torch.tensor([2.0]).double(), 1.0) == pytest.approx(math.sqrt(3) - 1)
     # Without curvature a weight counts in the norm alone; curvature far above p counts fully.
@@ -95,16 +91,13 @@ def test_masked_weights_contribute_their_prior_alone(linear, data):
     assert masked.log_marginal_likelihood == pytest.approx(float(smaller - 0.15 * behind), rel=1e-10)
 
 
-def test_hyperparameters_have_no_prior(data):
+def test_hyperparameters_have_no_prior_and_everything_is_left_as_it_was(data):
     torch.manual_seed(0)
     with_dropout = mlp(2, (5,), hidden=(4,), dropout=0.3)
     without = mlp(2, (5,), hidden=(4,))
     without.load_state_dict({k: v for k, v in with_dropout.state_dict().items() if "logit" not in k})
     assert diagonal_laplace(with_dropout, data, 2.0) == diagonal_laplace(without, data, 2.0)
     assert isinstance(with_dropout.dropout1, ConcreteDropout) and with_dropout.dropout1.logit.requires_grad
-
-
-def test_it_leaves_everything_as_it_was(data):
     torch.manual_seed(0)
     network = mlp(2, (5,), hidden=(4,), dropout=0.3).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}

@@ -8,17 +8,7 @@ import torch
 from flower_experiment import assert_equal_runs, build, deployed, local
 from interruptions import Died, die, kill
 from parity import assert_parity
-from problems import (
-    again,
-    assert_near,
-    assert_same,
-    augmentation,
-    chain_net,
-    nothing,
-    settings,
-    shards,
-    update_of,
-)
+from problems import assert_near, assert_same, augmentation, chain_net, nothing, settings, shards, update_of
 
 from fedpart import Federation, Protocol, Task, federate
 from fedpart.engines import LocalEngine
@@ -76,8 +66,8 @@ def kept(federation):
 
 @pytest.mark.slow
 def test_an_update_that_is_not_taken_has_left_nothing(tmp_path):
-    """A client's first reply is lost; so is, in a second run, what it has kept."""
-    protocol = build(FED_BACK).protocol
+    """A client's first reply is lost; so are, in a second run, what it has kept and its variate."""
+    protocol = build(known := {"method": "scaffold", "on_client_error": "skip", **FED_BACK}).protocol
     victim = min(set(protocol.cohort(1)) & {*protocol.cohort(2), *protocol.cohort(3)})
     lost, runs = [], []
 
@@ -91,8 +81,7 @@ def test_an_update_that_is_not_taken_has_left_nothing(tmp_path):
 
     for forget in (False, True):
         folder = tmp_path / str(forget)
-        config = {**FED_BACK, "on_client_error": "skip", "residuals": str(folder)}
-        runs.append(deployed(3, config, tamper=lose))
+        runs.append(deployed(3, {**known, "residuals": str(folder)}, tamper=lose))
     assert len(lost) == 2 and [skip["client"] for skip in runs[0][1][0].skipped] == [victim]
     assert victim not in kept(runs[0][0]) or kept(runs[0][0])[victim][0] > 1
     assert_equal_runs(*runs)
@@ -128,15 +117,13 @@ def stop_at(last, end):
     return lambda report: end() if report.round == last else None
 
 
-@pytest.mark.quick(2)
-@pytest.mark.parametrize(("every", "stop"), [(2, 3), (2, 5), (3, 5), (1, 4)])
-@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(("every", "stop", "torn"), [(3, 5, False), (1, 4, True), (2, 5, True)])
 def test_a_run_goes_on_from_its_checkpoint_whatever_came_after(tmp_path, whole, every, stop, torn, recwarn):
     path = tmp_path / "run.pt"
     with pytest.raises(Died):
         run(ROUNDS, checkpoint=path, checkpoint_every=every, on_round=stop_at(stop, die))
     saved = [round for round in range(1, stop + 1) if round % every == 0]
-    torn = torn and len(saved) > 1
     if torn:
         path.write_bytes(path.read_bytes()[:1000])
     computed = []
@@ -155,13 +142,3 @@ def test_killed_at_once_and_resumed_twice(tmp_path, whole):
         killed.join()
         assert killed.exitcode == -signal.SIGKILL
     assert_same(run(ROUNDS, checkpoint=path, resume=True), whole)
-
-
-@pytest.mark.slow
-def test_a_server_that_is_resumed_asks_for_what_its_checkpoint_knows(tmp_path):
-    """Its clients have gone on meanwhile, and have kept that too."""
-    config = {**FED_BACK, "residuals": str(tmp_path / "kept")}
-    federation, _ = deployed(2, config)
-    resumed = again(federation, tmp_path / "run.pt")
-    expected, _ = deployed(4, config, federation=federation)
-    assert_same(deployed(4, config, federation=resumed)[0], expected)

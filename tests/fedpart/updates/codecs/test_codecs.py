@@ -44,10 +44,19 @@ def numbers(n, seed=0, dtype=torch.float32):
     return torch.randn(n, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def test_sizes_are_bits_a_number_and_a_scale_a_block():
+def test_bytes_are_bits_a_number_and_a_scale_a_block_and_of_topk_values_and_places():
     sizes = {name: [CODECS[name]().size(n) for n in (1, 65, 257, 1000)] for name in DENSE}
     assert sizes["fp16"] == sizes["bf16"] == [2, 130, 514, 2000]
     assert sizes["int8"] == [5, 69, 265, 1016] and sizes["int4"] == [5, 41, 149, 564]
+    # n = 1000, k = 10: l = 6, 10 * 6 + 10 + (999 >> 6) = 85 bits
+    assert TopK(0.01).size(1000) == 10 * 4 + math.ceil(85 / 8)
+    assert TopK(0.01, "fp16").size(1000) == 10 * 2 + math.ceil(85 / 8)
+    assert TopK(0.01, "int8").size(1000) == 10 + 4 + math.ceil(85 / 8)
+    assert TopK(1.0).size(1000) == 4000 + math.ceil((1000 + 999) / 8)
+    n, k = 10**6, 10**4
+    least = (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2) / 8
+    places = TopK(0.01).size(n) - 4 * k
+    assert least < places < 1.07 * least < 4 * k / 3
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -99,19 +108,16 @@ def test_what_is_not_finite_stays_so(codec, bad):
     assert not survived(codec, values).isfinite().all()
 
 
-def test_fp16_has_no_numbers_beyond_65504():
+def test_of_known_vectors_the_largest_stay_and_fp16_has_no_numbers_beyond_65504():
     assert survived("fp16", torch.tensor([65504.0, 65536.0])).tolist() == [65504.0, np.inf]
-
-
-NUMBERS, SHARES = (1, 2, 7, 64, 101, 1000, 4097), (0.001, 0.01, 0.1, 0.25, 0.3, 0.5, 0.7, 1.0)
-
-
-def test_of_a_known_vector_the_largest_stay_and_the_others_are_zero():
     values = torch.tensor([0.5, -3.0, 0.0, 2.0, -0.25, 1.0, -1.5, 0.125])
     assert survived(TopK(0.25), values).tolist() == [0, -3, 0, 2, 0, 0, 0, 0]
     assert survived(TopK(0.5), values).tolist() == [0, -3, 0, 2, 0, 1, -1.5, 0]
     assert torch.equal(survived(TopK(1.0), values), values)
     assert survived(TopK(1e-9), values).tolist() == [0, -3, 0, 0, 0, 0, 0, 0], "one at least"
+
+
+NUMBERS, SHARES = (1, 2, 7, 64, 101, 1000, 4097), (0.001, 0.01, 0.1, 0.25, 0.3, 0.5, 0.7, 1.0)
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -123,18 +129,6 @@ def test_wherever_they_are_and_however_many(n, share):
     assert torch.equal(survived(codec, values), values * kept)
     for at_one_end in (torch.arange(n), torch.arange(n).flip(0)):
         assert torch.equal(survived(codec, at_one_end.float()), at_one_end * (at_one_end >= n - k))
-
-
-def test_bytes_are_the_values_and_their_places_and_close_to_what_any_code_takes():
-    # n = 1000, k = 10: l = 6, 10 * 6 + 10 + (999 >> 6) = 85 bits
-    assert TopK(0.01).size(1000) == 10 * 4 + math.ceil(85 / 8)
-    assert TopK(0.01, "fp16").size(1000) == 10 * 2 + math.ceil(85 / 8)
-    assert TopK(0.01, "int8").size(1000) == 10 + 4 + math.ceil(85 / 8)
-    assert TopK(1.0).size(1000) == 4000 + math.ceil((1000 + 999) / 8)
-    n, k = 10**6, 10**4
-    least = (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2) / 8
-    places = TopK(0.01).size(n) - 4 * k
-    assert least < places < 1.07 * least < 4 * k / 3
 
 
 @pytest.mark.parametrize("inner", ["fp16", "bf16", "int8", "int4"])
@@ -181,7 +175,7 @@ def test_whatever_it_is_sent_a_server_asks_for_no_more_memory_than_a_partition_t
 def test_no_two_messages_say_the_same():
     """Every message that is read is the one that an encoder makes of what is read."""
     codec, draw, read = TopK(0.4), rng(), 0
-    for _ in range(4000):
+    for _ in range(2000):
         data = torch.from_numpy(draw.integers(0, 256, codec.size(5), dtype=np.uint8))
         data[:8] = torch.tensor([1.0, -2.0]).view(torch.uint8)
         try:
@@ -194,21 +188,6 @@ def test_no_two_messages_say_the_same():
 
 
 FED_BACK = {"upload": "topk", "upload_options": {"share": 0.1}, "error_feedback": True}
-
-
-def test_options():
-    shares = [0, -0.1, 1.5, math.nan, math.inf]
-    rows = [(f"a share of {share}", partial(TopK, share), "above 0 and at most 1, got") for share in shares]
-    unknown = [
-        ({"values": "int9"}, "Unknown upload codec 'int9'"),
-        ({"k": 3}, "The upload codec 'topk' does not take the options {'k': 3}"),
-        ({"share": "much"}, "The upload codec 'topk' cannot be made with the options"),
-    ]
-    rows += [(str(options), partial(CODECS.make, "topk", options), says) for options, says in unknown]
-    rows.append(
-        ("int9", lambda: settings(4, upload="int9"), "Unknown upload codec 'int9': did you mean 'int")
-    )
-    refusals.check((*row, ValueError, says) for *row, says in rows)
 
 
 def bad_blocks(name, block, steps, codes):
@@ -224,8 +203,19 @@ def bad_blocks(name, block, steps, codes):
     return [(f"{name}: {says}", partial(codec.decode, data, n, torch.float32), says) for data, says in bad]
 
 
-def test_bytes_that_no_encoder_makes():
-    rows = [*bad_blocks("int8", 256, 127, 1), *bad_blocks("int4", 64, 7, 2)]
+def test_options_and_bytes_that_no_encoder_makes():
+    shares = [0, -0.1, 1.5, math.nan, math.inf]
+    rows = [(f"a share of {share}", partial(TopK, share), "above 0 and at most 1, got") for share in shares]
+    unknown = [
+        ({"values": "int9"}, "Unknown upload codec 'int9'"),
+        ({"k": 3}, "The upload codec 'topk' does not take the options {'k': 3}"),
+        ({"share": "much"}, "The upload codec 'topk' cannot be made with the options"),
+    ]
+    rows += [(str(options), partial(CODECS.make, "topk", options), says) for options, says in unknown]
+    rows.append(
+        ("int9", lambda: settings(4, upload="int9"), "Unknown upload codec 'int9': did you mean 'int")
+    )
+    rows += [*bad_blocks("int8", 256, 127, 1), *bad_blocks("int4", 64, 7, 2)]
     refusals.check((*row, ValueError, says) for *row, says in rows)
 
 

@@ -2,19 +2,17 @@
 
 import pytest
 import torch
-from flower_experiment import deployed, local
-from problems import after, assert_same, augmentation, chain_net, settings, shards
+from problems import after, augmentation, chain_net, settings, shards
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task, federate
+from fedpart import Federation, LocalSettings, Protocol, SGDSettings, Task
 from fedpart.engines.batches import divided
 from fedpart.updates.combining import COMBINATIONS
 from fedpart.updates.errors import ClientError
 from fedpart.updates.stages import Personal
 
 SIZES = [3, 7, 2, 9, 4, 6, 5, 8]
-BENDS, TARGETS = torch.tensor([1.0, 4.0, 0.5]).double(), torch.tensor([-1.0, 0.5, 4.0]).double()
 
 
 def made(method, net=None, batch=3, options=None, **changes):
@@ -30,31 +28,6 @@ def mine(federation, client):
     protocol = federation.protocol
     w, partition = protocol.scored(client, federation.start()).w, protocol.partition_of(client)
     return partition.materialise(w, partition.chunks)
-
-
-def half_square(outputs, targets):
-    return (outputs - targets).square().sum(-1) / 2
-
-
-@pytest.mark.slow
-def test_dittos_networks_end_where_their_loss_and_the_pull_balance():
-    """On h/2 (v - t)^2 + lam/2 (v - w)^2 that is (h t + lam w) / (h + lam), w being the shared optimum."""
-    network, lam = nn.Linear(1, 1, bias=False), 0.7
-    nn.init.zeros_(network.weight)
-    task = Task(network, samples=1, likelihood=half_square, precision="fp64")
-    data = [
-        Dataset(torch.full((2, 1), h**0.5), torch.full((2, 1), h**0.5 * t))
-        for h, t in zip(BENDS.tolist(), TARGETS.tolist(), strict=True)
-    ]
-    fixed = settings(
-        3, method="ditto", method_options={"lam": lam}, cohort=3, server=SGDSettings(1.0), chunks=(1.0,),
-        local=LocalSettings(learning_rate=0.1, batch_size=2),
-    )  # fmt: skip
-    federation = after(200, Federation(Protocol(task, fixed)), data)[0]
-    w = (BENDS * TARGETS).sum() / BENDS.sum()
-    assert federation.w.item() == pytest.approx(w.item(), rel=1e-6)
-    for client, best in enumerate((BENDS * TARGETS + lam * w) / (BENDS + lam)):
-        assert mine(federation, client)["weight"].item() == pytest.approx(best.item(), rel=1e-6)
 
 
 def test_ditto_leaves_the_shared_network_as_it_is_and_trains_the_same_partitions_beside_it():
@@ -110,67 +83,6 @@ def test_fedbn_keeps_normalisation_apart():
     for name, shared in federation.tensors().items():
         assert torch.equal(first[name], second[name]) != name.startswith("2."), name
         assert torch.equal(shared, net.state_dict()[name].double()) == name.startswith("2."), name
-
-
-RUNS = [
-    {"method": "ditto"},
-    {"method": "fedrep+yogi", "download": "bf16"},
-    {"method": "partitioned+ditto", "sizes": True},
-    {"method": "partitioned+ditto", "upload": "topk", "share": 0.1, "error_feedback": True},
-]
-PARAMETERS = [RUNS[1], *(pytest.param(run, marks=pytest.mark.slow) for run in (RUNS[0], *RUNS[2:]))]
-
-
-@pytest.mark.parametrize("config", PARAMETERS, ids=str)
-def test_workers_and_messages_have_the_bits_and_the_scores_of_the_loop(config, tmp_path):
-    config = {**config, "evaluation": "clients"}
-    expected, reports = local(4, **config)
-    again, others = local(4, 2, **config)
-    over_flower, messages = deployed(4, {**config, "residuals": str(tmp_path)})
-    for other in (again, over_flower):
-        assert_same(other, expected)
-    scores = [report.client_nll for report in reports]
-    assert scores[-1] and scores == [r.client_nll for r in others] == [r.client_nll for r in messages]
-    assert scores != [r.client_nll for r in local(4, **{**config, "method": "fedavg"})[1]]
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("method", ["partitioned+ditto", "fedrep"])
-def test_a_stopped_run_goes_on_to_the_same_bits(method, tmp_path):
-    def run(rounds, **more):
-        known = {"chunks": (0.6, 0.4), "cohort": 4, "seed": 6, "method": method, "evaluation": "clients"}
-        return federate(Task(chain_net(), samples=1), shards(SIZES), rounds=rounds, **known, **more)
-
-    path, whole = tmp_path / "run.pt", run(5)
-    run(3, checkpoint=path)
-    resumed = run(5, checkpoint=path, resume=True)
-    assert_same(resumed, whole)
-    assert resumed.metrics[-1].client_nll == whole.metrics[-1].client_nll
-    for client in range(8):
-        first, second = mine(resumed.state, client), mine(whole.state, client)
-        assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"method": "partitioned+fedrep"}, "through weights that a client has for itself"),
-        ({"method": "fedrep", "evaluation": "central"}, "set evaluation: clients"),
-        ({"method": "fedrep", "method_options": {"head": ["9.*"]}}, "No trained weight .* fedrep's head '9"),
-        ({"method": "fedrep", "method_options": {"head": ["*"]}}, "nothing is shared; keep fewer"),
-        ({"method": "fedrep", "method_options": {"head": []}}, "head is empty"),
-        ({"method": "fedrep", "method_options": {"head_epochs": -1}}, "head_epochs"),
-        ({"method": "fedbn"}, "no.* that is trained; use another network, or fedrep"),
-        ({"method": "ditto", "method_options": {"lam": -1}}, "lam is a number >= 0"),
-        ({"method": "ditto", "buffer": 2}, "leave buffer out"),
-        ({"method": "ditto+fedprox"}, "two ways to combine that exclude each other"),
-        ({"method": "fedex+ditto"}, "use one of the two"),
-    ],
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_a_sentence(changes, says):
-    known = {"chunks": (0.5, 0.5), "evaluation": "clients"}
-    with pytest.raises(ValueError, match=says):
-        Protocol(Task(chain_net(), samples=1), settings(8, **{**known, **changes}))
 
 
 @pytest.mark.parametrize("execution", ["grouped", "fused"])

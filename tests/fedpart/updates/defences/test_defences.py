@@ -38,38 +38,29 @@ def test_the_trimmed_mean_by_hand(n, share, left_out):
     torch.testing.assert_close(combined("trim", values, share=share), expected)
 
 
-def test_the_geometric_median_of_points_on_a_line_is_the_one_in_the_middle():
+def test_the_geometric_median_of_points_on_a_line_of_a_triangle_and_of_most_that_agree():
     direction = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for places in ([0.0, 1.0, 5.0], [-3.0, 0.0, 0.5, 7.0, 1000.0]):
         values = [2.0 + place * direction for place in places]
         found = combined("geometric", values)
         torch.testing.assert_close(found, values[len(places) // 2], rtol=0, atol=1e-4)
-
-
-def test_the_geometric_median_of_a_triangle_sees_its_sides_at_equal_angles():
     corners = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
     point = combined("geometric", list(corners))
     towards = corners - point
     towards /= towards.norm(dim=1, keepdim=True)
     assert towards.sum(dim=0).norm().item() < 1e-6
-
-
-def test_the_geometric_median_is_the_point_of_most_if_they_agree():
     point, others = torch.randn(5), vectors(2, 5)
     torch.testing.assert_close(combined("geometric", [others[0], point, point, others[1], point]), point)
     assert combined("geometric", [point, point]).equal(point)
 
 
-def test_krum_takes_those_that_are_close_together():
+def test_krum_takes_those_that_are_close_together_whom_flower_takes():
     dense = [torch.tensor([1.0, 1.0]) + 0.01 * one for one in vectors(7, 2)]
     far = [torch.tensor(place) for place in ([9.0, -9.0], [-30.0, 2.0], [0.0, 50.0])]
     values = [*dense[:4], far[0], *dense[4:], *far[1:]]
     found = combined("krum", values, share=0.3)
     assert math.dist(found, torch.stack(dense).mean(dim=0)) < 0.02
     torch.testing.assert_close(combined("krum", values[:6], share=0.3), combined("median", values[:6]))
-
-
-def test_multi_krum_takes_whom_flower_takes():
     values = vectors(9, 30, 4)
     records = [RecordDict({"arrays": ArrayRecord([one.numpy()])}) for one in values]
     chosen = select_multikrum(records, num_malicious_nodes=2, num_nodes_to_select=5)
@@ -87,25 +78,19 @@ def test_centred_clipping_of_any_length_is_the_mean_to_the_bit(memory):
     assert combined("centred", values, memory, radius=math.inf).equal(total / 7)
 
 
-def test_centred_clipping_by_hand():
+def test_centred_clipping_by_hand_within_reach_of_an_average_over_rounds():
     values = [torch.tensor([3.0, 0.0]), torch.tensor([0.0, 10.0]), torch.tensor([-0.5, 0.0])]
     expected = torch.tensor([(1.0 + 0.0 - 0.5) / 3, 1.0 / 3])
     torch.testing.assert_close(combined("centred", values, radius=1.0), expected)
     centre = torch.tensor([3.0, 8.0])  # distances 8, sqrt(13), sqrt(76.25)
     drawn = [centre + (one - centre) * min(1, 8 / (one - centre).norm()) for one in values]
     torch.testing.assert_close(combined("centred", values, centre), torch.stack(drawn).mean(dim=0))
-
-
-def test_who_is_out_of_reach_does_not_count():
     values = [torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.5]), torch.tensor([-4.0, 0.0])]
     near = combined("centred", values[:2], radius=1.0)
     torch.testing.assert_close(combined("centred", values, radius=1.0, reach=3.0), near)
     assert not combined("centred", values, radius=1.0, reach=5.0).allclose(near)
     centre = torch.tensor([100.0, 100.0])
     assert combined("centred", values, centre, radius=1.0, reach=3.0).equal(centre)
-
-
-def test_the_centre_is_an_average_over_rounds():
     defence, first, second = DEFENCES.make("centred", {"momentum": 0.75}), *vectors(2)
     centre = defence.remembered(first, None)
     torch.testing.assert_close(centre, first / 4)
@@ -118,7 +103,7 @@ def wrong(holds, *counts):
     return [(name, options, n) for (name, options), n in cases if not holds(name, options, vectors(n))]
 
 
-def test_the_order_of_clients_does_not_matter():
+def test_order_does_not_matter_what_all_have_in_common_is_kept_and_what_is_given_stays():
     def same(name, options, values):
         order = torch.randperm(len(values), generator=torch.Generator().manual_seed(5)).tolist()
         permuted = combined(name, [values[i] for i in order], **options)
@@ -126,8 +111,6 @@ def test_the_order_of_clients_does_not_matter():
 
     assert not wrong(same, 1, 2, 3, 4, 7, 10)
 
-
-def test_what_all_have_in_common_is_kept():
     def moved(name, options, values):
         more = 3 * torch.ones(50)
         memory, shifted = (torch.zeros(50), more) if name == "centred" else (None, None)
@@ -136,6 +119,13 @@ def test_what_all_have_in_common_is_kept():
         return torch.allclose(together, alone + more, rtol=1e-4, atol=1e-4)
 
     assert not wrong(moved, 1, 3, 6, 10)
+
+    def stays(name, options, values):
+        before = [value.clone() for value in values]
+        combined(name, values, **options).add_(1)
+        return all(map(torch.equal, values, before))
+
+    assert not wrong(stays, 1, 2, 7)
 
 
 def moved_by(defence, n, lie):
@@ -156,15 +146,6 @@ def test_as_many_hostile_clients_as_are_borne_do_not_move_it_far():
         enough = n < 3 or defence.bears(n) >= math.ceil(0.1 * n)
         assert enough and defence.bears(n) <= (n - 1) // 2, (name, options, n)
         assert moved_by(defence, n, lie) <= 2.5, (name, options, n, lie)
-
-
-def test_what_it_is_given_stays_as_it_is():
-    def stays(name, options, values):
-        before = [value.clone() for value in values]
-        combined(name, values, **options).add_(1)
-        return all(map(torch.equal, values, before))
-
-    assert not wrong(stays, 1, 2, 7)
 
 
 @pytest.mark.parametrize("name, options", CASES, ids=str)
