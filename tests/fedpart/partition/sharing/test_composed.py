@@ -1,17 +1,19 @@
 """Composed weights: what they are made of, their numbers, and gradients in closed form."""
 
+from functools import partial
 from itertools import pairwise
 from math import prod
 
 import pytest
+import refusals
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart.nn.models import mnist_cnn, wrn
+from fedpart.nn.models import mnist_cnn
 from fedpart.partition.sharing import SHARINGS
 from fedpart.partition.sharing.bank import _allocated as allocated
-from fedpart.partition.sharing.layers import assembled, chains, cut, weight_layers
+from fedpart.partition.sharing.layers import assembled, chains, cut
 
 DOUBLE = torch.float64
 
@@ -71,16 +73,11 @@ def test_one_template_for_each_layer_is_the_plain_network_to_the_bit():
     assert torch.equal(plain[0], found[0]) and torch.equal(plain[2], found[2])
     by_size = [sorted(of[1], key=lambda g: (len(g), g.sum().item())) for of in (plain, found)]
     assert all(torch.equal(a, b) for a, b in zip(*by_size, strict=True))
-
-
-def test_templates_that_one_layer_each_uses_are_independent_layers():
-    (composed,) = frozen(compose("bank", [equal_layers()], clusters=[["*"]], budget=3 * 144))
-    rows = [one.alpha for one in composed.own.values()]
-    with torch.no_grad():
-        for row, unit in zip(rows, torch.eye(3, dtype=DOUBLE), strict=True):
-            row.copy_(unit)
-    plain, found = train(equal_layers()), train(composed)
-    torch.testing.assert_close(found[2], plain[2], rtol=0, atol=1e-12)
+    (independent,) = frozen(compose("bank", [equal_layers()], clusters=[["*"]], budget=3 * 144))
+    with torch.no_grad():  # each template is used by one layer
+        for one, unit in zip(independent.own.values(), torch.eye(3, dtype=DOUBLE), strict=True):
+            one.alpha.copy_(unit)
+    torch.testing.assert_close(train(independent)[2], plain[2], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("coupled", [False, True])
@@ -208,20 +205,6 @@ def test_layers_of_one_name_and_another_kernel_have_a_basis_each():
     assert first(x).shape == second(x).shape
 
 
-def test_a_wide_residual_network_with_one_template_for_each_layer_has_its_own_numbers():
-    """36,479,194 are those of WRN-28-10 for ten classes; a coefficient comes with each bank."""
-    with torch.device("meta"):
-        network = wrn(10, (3, 32, 32), depth=28, width=10)
-    layers = weight_layers([network], (), ())[0]
-    shapes = [tuple(network.get_submodule(layer).weight.shape) for layer in layers]
-    sizes = [size for shape in shapes for size in block_sizes([shape])]
-    assert allocated(sizes, [1] * len(sizes), sum(sizes), 8) == [1] * len(sizes)
-    rest = numbers(network) - sum(prod(shape) for shape in shapes)
-    assert sum(sizes) + rest == 36_479_194
-    (small,) = compose("bank", [wrn(10, (3, 32, 32), depth=10, width=1)])
-    assert numbers(small) - len(small.recipes) == 77_850
-
-
 def test_composed_weights_begin_as_wide_as_plain_ones():
     plain = mnist_cnn()
     for kind, options in (("bank", {"budget": 3_000_000}), ("basis", {})):
@@ -236,3 +219,28 @@ def test_a_plain_copy_computes_the_same():
     assert torch.equal(composed.plain()(x), composed(x))
     names = [name for name, _ in composed.plain().named_parameters()]
     assert names == [name for name, _ in equal_layers().named_parameters()]
+
+
+ROWS = [
+    ("bank", {"clusters": "width"}, "clusters are layer, depth, or lists"),
+    ("bank", {"templates": 0}, "templates is a whole number, at least 1"),
+    ("bank", {"budget": "400"}, "budget is a whole number, at least 1"),
+    ("bank", {"clusters": ["0", "1"]}, "lists of lists of layers"),
+    ("bank", {"clusters": 5}, "lists of lists of layers"),
+    ("bank", {"coupled": "yes"}, "coupled is true or false"),
+    ("bank", {"clusters": [["convx"]]}, "matches 'convx' of clusters; they are 0, 1, 2"),
+    ("bank", {"keep": ["conv*"]}, "No Linear or Conv layer matches 'conv"),
+    ("bank", {"keep": "0"}, "keep has lists of names of layers"),
+    ("bank", {"budget": 10}, "The budget is 10 numbers, but one template for each bank takes 432"),
+    ("bank", {"keep": ["*"]}, "whose weight could be composed"),
+    ("basis", {"inputs": 0}, "inputs is a share above 0"),
+    ("basis", {"penalty": -1}, "at least 0"),
+    ("basis", {"penalty": float("inf")}, "at least 0, and finite"),
+    ("basis", {"keep": ["*"]}, "nothing to compose"),
+    ("bank", {"numbers": 10}, "does not take the options"),
+]
+
+
+def test_options_of_what_networks_share_that_do_not_fit():
+    call = partial(compose, networks=[equal_layers()])
+    refusals.check((f"{kind} {of}", partial(call, kind, **of), says) for kind, of, says in ROWS)
