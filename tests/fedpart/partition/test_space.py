@@ -68,10 +68,26 @@ def test_norms_are_stacked(norm):
     torch.testing.assert_close(space.tensors(flat)["weight"], copies[0] * copies[1] * copies[2])
 
 
-def test_norms_without_scale_and_bias():
+def test_norms_without_scale_and_bias_with_more_and_of_which_one_is_computed():
     norms = nn.LayerNorm(4, elementwise_affine=False), nn.LayerNorm(4, bias=False)
     module = nn.Sequential(nn.Linear(3, 4), *norms)
     assert [e.name for e in ParameterSpace(module, 2).entries] == ["0.weight", "0.bias", "2.weight"]
+
+    class Gated(nn.LayerNorm):
+        stacked_parameters = {"gate": "product"}  # noqa: RUF012
+
+        def __init__(self, n):
+            super().__init__(n)
+            self.gate = nn.Parameter(torch.ones(n))
+
+    folds = {e.name: e.fold for e in ParameterSpace(Gated(3), 2).entries}
+    assert folds == {"weight": "product", "bias": "sum", "gate": "product"}
+    # A scale that is a function of another tensor is stacked there, and the bias where it always is.
+    norm = nn.LayerNorm(3)
+    nn.utils.parametrize.register_parametrization(norm, "weight", nn.Identity())
+    folds, original = stacked_parameters(nn.Sequential(norm)), "parametrizations.weight.original"
+    assert folds == {f"0.{original}": "product", "0.bias": "sum"}
+    assert {e.name: e.copies for e in ParameterSpace(norm, 2).entries} == {original: 2, "bias": 2}
 
 
 def test_declared_stacks():
@@ -97,27 +113,6 @@ def test_declared_stacks():
     task = Task(nn.Sequential(Plain()), stacked={"0.scale": "product"}, samples=3)
     assert task.parameter_space(4).entries[0].copies == 4
     assert task.plain().parameter_space(4).entries[0].copies == 4
-
-
-def test_norm_subclass_may_stack_more():
-    class Gated(nn.LayerNorm):
-        stacked_parameters = {"gate": "product"}  # noqa: RUF012
-
-        def __init__(self, n):
-            super().__init__(n)
-            self.gate = nn.Parameter(torch.ones(n))
-
-    folds = {e.name: e.fold for e in ParameterSpace(Gated(3), 2).entries}
-    assert folds == {"weight": "product", "bias": "sum", "gate": "product"}
-
-
-def test_a_norm_of_which_one_parameter_is_computed():
-    """A scale that is a function of another tensor is stacked there, and the bias where it always is."""
-    norm = nn.LayerNorm(3)
-    nn.utils.parametrize.register_parametrization(norm, "weight", nn.Identity())
-    folds, original = stacked_parameters(nn.Sequential(norm)), "parametrizations.weight.original"
-    assert folds == {f"0.{original}": "product", "0.bias": "sum"}
-    assert {e.name: e.copies for e in ParameterSpace(norm, 2).entries} == {original: 2, "bias": 2}
 
 
 def test_tied_weights_appear_once():

@@ -97,10 +97,21 @@ def test_a_generator_that_is_handed_over_gives_its_own_numbers(draw):
         assert draw(size, generator=torch.default_generator) is not None and mode.drawn
 
 
-def test_whole_channels_are_dropped():
+def test_whole_channels_are_dropped_a_permutation_is_one_and_noise_is_reparametrised():
     x = drawn(lambda: nn.Dropout2d(0.5)(torch.ones(50, 7, 3, 3)))
     channels = x.flatten(2)
     assert torch.equal(channels.amax(-1), channels.amin(-1)) and channels.unique().tolist() == [0, 2]
+    orders = drawn(lambda: [torch.randperm(5) for _ in range(1000)])
+    assert all(order.sort().values.tolist() == list(range(5)) for order in orders)
+    first = torch.bincount(torch.stack(orders)[:, 0], minlength=5)
+    assert (first - 200).abs().max() < 5 * math.sqrt(1000 * 0.2 * 0.8)
+    assert drawn(lambda: torch.randperm(5, dtype=torch.int32)).dtype == torch.int32
+    assert len(drawn(lambda: torch.randperm(0))) == 0
+    mean, deviation = (torch.full((50,), value, requires_grad=True) for value in (3.0, 2.0))
+    x = drawn(lambda: torch.distributions.Normal(mean, deviation).rsample())
+    of_mean, of_deviation = torch.autograd.grad(x.sum(), (mean, deviation))
+    assert torch.equal(of_mean, torch.ones(50))
+    torch.testing.assert_close(of_deviation, ((x - mean) / deviation).detach())
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.bool, torch.int64, torch.bfloat16])
@@ -119,15 +130,6 @@ def test_any_integer_fits_its_type(dtype):
     largest = 2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max
     most = min(largest, 2**24)
     assert x.isfinite().all() and x.min() >= 0 and 0.9 * most < x.max() <= most
-
-
-def test_a_permutation_is_one():
-    orders = drawn(lambda: [torch.randperm(5) for _ in range(1000)])
-    assert all(order.sort().values.tolist() == list(range(5)) for order in orders)
-    first = torch.bincount(torch.stack(orders)[:, 0], minlength=5)
-    assert (first - 200).abs().max() < 5 * math.sqrt(1000 * 0.2 * 0.8)
-    assert drawn(lambda: torch.randperm(5, dtype=torch.int32)).dtype == torch.int32
-    assert len(drawn(lambda: torch.randperm(0))) == 0
 
 
 KINDS = torch.bfloat16, torch.float16, torch.float64
@@ -160,14 +162,6 @@ def test_gradients_are_those_of_the_mask(name):
     torch.testing.assert_close(gradient, (y.view_as(x) / x).detach())
     assert len(gradient.unique()) >= 2
     assert torch.autograd.gradcheck(lambda x: drawn(lambda: SLOPES[name](x)), x)
-
-
-def test_noise_is_reparametrised():
-    mean, deviation = (torch.full((50,), value, requires_grad=True) for value in (3.0, 2.0))
-    x = drawn(lambda: torch.distributions.Normal(mean, deviation).rsample())
-    of_mean, of_deviation = torch.autograd.grad(x.sum(), (mean, deviation))
-    assert torch.equal(of_mean, torch.ones(50))
-    torch.testing.assert_close(of_deviation, ((x - mean) / deviation).detach())
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
