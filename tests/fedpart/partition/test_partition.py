@@ -116,9 +116,12 @@ def test_draws_are_of_streams_that_server_and_clients_name_alike(seed):
             assert torch.equal(units[name][1], labels(len(layer.bias), (0.5, 0.3, 0.2))[shuffle])
 
 
-def test_labels_are_as_many_as_the_shares_ascending():
+def test_labels_are_as_many_as_the_shares_and_the_cnn_keeps_the_upload_figure():
     assert labels(7, (0.5, 0.3, 0.2)).tolist() == [1, 1, 1, 1, 2, 2, 3]
     assert labels(2, (0.5, 0.5)).dtype == torch.uint8
+    partition = RandomPartition(ParameterSpace(digits_cnn(dropout=None), 3), U)
+    shares = [size / partition.space.size for size in partition.sizes]
+    assert abs(sum(u * sum(shares[k:]) for k, u in enumerate(U)) - 0.77) < 1e-4
 
 
 def halves(space, proportions, seed):
@@ -132,12 +135,6 @@ def test_a_scheme_of_ones_own_is_named_by_its_place():
     scheme = f"{__name__}:halves"
     result = federate(Task(nn.Linear(4, 2), samples=1), data, chunks=(0.8, 0.2), rounds=1, scheme=scheme)
     assert result.state.partition.sizes == (8, 2)
-
-
-def test_cnn_keeps_the_upload_figure():
-    partition = RandomPartition(ParameterSpace(digits_cnn(dropout=None), 3), U)
-    shares = [size / partition.space.size for size in partition.sizes]
-    assert abs(sum(u * sum(shares[k:]) for k, u in enumerate(U)) - 0.77) < 1e-4
 
 
 def space(chunks, size=9):

@@ -4,6 +4,7 @@ import cProfile
 import random
 import sys
 import threading
+from functools import partial
 
 import passes
 import pytest
@@ -151,28 +152,15 @@ def test_a_profiler_or_profile_function_goes_on_after_the_first_pass():
         sys.setprofile(before)
 
 
-def made_again(layer, x):
-    layer.state = torch.ones(4)
-
-
-def grown(layer, x):
-    layer.state = torch.zeros(7)
-
-
-@pytest.mark.parametrize("update", [made_again, grown])
-def test_a_cache_may_be_made_again_or_grow(update):
-    passes.passed(nn.Sequential(nn.Linear(4, 4), Stateful(update)))
-
-
 def test_a_layer_that_changes_nothing_in_evaluation_mode_may_stay_in_it():
     net = nn.Sequential(nn.Linear(4, 4), Stateful(averaged, training_alone=True))
     with pytest.raises(ValueError, match="changes its buffer"):
         passes.passed(net)
     net[1].eval()
     passes.passed(net)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_layers_that_are_computed_once_and_norms_at_rest_pass(training):
+    for size in (4, 7):  # a cache may be made again, or grow
+        update = partial(lambda size, layer, x: setattr(layer, "state", torch.ones(size)), size)
+        passes.passed(nn.Sequential(nn.Linear(4, 4), Stateful(update)))
     layers = nn.Linear(4, 4), nn.BatchNorm1d(4).eval(), Checkpointed(lambda block, x: block(x))
-    passes.passed(nn.Sequential(*layers), training)
+    for training in (True, False):  # layers that are computed once, and norms at rest
+        passes.passed(nn.Sequential(*layers), training)

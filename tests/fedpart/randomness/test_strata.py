@@ -40,12 +40,9 @@ def test_each_stratum_has_one_sample_and_each_sample_is_uniform(options):
     assert abs(torch.corrcoef(torch.stack([within.flatten(), (u * S).floor().flatten()]))[0, 1]) < 0.02
 
 
-def test_precisions_agree_and_further_rows_leave_all_others_as_they_are():
+def test_precisions_agree_further_rows_change_nothing_and_a_permutation_has_no_strata():
     few = drawn(5)
     assert torch.equal(drawn(7)[: 5 * S], few) and torch.equal(drawn(5, torch.float64).float(), few)
-
-
-def test_a_permutation_has_no_strata():
     with strata(S, 8), Noise(NoiseKey(0, "test")).active():
         several = torch.stack([order(8, torch.zeros(1)).argsort() for _ in range(200)])
     with Noise(NoiseKey(0, "test")).active():
