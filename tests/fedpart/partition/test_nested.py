@@ -38,7 +38,7 @@ def test_a_smaller_network_is_a_corner_of_the_largest(u):
                 assert torch.equal(tensors[name], large[name][tuple(map(slice, parameter.shape))])
 
 
-def test_one_network_is_divided_as_without_others():
+def test_one_network_is_divided_as_without_others_and_what_a_client_needs_of_the_server():
     whole, (alone,) = partitions(sizes=SIZES[:1])
     assert alone.cells == alone.bounds == whole.bounds
     assert torch.equal(alone.initial(), whole.initial())
@@ -46,6 +46,14 @@ def test_one_network_is_divided_as_without_others():
     for j in (1, 2, 3):
         assert torch.equal(alone.take(own, j, 3), whole.take(own, j, 3))
         assert torch.equal(alone.subnetwork(whole.initial() + 1, j), whole.subnetwork(whole.initial() + 1, j))
+    _, found = partitions()
+    w = torch.randn(found[0].bounds[-1])
+    for partition in found:
+        part = partition.of_server(w)
+        assert len(part) == partition.needed == partition.space.size
+        back = partition.for_client(part)
+        assert torch.equal(partition.subnetwork(back, 3), partition.subnetwork(w, 3))
+    assert torch.equal(found[0].for_client(found[0].of_server(w)), w)
 
 
 @pytest.mark.parametrize("u", [(1.0,), U])
@@ -69,18 +77,7 @@ def test_cells_divide_w_and_say_who_has_which_numbers(u):
             assert torch.equal(placed.unique()[-len(w_j) :], w_j)
 
 
-def test_what_a_client_needs_of_the_server():
-    _, found = partitions()
-    w = torch.randn(found[0].bounds[-1])
-    for partition in found:
-        part = partition.of_server(w)
-        assert len(part) == partition.needed == partition.space.size
-        back = partition.for_client(part)
-        assert torch.equal(partition.subnetwork(back, 3), partition.subnetwork(w, 3))
-    assert torch.equal(found[0].for_client(found[0].of_server(w)), w)
-
-
-def test_networks_that_lack_layers_or_overlap_in_part():
+def test_networks_that_lack_layers_or_overlap_in_part_and_fifty_widths():
     """(5, 3) and (3, 5) have blocks of their own besides the common one; a shallow network lacks a layer."""
     _, found = partitions(sizes=[(9, 7), (5, 3), (3, 5)])
     assert len(found[0].cell_sizes(1)) == 4  # both, either, neither
@@ -89,9 +86,6 @@ def test_networks_that_lack_layers_or_overlap_in_part():
     spaces = [ParameterSpace(deep), ParameterSpace(shallow)]
     large, small = nested(SeparateNetworks(spaces[0]), spaces)
     assert small.cell_sizes(1) == {1: 6} and large.cell_sizes(1) == {1: 6, 2: 6}
-
-
-def test_fifty_networks_have_a_cell_for_each_width():
     spaces = [ParameterSpace(nn.Linear(width, 1, bias=False)) for width in range(50, 0, -1)]
     networks = nested(SeparateNetworks(spaces[0]), spaces)
     assert networks[0].cells == tuple(range(51))

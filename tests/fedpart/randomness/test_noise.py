@@ -86,6 +86,17 @@ def test_open_interval(dtype, explicit):
     assert (top < 1).all() and bell.isfinite().all() and (bell > 4).all()
 
 
+def test_distributions():
+    with Noise(NoiseKey(0, "test")).active():
+        u = fedpart.uniform((100_000,), torch.zeros(1))
+        z = fedpart.normal((100_000,), torch.zeros(1))
+    assert u.min() > 0 and u.max() < 1
+    assert u.mean().item() == pytest.approx(0.5, abs=0.004)
+    assert u.var().item() == pytest.approx(1 / 12, abs=0.001)
+    assert z.mean().item() == pytest.approx(0, abs=0.015) and z.std().item() == pytest.approx(1, abs=0.01)
+    assert z.abs().gt(1.96).double().mean().item() == pytest.approx(0.05, abs=0.003)
+
+
 def test_shared_rows():
     noise = Noise(NoiseKey(0, "test"))
     with noise.repeated(3, rows=6):

@@ -37,7 +37,6 @@ DRAWS = {
     "rand_like": (lambda: torch.rand_like(ONES), 1 / 2, 1 / 12),
     "uniform_": (lambda: torch.empty(N).uniform_(-1, 5), 2, 3),
     "randn": (lambda: torch.randn(N), 0, 1),
-    "randn beyond 1.96": (lambda: (torch.randn(N).abs() > 1.96).float(), 0.05, 0.0475),
     "randn_like": (lambda: torch.randn_like(ONES), 0, 1),
     "normal_": (lambda: torch.empty(N).normal_(3, 2), 3, 4),
     "normal of numbers": (lambda: torch.normal(3.0, 2.0, (N,)), 3, 4),
