@@ -6,6 +6,7 @@ import refusals
 import torch
 from evidences import five_inputs, of_five_inputs
 from problems import chain_net, shard, smooth_net
+from test_training import chunks, run, training
 from torch import nn
 
 from fedpart import (
@@ -16,27 +17,13 @@ from fedpart import (
     Dataset,
     SGDSettings,
     Task,
-    Training,
     TrainingError,
-    TrainingSettings,
     fit,
 )
 from fedpart.centralised.ensembles import of_ensemble
 from fedpart.centralised.laplace import laplace_evidence
 from fedpart.nn.models import digits_cnn
 from fedpart.nn.models.ensembles import Ensemble
-
-CHUNKS = [shard(n, k) for k, n in enumerate((20, 12, 8))]
-
-
-def training(task=None, data=CHUNKS, **changes):
-    settings = {"iterations": 30, "chunks": (0.5, 0.3, 0.2), "batch_size": 6, "seed": 3, **changes}
-    return Training(task or Task(smooth_net(), samples=1), data, TrainingSettings(**settings))
-
-
-def run(state):
-    while state.completed < state.total:
-        state.step()
 
 
 def fitted(data, **changes):
@@ -95,7 +82,7 @@ def test_data():
     rows += [(f"score {type(data)}", partial(fitted, shard(40), validation=data), no_data) for data in wrong]
     rows += [
         ("a chunk of none", lambda: training(data=shard(2)), "Chunk 3 of 3 gets none of the 2 examples"),
-        ("a chunk too few", lambda: training(data=CHUNKS[:2]), "2 chunks of data for 3 proportions"),
+        ("a chunk too few", lambda: training(data=chunks()[:2]), "2 chunks of data for 3 proportions"),
     ]
     refusals.check((*row, ValueError, says) for *row, says in rows)
 

@@ -8,20 +8,9 @@ from fedpart.centralised.laplace import laplace_evidence
 from fedpart.methods.evidence.laplace import diagonal_laplace
 
 
-@pytest.fixture(scope="module")
-def data():
-    return five_inputs()
-
-
-@pytest.fixture(scope="module")
-def linear():
-    return of_five_inputs()
-
-
 def plain(task, data, **settings):
-    state = Training(
-        task, data, TrainingSettings(method="none", method_options={"augment": True}, **settings)
-    )
+    options = {"method": "none", "method_options": {"augment": True}, **settings}
+    state = Training(task, data, TrainingSettings(**options))
     for _ in range(5):
         state.step()
     return state
@@ -36,15 +25,16 @@ def plain(task, data, **settings):
         ({"weight_decay": 0.02, "optimiser": AdamSettings(0.01)}, 1.2),
     ],
 )
-def test_the_evidence_of_a_training_is_that_of_its_network(data, linear, settings, precision):
-    mask = FixedMask(5, 3)
+def test_the_evidence_of_a_training_is_that_of_its_network(settings, precision):
+    data, linear, mask = five_inputs(), of_five_inputs(), FixedMask(5, 3)
     state = plain(Task(linear, transforms=[mask], samples=1), data, **settings)
     seen = Dataset(mask(data.inputs), data.targets)
     expected = diagonal_laplace(state.module(), seen, precision).log_marginal_likelihood
     assert laplace_evidence(state) == pytest.approx(expected, rel=1e-9)
 
 
-def test_weights_that_are_hyperparameters_have_no_prior(data, linear):
+def test_weights_that_are_hyperparameters_have_no_prior():
+    data, linear = five_inputs(), of_five_inputs()
     state = plain(Task(linear, hyperparameters=["bias"], samples=1), data, weight_decay=0.01)
     module = state.module()
     module.bias.requires_grad_(False)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from places import ROOT
 
-from fedpart.data import DATASETS, Dataset, Splits, load_digits, load_splits, random_subset, rotated, sets
+from fedpart.data import DATASETS, Dataset, load_digits, load_splits, random_subset, rotated, sets
 
 
 @pytest.fixture(scope="module")
@@ -62,31 +62,9 @@ def test_digits_are_upright_digits(digits):
     assert (guess == test.targets).float().mean() > 0.8
 
 
-def own_loader(data_dir):
-    data = ramp()
-    return Splits(data, data, data, num_classes=int(data_dir))
-
-
-def test_own_data_set_by_name():
-    splits = load_splits(f"{__name__}:own_loader", "7")
-    assert len(splits.train) == 6 and splits.num_classes == 7
-    assert {"digits", "mnist"} <= set(DATASETS.names())
-
-
 def test_every_file_of_the_folder_sets_is_known_by_a_name():
     files = {file.name for file in pkgutil.iter_modules(sets.__path__, f"{sets.__name__}.")}
     assert files <= {getattr(loader, "func", loader).__module__ for loader in DATASETS.values()}
-
-
-@pytest.mark.slow
-def test_importing_the_data_package_imports_no_reader():
-    program = (
-        "import sys, fedpart.data; loaded = {n.partition('.')[0] for n in sys.modules};"
-        "print(sorted(loaded & {'sklearn', 'torchvision', 'flwr', 'ray'}))"
-    )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_random_subset(digits):
@@ -133,12 +111,12 @@ def test_mnist_files_are_read_and_split(small_mnist):
 def test_files_that_are_there_are_read_without_torchvision(small_mnist):
     """Its import takes seconds, and a deployed client is a process for every message."""
     program = (
-        "import sys; from fedpart.data import load_mnist; load_mnist(sys.argv[1]); "
-        "print(sorted({'torchvision', 'torch._dynamo', 'PIL'} & sys.modules.keys()))"
+        "import sys; from fedpart.data import load_mnist; load_mnist(sys.argv[1]); print(sorted("
+        "{'torchvision', 'torch._dynamo', 'PIL', 'sklearn', 'flwr', 'ray'} & sys.modules.keys()))"
     )
     command = [sys.executable, "-c", program, str(small_mnist)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    assert found.stdout.strip() == "[]", "importing fedpart.data imports no reader"
 
 
 def test_missing_mnist_is_downloaded_where_a_network_exists(small_mnist, tmp_path, monkeypatch, capsys):

@@ -123,10 +123,18 @@ def test_dicts_whose_labels_are_the_targets(labels):
     assert_same(as_dataset(Listed(rows)), {"x": X, "more": MORE})
 
 
-def test_several_inputs_before_the_targets():
+def test_several_inputs_arrays_in_any_order_and_one_set_of_examples_beside_several():
     assert_same(as_dataset(Listed(zip(X, MORE, Y, strict=True))), (X, MORE))
     assert_same(as_dataset(((X, MORE.numpy()), Y)), (X, MORE))
     assert_same(as_dataset(({"x": X.numpy(), "more": MORE}, {"y": Y})), {"x": X, "more": MORE}, {"y": Y})
+    plain = X.numpy().copy()
+    turned = plain[::-1].copy()[::-1]
+    for array in (plain.astype(">f4"), turned, np.asfortranarray(plain), np.ma.array(plain)):
+        assert torch.equal(as_dataset((array, Y.numpy().astype(">i8"))).inputs, X)
+    single = [(X, Y), Dataset(X, Y), pairs(), DataLoader(pairs())]
+    assert all(map(is_examples, single))
+    assert not is_examples(single)
+    assert not is_examples(Numbered()), "it may as well be a list of clients"
 
 
 def test_a_loader_pads_ragged_text():
@@ -191,31 +199,3 @@ def test_tables_of_pandas_are_told_to_become_arrays():
         ]
     )
     assert as_dataset((table.to_numpy(), column.to_numpy())).inputs.equal(X)
-
-
-def test_arrays_in_any_order_of_bytes_and_rows():
-    plain = X.numpy().copy()
-    turned = plain[::-1].copy()[::-1]
-    for array in (plain.astype(">f4"), turned, np.asfortranarray(plain), np.ma.array(plain)):
-        assert torch.equal(as_dataset((array, Y.numpy().astype(">i8"))).inputs, X)
-
-
-def test_one_set_of_examples_and_several_are_told_apart():
-    single = [(X, Y), Dataset(X, Y), pairs(), DataLoader(pairs())]
-    assert all(map(is_examples, single))
-    assert not is_examples(single)
-    assert not is_examples(Numbered()), "it may as well be a list of clients"
-
-
-def test_a_table_of_pandas_is_asked_for_its_columns():
-    class Frame:
-        iloc = columns = None
-
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, name):
-            raise KeyError(name)
-
-    says = r"got a Frame; write \(table\[inputs\].to_numpy\(\), table\[target\].to_numpy\(\)\)"
-    refusals.check([("pandas", partial(as_dataset, Frame()), ValueError, says)])

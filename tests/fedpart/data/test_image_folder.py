@@ -36,6 +36,10 @@ def test_the_parts_are_the_folders(divided):
             assert torch.allclose(mean, torch.tensor(colour) / 255, atol=0.03)
     everything = torch.cat([part.inputs for part in splits.parts().values()])
     assert len(everything.flatten(1).unique(dim=0)) == 42  # no image in two parts
+    assert splits.classes == rotated_splits(splits, 0).classes == tuple(COLOURS)
+    os.rename(divided / "test", divided / "val")
+    parts = load_image_folder(str(divided), test=3).parts().values()
+    assert [len(part) for part in parts] == [27, 12, 3], "a validation folder is the validation set"
 
 
 @pytest.mark.parametrize("above", ["", "some/folder"])
@@ -65,11 +69,6 @@ def test_one_folder_is_divided_by_the_data_seed(tmp_path):
     assert len(load(test=0, validation=3)[0]["train"]) == 57
 
 
-def test_classes_are_called_as_their_folders(divided):
-    splits = load_image_folder(str(divided))
-    assert splits.classes == rotated_splits(splits, 0).classes == tuple(COLOURS)
-
-
 def test_a_listing_tells_whether_images_have_changed(divided, tmp_path):
     listing = image_listing(str(divided))
     assert sorted(listing) == [f"{part}/{label}" for part in ("test", "train") for label in COLOURS]
@@ -87,22 +86,13 @@ def test_a_listing_tells_whether_images_have_changed(divided, tmp_path):
     assert list(image_listing(divided / "test")) == list(COLOURS)
 
 
-def test_a_validation_folder_is_the_validation_set(divided):
-    os.rename(divided / "test", divided / "val")
-    splits = load_image_folder(str(divided), test=3)
-    assert [len(part) for part in splits.parts().values()] == [27, 12, 3]
-
-
-def test_sizes_and_colours(tmp_path):
+def test_sizes_and_colours_of_which_the_shorter_side_is_scaled_and_the_middle_kept(tmp_path):
     write_class_folders(tmp_path / "data", 6)
     splits = load_image_folder(str(tmp_path / "data"), size=12)
     assert splits.train.inputs.shape[1:] == (3, 12, 12)
     grey = load_image_folder(str(tmp_path / "data"), size=12, colour="grey").train.inputs
     weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
     assert torch.allclose(grey, (splits.train.inputs * weights).sum(1, keepdim=True), atol=2 / 255)
-
-
-def test_the_shorter_side_is_scaled_and_the_middle_kept():
     wide = np.zeros((10, 30, 3), dtype=np.uint8)
     wide[:, 10:20] = 200  # the middle square
     assert (pixels(Image.fromarray(wide), 5, "rgb")[:, :, 1:-1] == 200).all()
@@ -131,13 +121,19 @@ def test_images_are_decoded_when_they_are_needed():
     assert len(images.subset([]).targets) == 0
 
 
-def test_images_may_lie_deeper_in_a_class(divided):
+def test_images_may_lie_deeper_and_a_class_is_one_however_its_folder_is_written(divided, tmp_path):
     before = load_image_folder(str(divided)).train.inputs
     for path in sorted((divided / "train" / "red").iterdir()):
         (divided / "train" / "red" / "2020").mkdir(exist_ok=True)
         path.rename(divided / "train" / "red" / "2020" / path.name)
     (divided / "train" / "red" / "2021").mkdir()
     assert torch.equal(load_image_folder(str(divided)).train.inputs, before)
+    other = tmp_path / "other"
+    write_class_folders(other / "train", 4, odd=False)
+    for part, name in (("train", "Z\u00fcrich"), ("test", "Zu\u0308rich")):
+        (other / part / name).mkdir(parents=True)
+        Image.new("RGB", (16, 16)).save(other / part / name / "a.png")
+    assert load_image_folder(str(other), validation=0).classes == ("Z\u00fcrich", "blue", "green", "red")
 
 
 def small(depth, kind, channels):
@@ -191,14 +187,6 @@ def test_what_a_link_would_count_twice(tmp_path):
     os.symlink("train.csv", tmp_path / "t" / "test.csv")
     rows.append(("a table", partial(table_files, tmp_path / "t"), "one by a link"))
     refusals.check(rows)
-
-
-def test_a_class_is_one_however_its_folder_is_written(tmp_path):
-    write_class_folders(tmp_path / "train", 4, odd=False)
-    for part, name in (("train", "Z\u00fcrich"), ("test", "Zu\u0308rich")):
-        (tmp_path / part / name).mkdir(parents=True)
-        Image.new("RGB", (16, 16)).save(tmp_path / part / name / "a.png")
-    assert load_image_folder(str(tmp_path), validation=0).classes == ("Z\u00fcrich", "blue", "green", "red")
 
 
 def several(path, count=3, **options):

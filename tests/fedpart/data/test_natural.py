@@ -38,30 +38,23 @@ def test_of_each_client_its_share_is_held_out_and_one_example_stays(how):
         assert all(last < first for last, first in ends), "in the file's order"
 
 
-def test_whole_clients_are_held_out():
+def test_whole_clients_are_held_out_and_everybody_keeps_what_is_theirs():
     clients = examples([3] * 10).clients
     kept, out = divide_clients(clients, 0.3, "clients")
     assert len(set(clients[out].tolist())) == 3
     assert not set(clients[out].tolist()) & set(clients[kept].tolist())
     other = divide_clients(clients, 0.3, "clients", 1).held_out
     assert not out.equal(other)
-
-
-def test_everybody_keeps_what_is_theirs():
     whole = examples([4, 2, 6])
     shards = by_client(whole)
     assert [len(shard) for shard in shards] == [4, 2, 6]
     for client, shard in enumerate(shards):
         assert shard.inputs[:, 0].long().equal(torch.nonzero(whole.clients == client)[:, 0])
-    found = SPLITS["natural"](whole.clients, 3, 0.1, 0)
-    assert all(whole.subset(own).inputs.equal(shard.inputs) for own, shard in zip(found, shards, strict=True))
-
-
-def test_clients_go_along_with_their_examples():
-    whole = examples([4, 2, 6])
     assert whole.subset([3, 1]).clients.equal(whole.clients[[3, 1]])
     assert whole.relabelled(1 - whole.targets).clients is whole.clients
     assert whole.to(dtype=torch.float64).clients.equal(whole.clients)
+    found = SPLITS["natural"](whole.clients, 3, 0.1, 0)
+    assert all(whole.subset(own).inputs.equal(shard.inputs) for own, shard in zip(found, shards, strict=True))
 
 
 @pytest.fixture
@@ -141,18 +134,12 @@ def test_columns_become_inputs_targets_and_clients(file):
     assert counts == [[14, 14], [2, 2], [4, 4]]
     rows = torch.cat([row(part.inputs) for part in splits.parts().values()])
     assert sorted(rows.tolist()) == list(range(40))
-
-
-def test_without_a_client_column_nobody_knows_and_it_is_an_input(file):
-    splits = load(file)
-    assert splits.train.clients is None and splits.train.input_shape == (3,)
-    assert [len(part) for part in splits.parts().values()] == [29, 3, 8]
-
-
-def test_numbers_to_predict(file):
-    splits = load(file, target="height", ignore=["id", "ill"], real_targets=True)
-    assert splits.num_classes == 1 and splits.train.targets.dtype == torch.float32
-    torch.testing.assert_close(splits.train.targets, 1.5 + row(splits.train.inputs) / 100)
+    nobody = load(file)
+    assert nobody.train.clients is None and nobody.train.input_shape == (3,), "it is an input"
+    assert [len(part) for part in nobody.parts().values()] == [29, 3, 8]
+    real = load(file, target="height", ignore=["id", "ill"], real_targets=True)
+    assert real.num_classes == 1 and real.train.targets.dtype == torch.float32
+    torch.testing.assert_close(real.train.targets, 1.5 + row(real.train.inputs) / 100)
 
 
 def test_standardised_by_training_rows_alone(tmp_path):

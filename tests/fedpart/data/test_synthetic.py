@@ -22,7 +22,7 @@ def phi(x):
     return 0.5 * (1 + math.erf(x / math.sqrt(2)))
 
 
-def test_informative_inputs_are_shifted_by_the_label_and_spurious_are_not(data):
+def test_informative_inputs_are_shifted_by_the_label_and_the_noise_is_standard_normal(data):
     assert data.inputs.shape == (N, 30) and data.inputs.dtype == torch.float32
     assert set(data.targets.tolist()) == {0, 1}
     assert abs(data.targets.double().mean() - 0.5) < 5 * 0.5 / math.sqrt(N)
@@ -30,9 +30,6 @@ def test_informative_inputs_are_shifted_by_the_label_and_spurious_are_not(data):
     difference = high.mean(0) - low.mean(0)
     assert (difference[:15] - 1).abs().max() < FIVE_SIGMA and difference[15:].abs().max() < FIVE_SIGMA
     assert low.mean(0).abs().max() < FIVE_SIGMA
-
-
-def test_the_noise_is_standard_normal_and_independent(data):
     noise = data.inputs.double()
     noise[:, :15] -= data.targets[:, None]
     covariance = torch.cov(noise.T)
@@ -44,14 +41,11 @@ def test_a_function_of_the_seed_and_fewer_are_the_first_of_more(data):
     assert torch.equal(input_selection(N, seed=3).inputs, data.inputs)
     few = input_selection(100, seed=3)
     assert torch.equal(few.inputs, data.inputs[:100]) and torch.equal(few.targets, data.targets[:100])
+    fewer = input_selection(2000, seed=0, informative=2, spurious=0)
+    assert fewer.inputs.shape == (2000, 2) and fewer.inputs[fewer.targets == 1].mean() > 0.8
+    assert len(input_selection(0, seed=0)) == 0
     other = input_selection(100, seed=4)
     assert not torch.equal(other.inputs, few.inputs) and not torch.equal(other.targets, few.targets)
-
-
-def test_other_numbers_of_inputs():
-    data = input_selection(2000, seed=0, informative=2, spurious=0)
-    assert data.inputs.shape == (2000, 2) and data.inputs[data.targets == 1].mean() > 0.8
-    assert len(input_selection(0, seed=0)) == 0
 
 
 def test_the_pool():
@@ -128,17 +122,17 @@ def test_these_alone_in_this_order():
         kept = (all_of_it.targets == 7) | (all_of_it.targets == 2)
         assert part.inputs.equal(all_of_it.inputs[kept])
         assert torch.tensor([7, 2])[part.targets].equal(all_of_it.targets[kept])
+    named = load_splits(f"{__name__}:load_named", classes=["a", "b"])
+    assert named.classes == ("a", "b"), "a loader that takes classes gets them"
 
 
-def test_names_and_groups_stay_with_their_examples():
+def test_names_and_groups_stay_with_their_examples_and_other_images_are_never_decoded():
     part = Dataset(torch.arange(6.0)[:, None], torch.tensor([0, 1, 2] * 2), torch.arange(6.0))
     some = of_classes(Splits(part, part, part, 3, ("cat", "dog", "owl")), [2, 0])
     assert some.classes == ("owl", "cat")
     assert some.train.groups.tolist() == some.train.inputs[:, 0].tolist() == [0, 2, 3, 5]
     assert some.train.targets.tolist() == [1, 0, 1, 0]
 
-
-def test_images_of_other_classes_are_never_decoded():
     def read(place: int):
         raise AssertionError(f"image {place} was decoded")
 
@@ -152,7 +146,3 @@ def test_images_of_other_classes_are_never_decoded():
 def load_named(data_dir=None, *, classes=()):
     part = Dataset(torch.zeros(2, 2), torch.tensor([0, 1]))
     return Splits(part, part, part, 2, tuple(classes))
-
-
-def test_a_loader_that_takes_classes_gets_them():
-    assert load_splits(f"{__name__}:load_named", classes=["a", "b"]).classes == ("a", "b")

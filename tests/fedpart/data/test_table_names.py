@@ -35,11 +35,17 @@ def test_two_spellings_are_one_class_and_one_client(one, other, tmp_path):
         assert owners.unique().tolist() == [0, 1] and owners.bincount().tolist() == [6, 6]
 
 
-def test_a_column_is_found_however_its_letters_are_written(tmp_path):
+def test_a_column_is_found_however_its_letters_are_written_and_names_that_yaml_reads_as_a_truth(tmp_path):
     rows = [f"{i},{i % 2},{i % 3}" for i in range(12)]
     for header, client in ((DECOMPOSED, COMPOSED), (COMPOSED, DECOMPOSED), (" ward ", "ward")):
         splits = table(tmp_path / "a.csv", f"x,{header},ill", rows, client=client)
         assert splits.train.clients.unique().tolist() == [0, 1] and splits.train.input_shape == (1,)
+    rows = [f"{i},{i % 3},{i % 2}" for i in range(12)]
+    for options in ({"ignore": [False]}, {"target": True}, {"client": False}):
+        with pytest.raises(ValueError, match=r"has no column '(True|False)': quote a name such as no or on"):
+            table(tmp_path / "a.csv", "x,no,ill", rows, **options)
+    for header, name in (("x,no,ill", "no"), ("x,1,ill", 1), ("x,True,ill", True)):
+        assert table(tmp_path / "b.csv", header, rows, ignore=[name]).train.inputs.shape[1] == 1
 
 
 def test_whole_numbers_stay_exact_and_letters_stay_themselves():
@@ -144,12 +150,3 @@ def test_the_remedy_for_a_column_can_be_followed(name, tmp_path):
     apply_override(options, f"data_options={{{written}}}")
     splits = load_splits("table", str(file), target="ill", **options["data_options"])
     assert splits.train.inputs.shape[1] == 1
-
-
-def test_a_name_that_yaml_reads_as_a_truth(tmp_path):
-    rows = [f"{i},{i % 3},{i % 2}" for i in range(12)]
-    for options in ({"ignore": [False]}, {"target": True}, {"client": False}):
-        with pytest.raises(ValueError, match=r"has no column '(True|False)': quote a name such as no or on"):
-            table(tmp_path / "a.csv", "x,no,ill", rows, **options)
-    for header, name in (("x,no,ill", "no"), ("x,1,ill", 1), ("x,True,ill", True)):
-        assert table(tmp_path / "b.csv", header, rows, ignore=[name]).train.inputs.shape[1] == 1

@@ -75,20 +75,18 @@ def test_standardised_with_an_outlier(tmp_path):
         table(written(tmp_path / "far.csv", column), standardise=True)
 
 
-def test_in_parquet_too(tmp_path):
+def test_in_parquet_too_and_nanoseconds(tmp_path):
+    late = 1_700_000_000_123_456_789 + 10**9 * ROWS
+    wanted = torch.from_numpy((ROWS - 35.5) / ROWS.std()).float()
+    found = table(written(tmp_path / "a.csv", late), standardise=True).train.inputs[:, 0]
+    torch.testing.assert_close(found, wanted)
     parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     column = LATE["milliseconds"]
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"x": column, "ill": ROWS % 2, "days": ROWS / 7}), file)
     found = table(str(file), standardise=True).train.inputs[:, 0]
-    torch.testing.assert_close(found, torch.from_numpy((ROWS - 35.5) / ROWS.std()).float())
+    torch.testing.assert_close(found, wanted)
     refusals.check([("not standardised", partial(table, str(file)), "'x' of .* are one in float32")])
-
-
-def test_nanoseconds_are_standardised(tmp_path):
-    late = 1_700_000_000_123_456_789 + 10**9 * ROWS
-    found = table(written(tmp_path / "a.csv", late), standardise=True).train.inputs[:, 0]
-    torch.testing.assert_close(found, torch.from_numpy((ROWS - 35.5) / ROWS.std()).float())
 
 
 @pytest.mark.parametrize("what", HELD)
@@ -127,16 +125,12 @@ def leaf(folder, columns):
     return partial(load_splits, "leaf", write_leaf(folder, users), test=0, validation=0)
 
 
-@pytest.mark.parametrize("what", HELD)
-def test_leafs_examples_that_float32_holds(what, tmp_path):
-    column = HELD[what][:720]
-    found = leaf(tmp_path, [column, column])().train
-    sorted_rows = np.concatenate([column[0::2], column[1::2]])
-    assert found.inputs.dtype == torch.float32
-    assert found.inputs[:, 1].equal(torch.from_numpy(sorted_rows).float())
-
-
-def test_leafs_examples_that_float32_merges(tmp_path):
+def test_leafs_examples_that_float32_holds_and_those_that_it_merges(tmp_path):
+    for what, column in HELD.items():
+        column = column[:720]
+        found = leaf(tmp_path / what, [column, column])().train.inputs
+        wanted = torch.from_numpy(np.concatenate([column[0::2], column[1::2]])).float()
+        assert found.dtype == torch.float32 and found[:, 1].equal(wanted)
     rows = [
         (what, leaf(tmp_path / what, [ROWS, column]), r"^x of .*train/\[:, 1\] (has|holds) .* unit, or")
         for what, column in (*LATE.items(), ("a stamp, and 0", FAR["a stamp, and 0 for none"][0]))

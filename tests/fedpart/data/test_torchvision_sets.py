@@ -62,7 +62,7 @@ def test_which_images_are_held_out():
     assert all(targets[out].bincount().tolist() == [2, 1, 1] for out in draws)
 
 
-def test_a_torchvision_class_by_its_name(tmp_path, monkeypatch):
+def test_a_torchvision_class_by_its_name_and_arguments_that_it_hands_on(tmp_path, monkeypatch):
     class Small(datasets.vision.VisionDataset):
         def __init__(self, root, split="train", letters=3, download=False):
             super().__init__(root)
@@ -82,8 +82,6 @@ def test_a_torchvision_class_by_its_name(tmp_path, monkeypatch):
     assert splits.num_classes == 2 and splits.train.inputs.shape == (16, 1, 7, 7)
     assert torch.allclose(splits.test.inputs[4], torch.tensor(40 / 255))
 
-
-def test_arguments_that_a_class_hands_on(tmp_path, monkeypatch):
     def load(self):
         assert self.split == "letters"
         n = 30 if self.train else 9

@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedpart import ConcreteDropout, NodePartition, ParameterSpace, Protocol, Task
+from fedpart import NodePartition, ParameterSpace, Protocol, Task
 from fedpart.federated.cohorts import expected_upload_ratio
 from fedpart.federated.settings import FederationSettings
 from fedpart.nn.models import digits_cnn, mnist_cnn
@@ -102,10 +102,10 @@ def test_subnetwork_is_the_slim_dense_network(case):
         module, chain, x = Declared(), CHAIN, torch.randn(6, 2, 9)
     elif case == "nested":
         module = nn.Sequential(
-            nn.Sequential(nn.Linear(6, 10), nn.Softplus()),
+            nn.Sequential(nn.Linear(6, 10), nn.Identity(), nn.Softplus()),
             nn.Unflatten(1, (10, 1, 1)),
             nn.Sequential(nn.Conv2d(10, 12, 3, padding=1), nn.Tanh(), nn.AdaptiveAvgPool2d(2)),
-            nn.Flatten(),
+            nn.Sequential(nn.AvgPool2d(1), nn.AdaptiveMaxPool2d(2), nn.Flatten()),
             nn.Linear(48, 5),
         )
         chain, x = ("0.0", "2.0", "4"), torch.randn(6, 6)
@@ -194,11 +194,3 @@ def test_refused():
         (f"{number}: {says}", partial(node, module, chain=chain), says)
         for number, (module, chain, says) in enumerate(rows)
     )
-
-
-def test_dropout_and_pooling_are_part_of_a_chain():
-    module = nn.Sequential(
-        nn.AvgPool2d(2), nn.Conv2d(1, 8, 3), nn.GELU(), ConcreteDropout(), nn.AdaptiveMaxPool2d(1),
-        nn.Flatten(), nn.Linear(8, 10), nn.Identity(), nn.Linear(10, 2),
-    )  # fmt: skip
-    NodePartition(ParameterSpace(module, 3, exclude=["3.logit"]), U, module)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedpart import ParameterSpace, RandomPartition
-from fedpart.partition.nested import has_private, labelled, nested, united
+from fedpart.partition.nested import has_private, nested, united
 from fedpart.partition.partition import SeparateNetworks
 
 U = (0.5, 0.3, 0.2)
@@ -38,7 +38,7 @@ def test_a_smaller_network_is_a_corner_of_the_largest(u):
                 assert torch.equal(tensors[name], large[name][tuple(map(slice, parameter.shape))])
 
 
-def test_one_network_is_divided_as_without_others():
+def test_one_network_is_divided_as_without_others_and_what_a_client_needs_of_the_server():
     whole, (alone,) = partitions(sizes=SIZES[:1])
     assert alone.cells == alone.bounds == whole.bounds
     assert torch.equal(alone.initial(), whole.initial())
@@ -46,6 +46,14 @@ def test_one_network_is_divided_as_without_others():
     for j in (1, 2, 3):
         assert torch.equal(alone.take(own, j, 3), whole.take(own, j, 3))
         assert torch.equal(alone.subnetwork(whole.initial() + 1, j), whole.subnetwork(whole.initial() + 1, j))
+    _, found = partitions()
+    w = torch.randn(found[0].bounds[-1])
+    for partition in found:
+        part = partition.of_server(w)
+        assert len(part) == partition.needed == partition.space.size
+        back = partition.for_client(part)
+        assert torch.equal(partition.subnetwork(back, 3), partition.subnetwork(w, 3))
+    assert torch.equal(found[0].for_client(found[0].of_server(w)), w)
 
 
 @pytest.mark.parametrize("u", [(1.0,), U])
@@ -69,18 +77,7 @@ def test_cells_divide_w_and_say_who_has_which_numbers(u):
             assert torch.equal(placed.unique()[-len(w_j) :], w_j)
 
 
-def test_what_a_client_needs_of_the_server():
-    _, found = partitions()
-    w = torch.randn(found[0].bounds[-1])
-    for partition in found:
-        part = partition.of_server(w)
-        assert len(part) == partition.needed == partition.space.size
-        back = partition.for_client(part)
-        assert torch.equal(partition.subnetwork(back, 3), partition.subnetwork(w, 3))
-    assert torch.equal(found[0].for_client(found[0].of_server(w)), w)
-
-
-def test_networks_that_lack_layers_or_overlap_in_part():
+def test_networks_that_lack_layers_or_overlap_in_part_and_fifty_widths():
     """(5, 3) and (3, 5) have blocks of their own besides the common one; a shallow network lacks a layer."""
     _, found = partitions(sizes=[(9, 7), (5, 3), (3, 5)])
     assert len(found[0].cell_sizes(1)) == 4  # both, either, neither
@@ -89,9 +86,6 @@ def test_networks_that_lack_layers_or_overlap_in_part():
     spaces = [ParameterSpace(deep), ParameterSpace(shallow)]
     large, small = nested(SeparateNetworks(spaces[0]), spaces)
     assert small.cell_sizes(1) == {1: 6} and large.cell_sizes(1) == {1: 6, 2: 6}
-
-
-def test_fifty_networks_have_a_cell_for_each_width():
     spaces = [ParameterSpace(nn.Linear(width, 1, bias=False)) for width in range(50, 0, -1)]
     networks = nested(SeparateNetworks(spaces[0]), spaces)
     assert networks[0].cells == tuple(range(51))
@@ -131,19 +125,6 @@ def spaces(chunks=1, widths=(2, 5, 3)):
     return [ParameterSpace(Net(width), chunks) for width in widths]
 
 
-def test_private_entries_have_a_name_and_a_layer_for_each_network():
-    space = spaces()[1]
-    assert [(entry.name, entry.layer) for entry in labelled(space, 4)] == [
-        ("first.weight", "first"),
-        ("first.bias", "first"),
-        ("4:norm.weight", "4:norm"),
-        ("4:norm.bias", "4:norm"),
-        ("last.weight", "last"),
-        ("last.bias", "last"),
-    ]
-    assert has_private([space]) and not has_private([ParameterSpace(nn.Linear(2, 2))])
-
-
 def test_what_is_shared_is_that_of_the_largest_and_what_is_private_of_each():
     networks = spaces()
     whole = united(networks)
@@ -153,27 +134,24 @@ def test_what_is_shared_is_that_of_the_largest_and_what_is_private_of_each():
         "0:norm.weight": 60, "0:norm.bias": 30, "1:norm.weight": 150, "1:norm.bias": 30,
         "2:norm.weight": 90, "2:norm.bias": 30,
     }  # fmt: skip
+    assert {entry.layer for entry in whole.entries} >= {"first", "last", "0:norm", "1:norm", "2:norm"}
     assert whole.size == sum(sizes.values()) == len(whole.initial())
     values = [space.tensors(space.initial()) for space in networks]
     for entry in whole.entries:
         index, _, name = entry.name.rpartition(":")
         part = whole.initial()[entry.offset : entry.offset + entry.size]
         assert torch.equal(part, values[int(index or 1)][name].reshape(-1))
+    equal = spaces(widths=(3, 3))
+    equal[1]._initial += 1
+    assert torch.equal(united(equal).initial()[:120], equal[0].initial()[:120]), "of equals the first one's"
+    assert has_private(networks) and not has_private([ParameterSpace(nn.Linear(2, 2))])
 
 
-def test_of_equals_the_first_networks_values_are_taken():
-    networks = spaces(widths=(3, 3))
-    networks[1]._initial += 1
-    entry = united(networks).entries[0]
-    assert torch.equal(united(networks).initial()[: entry.size], networks[0].initial()[: entry.size])
-
-
-@pytest.mark.parametrize("network", [0, 1, 2])
-def test_proportions_hold_in_every_private_layer(network):
-    u = (0.5, 0.3, 0.2)
+def test_proportions_hold_in_every_private_layer():
     whole = united(spaces(3))
-    assignment = RandomPartition(whole, u).assignment
-    layer = [entry for entry in whole.entries if entry.layer == f"{network}:norm"]
-    numbers = torch.cat([assignment[entry.offset : entry.offset + entry.size] for entry in layer])
-    for k, share in enumerate(u, start=1):
-        assert abs(int((numbers == k).sum()) - share * len(numbers)) <= 1
+    assignment = RandomPartition(whole, U).assignment
+    for network in range(3):
+        layer = [entry for entry in whole.entries if entry.layer == f"{network}:norm"]
+        numbers = torch.cat([assignment[entry.offset : entry.offset + entry.size] for entry in layer])
+        for k, share in enumerate(U, start=1):
+            assert abs(int((numbers == k).sum()) - share * len(numbers)) <= 1

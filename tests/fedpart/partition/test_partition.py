@@ -37,7 +37,7 @@ def make(u=U, **options):
     return RandomPartition(ParameterSpace(mixed(), len(u)), u, **options)
 
 
-@pytest.mark.parametrize("u", [U, (0.9, 0.1), (1.0,), (0.05,) * 20])
+@pytest.mark.parametrize("u", [U, (0.9, 0.1), (1.0,), (1 / 255,) * 255])
 def test_masks_are_disjoint_and_complete(u):
     partition = make(u)
     counted = torch.zeros(partition.space.size, dtype=torch.int64)
@@ -45,17 +45,9 @@ def test_masks_are_disjoint_and_complete(u):
         counted[partition.order[partition.slice(k)]] += 1
         assert torch.equal(partition.order[partition.slice(k)], (partition.assignment == k).nonzero()[:, 0])
     assert (counted == 1).all()
-    assert partition.assignment.dtype == torch.uint8
+    held, size = (partition.assignment, partition.default, partition.order), partition.space.size
+    assert [tensor.nbytes for tensor in held] == [size, 4 * size, 8 * size], "a byte a number, as in App. D.2"
     assert sum(partition.sizes) == partition.space.size and partition.bounds[-1] == partition.space.size
-
-
-@pytest.mark.parametrize("defaults", ["initial", "zeros"])
-def test_bytes_beside_the_weights(defaults):
-    """A byte a number for its partition, as in Appendix D.2, four for its default, eight for its place."""
-    partition = make(defaults=defaults)
-    size = partition.space.size
-    held = (partition.assignment, partition.default, partition.order)
-    assert [tensor.nbytes for tensor in held] == [size, 4 * size, 8 * size]
 
 
 @pytest.mark.parametrize("u", [U, (0.9, 0.1), (0.25,) * 4])
@@ -90,17 +82,12 @@ def test_regenerated_from_seed_shapes_and_proportions():
     assert tiny.assignment.tolist() == [1, 3, 1, 2, 1, 1, 1, 1, 1, 2]
 
 
-def test_partition_order():
-    partition = make()
-    own = torch.arange(float(partition.space.size))
-    w = partition.to_partition_order(own)
-    assert torch.equal(w.long(), partition.order) and torch.equal(partition.to_own_order(w), own)
-
-
 @pytest.mark.parametrize("defaults", ["initial", "zeros"])
 def test_subnetwork_is_trained_head_and_default_tail(defaults):
     partition = make(defaults=defaults)
     own, default = torch.randn(partition.space.size), partition.space.initial()
+    w = partition.to_partition_order(own)
+    assert torch.equal(w, own[partition.order]) and torch.equal(partition.to_own_order(w), own)
     if defaults == "zeros":
         default.zero_()
         for entry in partition.space.entries:
@@ -108,8 +95,7 @@ def test_subnetwork_is_trained_head_and_default_tail(defaults):
                 default[entry.offset : entry.offset + entry.size] = 1
     for k in range(4):
         trained = partition.assignment <= k
-        found = partition.subnetwork(partition.to_partition_order(own), k)
-        assert torch.equal(found, torch.where(trained, own, default))
+        assert torch.equal(partition.subnetwork(w, k), torch.where(trained, own, default))
 
 
 @pytest.mark.parametrize("seed", [0, 5])
@@ -130,14 +116,12 @@ def test_draws_are_of_streams_that_server_and_clients_name_alike(seed):
             assert torch.equal(units[name][1], labels(len(layer.bias), (0.5, 0.3, 0.2))[shuffle])
 
 
-def test_labels_are_as_many_as_the_shares_ascending():
+def test_labels_are_as_many_as_the_shares_and_the_cnn_keeps_the_upload_figure():
     assert labels(7, (0.5, 0.3, 0.2)).tolist() == [1, 1, 1, 1, 2, 2, 3]
     assert labels(2, (0.5, 0.5)).dtype == torch.uint8
-
-
-def test_255_partitions():
-    partition = RandomPartition(ParameterSpace(nn.Linear(50, 50), 255), (1 / 255,) * 255)
-    assert min(partition.sizes) >= 10 and int(partition.assignment.max()) == 255
+    partition = RandomPartition(ParameterSpace(digits_cnn(dropout=None), 3), U)
+    shares = [size / partition.space.size for size in partition.sizes]
+    assert abs(sum(u * sum(shares[k:]) for k, u in enumerate(U)) - 0.77) < 1e-4
 
 
 def halves(space, proportions, seed):
@@ -151,12 +135,6 @@ def test_a_scheme_of_ones_own_is_named_by_its_place():
     scheme = f"{__name__}:halves"
     result = federate(Task(nn.Linear(4, 2), samples=1), data, chunks=(0.8, 0.2), rounds=1, scheme=scheme)
     assert result.state.partition.sizes == (8, 2)
-
-
-def test_cnn_keeps_the_upload_figure():
-    partition = RandomPartition(ParameterSpace(digits_cnn(dropout=None), 3), U)
-    shares = [size / partition.space.size for size in partition.sizes]
-    assert abs(sum(u * sum(shares[k:]) for k, u in enumerate(U)) - 0.77) < 1e-4
 
 
 def space(chunks, size=9):

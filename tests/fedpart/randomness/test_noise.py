@@ -31,7 +31,7 @@ def test_other_key_other_numbers(other):
     assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.15
 
 
-def test_draws_differ_and_repeat_from_the_beginning():
+def test_draws_repeat_whatever_their_precision_and_further_rows_leave_all_others_as_they_are():
     noise = Noise(NoiseKey(0, "test"))
     with noise.active():
         first, second = noise.uniform((50,)), noise.uniform((50,))
@@ -39,13 +39,18 @@ def test_draws_differ_and_repeat_from_the_beginning():
         again = noise.uniform((50,)), noise.uniform((50,))
     assert not torch.equal(first, second)
     assert torch.equal(first, again[0]) and torch.equal(second, again[1])
-
-
-def test_further_rows_leave_all_others_as_they_are():
-    """Padding a batch changes no number of the rows that were there, in any draw."""
+    # Padding a batch changes no number of the rows that were there, in any draw.
     short, padded = Noise(NoiseKey(0, "test")), Noise(NoiseKey(0, "test"))
     for width in (3, 7):
         assert torch.equal(short.uniform((5, width)), padded.uniform((8, width))[:5])
+    wide = numbers(dtype=torch.float64)
+    assert wide.dtype == torch.float64 and torch.equal(wide.float(), numbers())
+    assert numbers(shape=()).shape == () and 0 < numbers(shape=()) < 1
+    torch.manual_seed(0)
+    first = fedpart.uniform((4,), torch.zeros(1))
+    torch.manual_seed(0)
+    assert torch.equal(first, fedpart.uniform((4,), torch.zeros(1)))
+    assert not torch.equal(first, fedpart.uniform((4,), torch.zeros(1)))
 
 
 def test_images_can_be_drawn_with_channels_next_to_each_other_in_memory():
@@ -58,11 +63,6 @@ def test_images_can_be_drawn_with_channels_next_to_each_other_in_memory():
     assert images.shape == shape and images.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(images.permute(0, 2, 3, 1).reshape(-1), plain.reshape(-1))
     assert torch.equal(rest, same)
-
-
-def test_precisions_agree():
-    wide = numbers(dtype=torch.float64)
-    assert wide.dtype == torch.float64 and torch.equal(wide.float(), numbers())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -97,14 +97,6 @@ def test_distributions():
     assert z.abs().gt(1.96).double().mean().item() == pytest.approx(0.05, abs=0.003)
 
 
-def test_outside_of_a_loss_torchs_generator_is_used():
-    torch.manual_seed(0)
-    first = fedpart.uniform((4,), torch.zeros(1))
-    torch.manual_seed(0)
-    assert torch.equal(first, fedpart.uniform((4,), torch.zeros(1)))
-    assert not torch.equal(first, fedpart.uniform((4,), torch.zeros(1)))
-
-
 def test_shared_rows():
     noise = Noise(NoiseKey(0, "test"))
     with noise.repeated(3, rows=6):
@@ -115,11 +107,7 @@ def test_shared_rows():
     assert noise.uniform((6,)).unique().numel() == 6  # only inside
 
 
-def test_scalar_draw():
-    assert numbers(shape=()).shape == () and 0 < numbers(shape=()) < 1
-
-
-def test_streams_do_not_overlap():
+def test_streams_do_not_overlap_and_their_numbers_are_frozen():
     """A stream's own words are the lowest of the counter; its sections lie 2**35 numbers apart."""
     whole = generator(0, "test").random(64, dtype="float32")
     assert not np.isin(generator(0, "test", 1).random(64, dtype="float32"), whole).any()
@@ -127,23 +115,17 @@ def test_streams_do_not_overlap():
     advanced = generator(0, "test")
     advanced.bit_generator.advance(2**32)
     assert np.array_equal(advanced.random(8), generator(0, "test", section=1).random(8))
-
-
-def test_seeds():
     assert generator(-1, "test").random() == generator(2**64 - 1, "test").random()
     with pytest.raises(ValueError, match="at most three counters, got 4"):
         generator(0, "test", 1, 2, 3, 4)
-
-
-def test_frozen_numbers():
-    """Streams are part of the contract: a resumed run and a mixed federation rely on them."""
+    # Streams are part of the contract: a resumed run and a mixed federation rely on them.
     drawn = [round(float(x), 6) for x in generator(1, "frozen", 2, 3).random(3)]
     assert drawn == [0.960999, 0.120062, 0.423476]
     single = numbers(2, 3, seed=1, purpose="frozen", shape=(2,))
     assert single.tolist() == pytest.approx([0.449137, 0.960999], abs=1e-6)
 
 
-def test_coarse_numbers_are_uniform_and_inside_whatever_their_bits():
+def test_coarse_numbers_are_their_bits_uniform_and_inside_whatever_these_are():
     draw = Noise(NoiseKey(0, "coarse")).uniform((401, 997), coarse=True)
     steps = draw.double() * 2**16 - 0.5
     assert torch.equal(steps, steps.round()) and steps.min() >= 0 and steps.max() <= 2**16 - 1
@@ -155,10 +137,15 @@ def test_coarse_numbers_are_uniform_and_inside_whatever_their_bits():
     fewer = Noise(NoiseKey(0, "coarse")).uniform((7, 997), coarse=True)
     assert torch.equal(fewer, draw[:7])
     assert torch.logit(torch.tensor([2.0**-17, 1 - 2.0**-17])).isfinite().all()
+    numbers, bits = Noise(NoiseKey(0, "coarse"), dtype=torch.float64), Noise(NoiseKey(0, "coarse"))
+    for shape in ((5, 3), (7,), ()):
+        drawn = bits.bits(shape)
+        assert drawn.dtype == torch.int16
+        assert torch.equal(numbers.uniform(shape, coarse=True), coarse_numbers(drawn).double())
 
 
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 2048, 2049, 5001])
 @pytest.mark.parametrize("section", [0, 3])
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 2048, 2049, 5001])
 def test_bits_are_the_streams_words(size, section, monkeypatch):
     key = (-5, "test", 2**63, 7)
     words = generator(*key, section=section).integers(2**64, size=size, dtype=np.uint64)
@@ -170,16 +157,7 @@ def test_bits_are_the_streams_words(size, section, monkeypatch):
         assert np.array_equal(out, expected)
 
 
-def test_coarse_numbers_are_their_bits():
-    numbers, bits = Noise(NoiseKey(0, "coarse"), dtype=torch.float64), Noise(NoiseKey(0, "coarse"))
-    for shape in ((5, 3), (7,), ()):
-        drawn = bits.bits(shape)
-        assert drawn.dtype == torch.int16
-        assert torch.equal(numbers.uniform(shape, coarse=True), coarse_numbers(drawn).double())
-
-
-@pytest.mark.parametrize("shared", [1, 2])
-@pytest.mark.parametrize("shape", [(3,), (3, 5, 4), ()], ids=str)
+@pytest.mark.parametrize("shared, shape", [(1, (3,)), (2, (3, 5, 4)), (2, ())], ids=str)
 def test_noise_of_joined_batches_is_that_of_each(shared, shape):
     def parts():
         return [Noise(NoiseKey(0, "test", (client,))) for client in range(3)]

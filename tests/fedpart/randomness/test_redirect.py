@@ -13,6 +13,7 @@ from fedpart.randomness.redirect import TorchDraws
 
 N = 40_000
 ONES = torch.ones(N)
+NORMAL = torch.randn(N, 1, 1, generator=torch.Generator().manual_seed(0))
 
 
 def attention(p=0.3):
@@ -55,6 +56,8 @@ DRAWS = {
     "random_ from": (lambda: torch.empty(N).random_(-2, 4), 0.5, 35 / 12),
     "rrelu": (lambda: F.rrelu(-ONES, 0.1, 0.4, training=True), -0.25, 0.09 / 12),
     "rrelu in place": (lambda: F.rrelu_(-ONES, 0.1, 0.4, training=True), -0.25, 0.09 / 12),
+    "alpha_dropout": (lambda: F.alpha_dropout(NORMAL, 0.3, training=True), 0, 1),
+    "feature_alpha_dropout": (lambda: F.feature_alpha_dropout(NORMAL, 0.3, training=True), 0, 1),
     "gumbel_softmax": (lambda: F.gumbel_softmax(torch.zeros(N, 4), hard=True)[:, 0], 1 / 4, 3 / 16),
 }
 
@@ -93,20 +96,21 @@ def test_a_generator_that_is_handed_over_gives_its_own_numbers(draw):
         assert draw(size, generator=torch.default_generator) is not None and mode.drawn
 
 
-@pytest.mark.parametrize("call", [F.alpha_dropout, F.feature_alpha_dropout])
-def test_alpha_dropout_keeps_mean_and_variance(call):
-    g = torch.Generator().manual_seed(0)
-    x = torch.randn(N, 1, 1, generator=g)
-    y = drawn(lambda: call(x, 0.3, training=True))
-    assert abs(y.mean()) < 5 / math.sqrt(N) and abs(y.var() - 1) < 10 / math.sqrt(N)
-    assert not torch.equal(y, drawn(lambda: call(x, 0.3, training=True), key=2))
-    assert torch.equal(y, drawn(lambda: call(x, 0.3, training=True)))
-
-
-def test_whole_channels_are_dropped():
+def test_whole_channels_are_dropped_a_permutation_is_one_and_noise_is_reparametrised():
     x = drawn(lambda: nn.Dropout2d(0.5)(torch.ones(50, 7, 3, 3)))
     channels = x.flatten(2)
     assert torch.equal(channels.amax(-1), channels.amin(-1)) and channels.unique().tolist() == [0, 2]
+    orders = drawn(lambda: [torch.randperm(5) for _ in range(1000)])
+    assert all(order.sort().values.tolist() == list(range(5)) for order in orders)
+    first = torch.bincount(torch.stack(orders)[:, 0], minlength=5)
+    assert (first - 200).abs().max() < 5 * math.sqrt(1000 * 0.2 * 0.8)
+    assert drawn(lambda: torch.randperm(5, dtype=torch.int32)).dtype == torch.int32
+    assert len(drawn(lambda: torch.randperm(0))) == 0
+    mean, deviation = (torch.full((50,), value, requires_grad=True) for value in (3.0, 2.0))
+    x = drawn(lambda: torch.distributions.Normal(mean, deviation).rsample())
+    of_mean, of_deviation = torch.autograd.grad(x.sum(), (mean, deviation))
+    assert torch.equal(of_mean, torch.ones(50))
+    torch.testing.assert_close(of_deviation, ((x - mean) / deviation).detach())
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.bool, torch.int64, torch.bfloat16])
@@ -127,30 +131,16 @@ def test_any_integer_fits_its_type(dtype):
     assert x.isfinite().all() and x.min() >= 0 and 0.9 * most < x.max() <= most
 
 
-def test_a_permutation_is_one():
-    orders = drawn(lambda: [torch.randperm(5) for _ in range(1000)])
-    assert all(order.sort().values.tolist() == list(range(5)) for order in orders)
-    first = torch.bincount(torch.stack(orders)[:, 0], minlength=5)
-    assert (first - 200).abs().max() < 5 * math.sqrt(1000 * 0.2 * 0.8)
-    assert drawn(lambda: torch.randperm(5, dtype=torch.int32)).dtype == torch.int32
-    assert len(drawn(lambda: torch.randperm(0))) == 0
+KINDS = torch.bfloat16, torch.float16, torch.float64
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", KINDS)
 def test_the_rate_is_kept_in_any_precision(dtype):
     """Compared with numbers of 16 bits, in steps of 1/256, a rate of 10% would be one of 10.2%."""
     count = 1_000_000
     x = drawn(lambda: F.dropout(torch.ones(count, dtype=dtype), 0.1))
     assert x.dtype == dtype
     assert abs((x == 0).double().mean() - 0.1) < 5 * math.sqrt(0.09 / count)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("call", [torch.rand, torch.randn], ids=["rand", "randn"])
-def test_numbers_have_the_type_that_is_asked_for(call, dtype):
-    x = drawn(lambda: call(2, 3, dtype=dtype))
-    assert x.shape == (2, 3) and x.dtype == dtype and x.isfinite().all()
-    assert drawn(lambda: call(2, 3)).dtype == torch.get_default_dtype()
 
 
 SLOPES = {
@@ -171,14 +161,6 @@ def test_gradients_are_those_of_the_mask(name):
     torch.testing.assert_close(gradient, (y.view_as(x) / x).detach())
     assert len(gradient.unique()) >= 2
     assert torch.autograd.gradcheck(lambda x: drawn(lambda: SLOPES[name](x)), x)
-
-
-def test_noise_is_reparametrised():
-    mean, deviation = (torch.full((50,), value, requires_grad=True) for value in (3.0, 2.0))
-    x = drawn(lambda: torch.distributions.Normal(mean, deviation).rsample())
-    of_mean, of_deviation = torch.autograd.grad(x.sum(), (mean, deviation))
-    assert torch.equal(of_mean, torch.ones(50))
-    torch.testing.assert_close(of_deviation, ((x - mean) / deviation).detach())
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
@@ -211,19 +193,18 @@ def test_complex_numbers_are_refused(name, call):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda device: torch.rand(3, device=device),
-        lambda device: torch.randn(3, device=device),
-        lambda device: torch.randint(5, (3,), device=device),
-        lambda device: torch.randperm(3, device=device),
-        lambda device: torch.rand_like(ONES, device=device),
-        lambda device: torch.randn_like(ONES, device=device, dtype=torch.float64),
-        lambda device: torch.randint_like(ONES, 5, device=device),
+        *(partial(draw, 2, 3, dtype=kind) for draw in (torch.rand, torch.randn) for kind in (None, *KINDS)),
+        partial(torch.randint, 5, (3,)),
+        partial(torch.randperm, 3),
+        partial(torch.rand_like, ONES),
+        partial(torch.randn_like, ONES, dtype=torch.float64),
+        partial(torch.randint_like, ONES, 5),
     ],
 )
 def test_numbers_are_where_they_are_asked_for(call):
     for device in ("meta", "cpu"):
-        found = drawn(lambda device=device: call(device))
-        assert found.device.type == device and found.dtype == call(device).dtype
+        found, plain = drawn(partial(call, device=device)), call(device=device)
+        assert found.device.type == device and found.dtype == plain.dtype and found.shape == plain.shape
 
 
 def test_rows_of_several_batches_are_not_put_in_one_order():

@@ -4,6 +4,7 @@ import cProfile
 import random
 import sys
 import threading
+from functools import partial
 
 import passes
 import pytest
@@ -52,6 +53,12 @@ def test_what_draws_in_training_alone_is_found_in_training():
     assert torch.equal(passed(model, redirection, training=False), resting)
 
 
+def in_a_thread(call, *arguments):
+    thread = threading.Thread(target=call, args=arguments)
+    thread.start()
+    thread.join()
+
+
 class Late(nn.Module):
     """Draws where its inputs are large; its own noise comes first."""
 
@@ -85,9 +92,7 @@ def test_somebody_elses_draws_change_nothing():
 
     def once(x):
         if not calls:
-            thread = threading.Thread(target=torch.rand, args=(3,))
-            thread.start()
-            thread.join()
+            in_a_thread(torch.rand, 3)
         calls.append(x)
         return uniform(x.shape, like=x)
 
@@ -116,13 +121,12 @@ def hooks_of_all_modules():
     return modules._global_forward_pre_hooks, modules._global_forward_hooks
 
 
-def test_another_thread_may_draw_from_pythons_generator():
-    """Those of Flower and Ray do; nobody's layer is to blame."""
+def test_another_thread_may_draw_from_pythons_generator_and_a_layer_may_look_at_it():
+    """Those of Flower and Ray do, and nobody's layer is to blame; torch.compile sets its state."""
 
     def meanwhile(x):
-        thread = threading.Thread(target=random.random)
-        thread.start()
-        thread.join()
+        in_a_thread(random.random)
+        random.setstate(random.getstate())
         return 1.0
 
     model = Model(Calls(meanwhile))
@@ -131,56 +135,21 @@ def test_another_thread_may_draw_from_pythons_generator():
     assert random.getstate() != before
 
 
-def test_looking_at_pythons_generator_or_seeding_it_is_no_draw():
-    """As torch.compile does."""
-
-    def call(x):
-        random.setstate(random.getstate())
-        return x
-
-    model = Model(Calls(call))
-    passed(model, Redirection(model))
-
-
-def test_a_profiler_goes_on_after_the_first_pass():
+def test_a_profiler_or_profile_function_goes_on_after_the_first_pass():
     model = nested(lambda x: x)
     with cProfile.Profile() as profile:
         profiler = sys.getprofile()
         passed(model, Redirection(model))
         assert sys.getprofile() is profiler
-        marker()
-    assert any(entry.code is marker.__code__ for entry in profile.getstats())
-
-
-def marker():
-    """Something to be profiled."""
-
-
-def test_a_profile_function_is_set_again():
-    def function(frame, event, argument):
-        pass
-
-    before = sys.getprofile()
+        nested(model)
+    assert any(entry.code is nested.__code__ for entry in profile.getstats())
+    before, function = sys.getprofile(), lambda *event: None
     sys.setprofile(function)
     try:
-        model = nested(lambda x: x)
         passed(model, Redirection(model))
         assert sys.getprofile() is function
     finally:
         sys.setprofile(before)
-
-
-def made_again(layer, x):
-    layer.state = torch.ones(4)
-
-
-def grown(layer, x):
-    layer.state = torch.zeros(7)
-
-
-@pytest.mark.parametrize("update", [made_again, grown])
-def test_a_cache_may_be_made_again_or_grow(update):
-    passes.passed(nn.Sequential(nn.Linear(4, 4), Stateful(update)))
 
 
 def test_a_layer_that_changes_nothing_in_evaluation_mode_may_stay_in_it():
@@ -189,9 +158,9 @@ def test_a_layer_that_changes_nothing_in_evaluation_mode_may_stay_in_it():
         passes.passed(net)
     net[1].eval()
     passes.passed(net)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_layers_that_are_computed_once_and_norms_at_rest_pass(training):
+    for size in (4, 7):  # a cache may be made again, or grow
+        update = partial(lambda size, layer, x: setattr(layer, "state", torch.ones(size)), size)
+        passes.passed(nn.Sequential(nn.Linear(4, 4), Stateful(update)))
     layers = nn.Linear(4, 4), nn.BatchNorm1d(4).eval(), Checkpointed(lambda block, x: block(x))
-    passes.passed(nn.Sequential(*layers), training)
+    for training in (True, False):  # layers that are computed once, and norms at rest
+        passes.passed(nn.Sequential(*layers), training)

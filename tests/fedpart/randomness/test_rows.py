@@ -30,7 +30,7 @@ def test_a_row_is_a_part_of_its_stream_in_any_order(width):
         assert torch.equal(rows(keys()[some], 5, width, coarse), rows(keys(), 5, width, coarse)[some])
 
 
-def test_the_gpus_kernel_gives_the_same_bits(monkeypatch):
+def test_the_gpus_kernel_gives_the_same_bits_and_a_compiler_knows_the_shape_without_drawing(monkeypatch):
     """Triton's interpreter runs it on a CPU."""
     pytest.importorskip("triton", reason="Triton comes with torch on Linux alone")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
@@ -42,6 +42,9 @@ def test_the_gpus_kernel_gives_the_same_bits(monkeypatch):
     for width in (1, 8, 37):
         for coarse in (True, False):
             assert torch.equal(kernel.rows(some, 3, width, coarse), rows(some, 3, width, coarse))
+    for coarse, kind in ((True, torch.int16), (False, torch.float32)):
+        drawn = rows(torch.empty(4, 6, dtype=torch.int64, device="meta"), 0, 7, coarse)
+        assert drawn.is_meta and drawn.shape == (4, 7) and drawn.dtype == kind
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -86,9 +89,3 @@ def test_below_vmap_a_draw_is_that_of_all_networks():
     with Below():
         torch.func.vmap(of_one, randomness="different")(stacked)
     assert torch.equal(found[0], torch.stack([Noise(key).uniform((6, 4)) for key in KEYS]))
-
-
-def test_a_compiler_knows_the_shape_without_drawing():
-    for coarse, kind in ((True, torch.int16), (False, torch.float32)):
-        drawn = rows(torch.empty(4, 6, dtype=torch.int64, device="meta"), 0, 7, coarse)
-        assert drawn.is_meta and drawn.shape == (4, 7) and drawn.dtype == kind

@@ -5,10 +5,10 @@ from contextlib import nullcontext
 import pytest
 import torch
 from adapted import trained
-from problems import CLASSES, SIZE, assert_near, assert_same, augmentation, chain_net, outputs, shard
+from problems import CLASSES, SIZE, Shift, assert_near, assert_same, augmentation, chain_net, outputs, shard
 from torch import nn
 
-from fedpart import HyperModule, Task, uniform
+from fedpart import Task, uniform
 from fedpart.randomness.noise import Noise, NoiseKey, order
 from fedpart.randomness.strata import strata
 
@@ -40,26 +40,17 @@ def test_each_stratum_has_one_sample_and_each_sample_is_uniform(options):
     assert abs(torch.corrcoef(torch.stack([within.flatten(), (u * S).floor().flatten()]))[0, 1]) < 0.02
 
 
-def test_precisions_agree_and_further_rows_leave_all_others_as_they_are():
+def test_precisions_agree_further_rows_change_nothing_and_a_permutation_has_no_strata():
     few = drawn(5)
     assert torch.equal(drawn(7)[: 5 * S], few) and torch.equal(drawn(5, torch.float64).float(), few)
-
-
-def test_a_permutation_has_no_strata():
     with strata(S, 8), Noise(NoiseKey(0, "test")).active():
         several = torch.stack([order(8, torch.zeros(1)).argsort() for _ in range(200)])
     with Noise(NoiseKey(0, "test")).active():
         assert torch.equal(several[0], order(8, torch.zeros(1)).argsort())
 
 
-class Drawing(HyperModule):
+class Drawing(Shift):
     """Draws as a user may, with torch's own functions."""
-
-    hyperparameters = ("amount",)
-
-    def __init__(self):
-        super().__init__()
-        self.amount = nn.Parameter(torch.tensor(0.5))
 
     def forward(self, x):
         return x + self.amount * torch.rand(len(x), 1, 1, 1, dtype=x.dtype)
@@ -91,13 +82,7 @@ def test_what_has_one_sample_or_no_transform_is_as_it_was():
 def test_predictions_have_the_same_mean_and_less_noise(samples):
     """Of a network that is linear in one uniform number, which strata all but integrate: variance / S^2."""
 
-    class Shifted(HyperModule):
-        hyperparameters = ("amount",)
-
-        def __init__(self):
-            super().__init__()
-            self.amount = nn.Parameter(torch.tensor(1.0))
-
+    class Shifted(Shift):
         def forward(self, x):
             return x + self.amount * uniform((len(x), 1, 1, 1), like=x)
 
@@ -105,7 +90,7 @@ def test_predictions_have_the_same_mean_and_less_noise(samples):
     inputs = shard(1).inputs.expand(3000, -1, -1, -1)
     found = []
     for on in (True, False):
-        task = Task(net, transforms=[Shifted()], samples=samples, stratified=on, precision="fp64")
+        task = Task(net, transforms=[Shifted(1.0)], samples=samples, stratified=on, precision="fp64")
         found.append(outputs(task, inputs, Noise(NoiseKey(1, "test"), dtype=torch.float64)))
     slope = net[1].weight.sum(1).detach().double()
     exact = net(inputs[:1].float()).detach().double() + slope / 2

@@ -63,19 +63,10 @@ def test_outputs_are_found_in_what_a_network_returns(returned):
 def test_trees_are_arguments_or_one_argument(net, inputs):
     a, b = two_inputs()
     assert torch.equal(outputs(net(), inputs(a, b)), Named()(a, b))
+    torch.testing.assert_close(outputs(Task(net(), samples=3), inputs(a, b)), Named()(a, b))
 
 
-def test_names_decide_and_not_places():
-    a, b = two_inputs()
-    assert torch.equal(call(module(lambda b, a: a - 2 * b), {"a": a, "b": b}), a - 2 * b)
-
-
-def test_samples_repeat_every_tensor_of_a_tree():
-    a, b = two_inputs()
-    torch.testing.assert_close(outputs(Task(Named(), samples=3), {"a": a, "b": b}), Named()(a, b))
-
-
-def test_a_tree_inside_a_tree():
+def test_a_tree_inside_a_tree_of_one_tensor_and_with_names_that_calls_use_themselves():
     a, b = two_inputs()
 
     class Nested(Named):
@@ -85,14 +76,18 @@ def test_a_tree_inside_a_tree():
     scale = torch.arange(ROWS).float()
     expected = scale[:, None] * Named()(a, b)
     torch.testing.assert_close(outputs(Nested(), {"pair": {"a": a, "b": b}, "scale": scale}), expected)
-
-
-def test_a_tree_of_one_tensor_is_that_tensor_to_the_bit():
     x, _ = two_inputs()
     batch = [Batch(inputs, torch.arange(ROWS) % CLASSES) for inputs in (x, {"x": x}, (x,), [x])]
     task = Task(Single(), samples=1)
     plain, *trees = [task.loss(*initial(task), of, None) for of in batch]
     assert all(torch.equal(tree, plain) for tree in trees)
+
+    class Keys(Named):
+        def forward(self, module, args):
+            return self.linear(module - args)
+
+    a, b = two_inputs()
+    assert torch.equal(outputs(Keys(), {"args": b, "module": a}), Named().linear(a - b)), "by names"
 
 
 @pytest.mark.parametrize("wrap", [nn.Sequential, lambda layer: nn.Sequential(nn.Sequential(layer)), same])
@@ -101,23 +96,11 @@ def test_a_dict_of_one_tensor_is_that_tensor_for_a_layer_of_torch(wrap):
     net = wrap(nn.Linear(FEATURES, CLASSES))
     assert torch.equal(outputs(net, {"image": x}), net(x))
 
-
-def test_a_dict_of_one_tensor_stays_one_where_the_network_reads_it():
     class Read(Named):
         def forward(self, batch):
             return self.linear(batch["x"])
 
-    x, _ = two_inputs()
-    assert torch.equal(outputs(nn.Sequential(Read()), {"x": x}), Named().linear(x))
-
-
-def test_keys_may_have_names_that_calls_use_themselves():
-    class Keys(Named):
-        def forward(self, module, args):
-            return self.linear(module - args)
-
-    a, b = two_inputs()
-    assert torch.equal(outputs(Keys(), {"args": b, "module": a}), Named().linear(a - b))
+    assert torch.equal(outputs(nn.Sequential(Read()), {"x": x}), Named().linear(x)), "it stays one for others"
 
 
 A, B = two_inputs()
@@ -156,13 +139,10 @@ def test_targets_go_where_they_belong(name, form):
         assert call(net, form(A), B) == (A, None, B)
 
 
-def test_inputs_called_as_targets_are_not_taken_for_them():
+def test_inputs_called_as_targets_and_a_dict_of_targets():
     net = module(lambda x, y, truth: (x, y, truth))
     for inputs in ((A, B), {"x": A, "y": B}):
         assert call(net, inputs, ROWS) == (A, B, ROWS)
-
-
-def test_a_dict_of_targets_is_arguments_or_one_argument():
     targets = {"kind": 1, "box": B}
     assert call(module(lambda x, box, kind: (x, box, kind)), A, targets) == (A, B, 1)
     assert call(module(lambda x, targets: (x, targets)), A, targets) == (A, targets)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpart import Batch, Protocol, Task
+from fedpart import Protocol, Task
 from fedpart.randomness.noise import Noise, NoiseKey
 
 
@@ -30,7 +30,7 @@ A, B = torch.rand(4, 3), torch.rand(4, 3)
 
 
 def outputs(transform, inputs, module=None):
-    task = Task(module or Sum(), transforms=[transform], samples=2)
+    task = Task(module or Sum(), transforms=[transform], samples=1).replace(samples=2)  # which keeps the part
     space = task.parameter_space(1)
     w = space.tensors(torch.ones(space.size))
     return task.outputs(w, task.psi_space.initial(), inputs, Noise(NoiseKey(0, "test")))
@@ -50,7 +50,7 @@ def test_on_a_place(form):
     torch.testing.assert_close(outputs(Shift().on(0), form((A, B))), by_hand(A + 0.5, B))
 
 
-def test_the_only_part_with_real_numbers_needs_no_name():
+def test_the_only_part_with_real_numbers_needs_no_name_and_a_name_is_part_of_the_agreement():
     class Masked(nn.Linear):
         def forward(self, x, mask):
             return super().forward(x * mask)
@@ -59,16 +59,8 @@ def test_the_only_part_with_real_numbers_needs_no_name():
     found = outputs(Shift(), {"x": A, "mask": mask}, Masked(3, 2))
     torch.testing.assert_close(found, (((A + 0.5) * mask).sum(1) + 1)[:, None].expand(4, 2))
 
-
-def test_it_is_part_of_the_agreement():
     def fingerprint(transform):
         torch.manual_seed(0)
         return Protocol(Task(Sum(), transforms=[transform]), problems.settings(4)).fingerprint
 
     assert len({fingerprint(Shift()), fingerprint(Shift().on("a")), fingerprint(Shift().on("b"))}) == 3
-
-
-def test_a_copy_keeps_it():
-    task = Task(Sum(), transforms=[Shift().on("b")]).replace(samples=1)
-    batch = Batch({"a": A, "b": B}, torch.zeros(4, dtype=torch.int64))
-    assert task.loss(*problems.initial(task), batch, None).isfinite()

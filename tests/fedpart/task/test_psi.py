@@ -39,7 +39,7 @@ def test_names_and_units():
     assert task.physical(psi)["shift.amount"] == 0.5  # nothing stuck
 
 
-def test_one_rate_shared_by_two_layers():
+def test_one_rate_shared_by_two_layers_and_nested_parameters_of_a_transform():
     module = nn.Sequential(nn.Linear(4, 4), ConcreteDropout(), nn.Linear(4, 4), ConcreteDropout(0.3))
     module[3].logit = module[1].logit
     task = Task(module, samples=2)
@@ -49,8 +49,6 @@ def test_one_rate_shared_by_two_layers():
     out = task.outputs(w, psi, x, Noise(NoiseKey(0, "test")))
     torch.testing.assert_close(out, task.module.eval()(x))
 
-
-def test_nested_parameters_of_a_transform():
     class Mix(HyperModule):
         hyperparameters = ("net.weight", "raw")
 
@@ -142,6 +140,7 @@ CASES = {
     "minmax without align_corners": (smooth_network, affine(initial=0.3, **BORDER)),
     "log-probabilities": (smooth_network, affine() | {"average": "log_probabilities"}),
     "centred": (smooth_network, affine("centred")),
+    "symmetric": (smooth_network, affine("symmetric")),
     "augerino": (smooth_network, {"transforms": [AffineAugmentation("augerino")]}),
     "dropout": (cnn, {}),
     "dropout, probabilities": (cnn, {"average": "probabilities"}),

@@ -71,7 +71,7 @@ def test_weights_are_repetitions():
     torch.testing.assert_close(losses[0], losses[1])
 
 
-def test_samples_differ_and_masks_can_be_shared():
+def test_samples_differ_and_masks_can_be_shared_but_transforms_sample_per_row():
     """The outputs of single samples, seen through S = 1 module calls recorded inside."""
     seen = []
 
@@ -91,9 +91,6 @@ def test_samples_differ_and_masks_can_be_shared():
     assert not torch.equal(own[:, 0], own[:, 1])
     torch.testing.assert_close(shared, shared[:, :1].expand(3, 4, 20), rtol=1e-5, atol=0)
     assert not torch.equal(shared[0], shared[1])
-
-
-def test_transforms_sample_per_row_also_when_masks_are_shared():
     task = Task(nn.Sequential(nn.Linear(4, 2)), transforms=[Shift()], samples=3, share_dropout_mask=True)
     rows = []
     task.module.register_forward_pre_hook(lambda _, x: rows.append(x[0].clone()))
@@ -147,8 +144,11 @@ def test_the_users_module_is_untouched():
     assert task.parameter_space(1).initial().abs().sum() > 0
 
 
-def test_precisions_agree():
-    losses = {}
+def test_precisions_agree_and_bf16_computes_the_network_and_not_the_coordinates():
+    losses, net = {}, nn.Sequential(nn.Embedding(9, 4).double(), nn.Flatten(), nn.Linear(12, 2))
+    whole = Task(net, samples=2, precision="bf16")
+    assert outputs(whole, torch.randint(9, (5, 3))).shape == (5, 2)
+    assert whole.parameter_space(1).initial().dtype == torch.float32, "of a double layer"
     for precision in ("fp64", "fp32", "bf16"):
         task = cnn_task(precision=precision)
         w, psi, batch = arguments(task)
@@ -160,9 +160,6 @@ def test_precisions_agree():
     assert losses["fp32"] == pytest.approx(losses["fp64"], rel=1e-4)
     assert losses["bf16"] == pytest.approx(losses["fp64"], rel=3e-2)
     assert losses["bf16"] != losses["fp32"]
-
-
-def test_bf16_computes_the_network_and_not_the_coordinates():
     seen = []
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
     task = Task(net, transforms=[AffineAugmentation(initial=0.3)], precision="bf16")
@@ -206,11 +203,6 @@ def test_images_of_any_layout_have_the_strides_of_channels_last(shape, order):
     assert found.stride() == (channels * height * width, 1, channels * width, channels)
 
 
-def test_a_double_module_is_brought_to_the_tasks_precision():
-    task = Task(nn.Linear(4, 2).double(), samples=1)
-    assert task.parameter_space(1).initial().dtype == torch.float32
-
-
 def test_buffers_follow_the_inputs():
     """Positional encodings and the like are where w and the inputs are, the task itself stays on the CPU."""
 
@@ -229,8 +221,3 @@ def test_buffers_follow_the_inputs():
     out = task.outputs(w, psi.to("meta"), torch.zeros(3, 4, device="meta"), noise(task))
     assert out.device.type == "meta" and out.shape == (3, 2)
     assert task.module.table.device.type == "cpu"
-
-
-def test_integer_inputs():
-    net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2))
-    assert outputs(Task(net, samples=2, precision="bf16"), torch.randint(9, (5, 3))).shape == (5, 2)

@@ -1,11 +1,12 @@
 """Sums of clients: the statistics of pooled rows, and what of a client's is refused."""
 
-import copy
 import json
 import math
+from functools import cache, partial
 
 import numpy as np
 import pytest
+import refusals
 import torch
 
 from fedpart.data import load_table
@@ -75,14 +76,10 @@ def test_they_are_the_statistics_of_the_pooled_rows(missing, standardise):
             assert ours == theirs and ours["rare"] and "once" not in ours["levels"]
             continue
         assert all(ours[key] == theirs[key] for key in ("name", "kind", "indicator"))
-        for scale in ("deviation", "mean"):
-            mine, other = (
-                column["scale"] * column["deviation"]
-                if scale == "deviation"
-                else column["shift"] + column["scale"] * column["mean"]
-                for column in (ours, theirs)
-            )
-            assert mine == pytest.approx(other, rel=1e-12, abs=0)
+        mine, others = (
+            (of["scale"] * of["deviation"], of["shift"] + of["scale"] * of["mean"]) for of in (ours, theirs)
+        )
+        assert mine == pytest.approx(others, rel=1e-12, abs=0)
         assert ours["fill"] == pytest.approx(theirs["fill"], rel=1e-12, abs=0)
     raw = pooled.encode(inputs, "here", exact=True)[rows]
     assert torch.allclose(splits.preprocessing(raw), pooled(raw), rtol=1e-6, atol=1e-6)
@@ -92,15 +89,15 @@ def test_they_are_the_statistics_of_the_pooled_rows(missing, standardise):
     assert sums["classes"] == [*splits.classes]
 
 
+def sums(rows, client="a", **columns):
+    return {"client": client, "rows": rows, "columns": columns}
+
+
 def test_deviations_are_exact_far_from_zero():
     draw = np.random.default_rng(3)
     parts = [1.7e9 + draw.normal(size=size) for size in (1, 2, 50, 400)]
     told = {
-        client: {
-            "client": str(client),
-            "rows": len(part),
-            "columns": {"x": moments(part), "y": moments(part)},
-        }
+        client: sums(len(part), str(client), x=moments(part), y=moments(part))
         for client, part in enumerate(parts)
     }
     (column,) = joined(told, "y", pytest.fail, HOW)["columns"]
@@ -135,16 +132,22 @@ def test_a_client_alone_holds_out_the_same_rows_and_gets_the_same_inputs(hold_ou
         assert alone.num_classes == 3 and alone.client_names == (client,)
 
 
-def told_by(columns):
-    """What each client says of its rows, through JSON."""
-    heard = []
+@cache
+def heard():
+    """What each client says of its rows, in JSON."""
+    texts = []
 
     def hear(told):
-        heard.extend(json.loads(json.dumps(told)))
-        return joined(dict(enumerate(heard)), "ill", pytest.fail, HOW | {"missing": "indicator"})
+        texts.extend(map(json.dumps, told))
+        every = dict(enumerate(map(json.loads, texts)))
+        return joined(every, "ill", pytest.fail, HOW | {"missing": "indicator"})
 
-    loaded(columns, statistics=hear)
-    return heard
+    loaded(table(), statistics=hear)
+    return texts
+
+
+def told_by():
+    return [json.loads(text) for text in heard()]
 
 
 def put(told, path, value):
@@ -190,35 +193,33 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("path", "value"), HOSTILE.values(), ids=HOSTILE)
-def test_hostile_sums_are_refused(path, value):
-    told = copy.deepcopy(max(told_by(table()), key=lambda sums: sums["rows"]))
-    check_sums(told, "ill")
-    if path:
-        put(told, path, value)
-    else:
-        told = value
-    with pytest.raises(ValueError, match=r"column|rows|name|mapping"):
+def test_hostile_sums_are_refused():
+    rows = []
+    for what, (path, value) in HOSTILE.items():
+        told = max(told_by(), key=lambda sums: sums["rows"])
         check_sums(told, "ill")
+        if path:
+            put(told, path, value)
+        rows.append((what, partial(check_sums, told if path else value, "ill"), "column|rows|name|mapping"))
+    refusals.check(rows)
 
 
-def test_one_row_has_no_deviation_and_no_row_no_mean():
+def test_what_no_rows_could_have():
+    """One row has no deviation and no row a mean; a target of numbers has no gaps."""
     for values, change in (([1.0], {"squares": 0.5}), ([math.nan, math.nan], {"mean": 1.0})):
-        column = moments(np.array(values))
-        told = {
-            "client": "a",
-            "rows": len(values),
-            "columns": {"x": column, "y": moments(np.zeros(len(values)))},
-        }
+        told = sums(len(values), x=moments(np.array(values)), y=moments(np.zeros(len(values))))
         check_sums(told, "y")
-        column |= change
+        told["columns"]["x"] |= change
         with pytest.raises(ValueError, match="the column 'x'"):
             check_sums(told, "y")
+    check_sums(sums(2, y=moments(np.array([1.0, 2.0]))), "y")
+    with pytest.raises(ValueError, match="'y' has gaps, and is what is predicted"):
+        check_sums(sums(2, y=moments(np.array([1.0, math.nan]))), "y")
 
 
 def odd(client, path, value):
     """Whom the sums leave out, and why, when one client's differ."""
-    every, left = dict(enumerate(told_by(table()))), {}
+    every, left = dict(enumerate(told_by())), {}
     put(every[client], path, value)
     check_sums(every[client], "ill")
     made = joined(every, "ill", left.__setitem__, HOW | {"missing": "mean"})
@@ -228,7 +229,7 @@ def odd(client, path, value):
 
 @pytest.mark.parametrize("client", [0, 2])
 def test_who_does_not_fit_to_most_is_left_out_by_the_name_of_its_column(client):
-    rows = told_by(table())[client]["rows"]
+    rows = told_by()[client]["rows"]
     number = moments(np.arange(rows, dtype=float))
     empty = moments(np.full(rows, math.nan))
     text = {"kind": "category", "levels": {"a": rows}}
@@ -245,7 +246,7 @@ def test_who_does_not_fit_to_most_is_left_out_by_the_name_of_its_column(client):
 
 
 def test_who_lacks_a_column_that_is_empty_at_others_is_left_out():
-    every, left = dict(enumerate(told_by(table()))), {}
+    every, left = dict(enumerate(told_by())), {}
     for sums in every.values():
         sums["columns"]["notes"] = moments(np.full(sums["rows"], math.nan))
     del every[2]["columns"]["notes"]
@@ -254,41 +255,32 @@ def test_who_lacks_a_column_that_is_empty_at_others_is_left_out():
     assert list(left) == [2] and "'notes' is not there, and empty at others" in left[2]
 
 
-def test_a_target_of_numbers_has_no_gaps():
-    told = {"client": "a", "rows": 2, "columns": {"y": moments(np.array([1.0, 2.0]))}}
-    check_sums(told, "y")
-    told["columns"]["y"] = moments(np.array([1.0, math.nan]))
-    with pytest.raises(ValueError, match="'y' has gaps, and is what is predicted"):
-        check_sums(told, "y")
-
-
 def test_of_two_that_do_not_fit_the_later_is_left_out():
     assert list(odd(3, ["client"], "alone")) == [3]
-    rows = told_by(table())[4]["rows"]
+    rows = told_by()[4]["rows"]
     assert list(odd(4, ["columns", "ill", "levels"], {"Yes": 0, "yes": 0, "no": rows})) == [4]
 
 
 def test_a_table_with_an_odd_client_is_refused_in_a_sentence():
     columns = table()
-    columns["age"] = [
-        "old" if site == "south" else age for site, age in zip(columns["site"], columns["age"], strict=True)
-    ]
-    with pytest.raises(
-        ValueError,
-        match=r"^The rows of 'south' in the dict cannot be summed with others: its column 'age' is categ",
-    ):
+    pairs = zip(columns["site"], columns["age"], strict=True)
+    columns["age"] = ["old" if site == "south" else age for site, age in pairs]
+    says = r"^The rows of 'south' in the dict cannot be summed with others: its column 'age' is categ"
+    with pytest.raises(ValueError, match=says):
         loaded(columns)
 
 
 def test_what_has_no_statistics_is_refused():
     columns = table()
-    with pytest.raises(ValueError, match="name the column of clients"):
-        load_table(columns, target="ill", statistics="federated")
-    with pytest.raises(ValueError, match="statistics is pooled or federated"):
-        loaded(columns, statistics={"a": 1})
-    with pytest.raises(ValueError, match="'age' has no number in any client's training rows"):
-        loaded(columns | {"age": [None] * len(columns["age"])})
-    with pytest.raises(ValueError, match="rows have the same 'ill'"):
-        loaded(columns | {"ill": ["no"] * len(columns["ill"])})
-    with pytest.raises(ValueError, match="'age' has sums that are not finite"):
-        loaded(columns | {"age": [1e-170 * number for number in range(len(columns["ill"]))]})
+    n, nobody = len(columns["ill"]), partial(load_table, columns, target="ill", statistics="federated")
+    numbers, same = {"age": [None] * n}, {"ill": ["no"] * n}
+    tiny = {"age": [1e-170 * number for number in range(n)]}
+    refusals.check(
+        [
+            ("nobody", nobody, "name the column of clients"),
+            ("statistics", lambda: loaded(columns, statistics={"a": 1}), "statistics is pooled or federated"),
+            ("no numbers", lambda: loaded(columns | numbers), "'age' has no number in any client's training"),
+            ("one class", lambda: loaded(columns | same), "rows have the same 'ill'"),
+            ("tiny", lambda: loaded(columns | tiny), "'age' has sums that are not finite"),
+        ]
+    )

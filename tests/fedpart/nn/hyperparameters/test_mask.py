@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from draws import alike
+from problems import initial
 from torch import nn
 
 from fedpart import Batch, ConcreteMask, FixedMask, InputNoise, Task, normal
@@ -29,31 +30,17 @@ def test_fixed_mask_keeps_the_same_features_of_every_row(kept):
     assert FixedMask(4, [0, 1, 0, 1])(torch.ones(1, 4)).tolist() == [[0, 1, 0, 1]]
 
 
-def masked_task(mask, samples=1):
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(mask.features, 8), nn.ReLU(), nn.Linear(8, 2))
-    return Task(network, transforms=[mask], samples=samples)
-
-
-def loss_and_gradients(task, batch, noise=None):
-    w = {name: p.detach().clone().requires_grad_() for name, p in task.module.named_parameters()}
-    psi = task.psi_space.initial().clone().requires_grad_()
-    loss = task.loss(w, psi, batch, noise)
-    wanted = {**w, **({"psi": psi} if psi.numel() else {})}
-    return loss.detach(), dict(zip(wanted, torch.autograd.grad(loss, wanted.values()), strict=True))
-
-
 def test_a_task_may_have_a_transform_without_psi():
     """The masked features are nothing to the model: neither its loss nor its gradients know them."""
-    task = masked_task(FixedMask(6, 4))
+    task = Task(nn.Linear(6, 2), transforms=[FixedMask(6, 4)], samples=1)
     assert task.psi_names == () and task.physical(task.psi_space.initial()) == {}
-    x, y = torch.randn(9, 6), torch.randint(0, 2, (9,))
-    other = torch.cat([x[:, :4], torch.randn(9, 2)], 1)
-    loss, gradients = loss_and_gradients(task, Batch(x, y))
-    same, same_gradients = loss_and_gradients(task, Batch(other, y))
-    assert torch.equal(loss, same)
-    assert all(torch.equal(gradients[name], same_gradients[name]) for name in gradients)
-    assert not gradients["0.weight"][:, 4:].any() and gradients["0.weight"][:, :4].any()
+    x, y, found = torch.randn(9, 6), torch.randint(0, 2, (9,)), []
+    for rows in (x, torch.cat([x[:, :4], torch.randn(9, 2)], 1)):
+        w, psi = initial(task)
+        w = {name: value.requires_grad_() for name, value in w.items()}
+        loss = task.loss(w, psi, Batch(rows, y), None)
+        found.append((loss, *torch.autograd.grad(loss, [*w.values()])))
+    assert all(map(torch.equal, *found)) and not found[0][1][:, 4:].any() and found[0][1][:, :4].any()
 
 
 def test_mean_over_the_noise():
@@ -83,8 +70,8 @@ def test_gradient_of_the_logits():
     assert (ones.logit.grad > 0).all()
 
 
-def test_rows_and_features_are_independent_and_the_noise_decides():
-    mask = ConcreteMask(3, temperature=1.0)
+def test_rows_and_features_are_independent_and_extremes_stay_finite():
+    mask = ConcreteMask(3, temperature=1.0).eval()  # as in training
     values = sampled(mask, 20_000).detach()
     assert len(values.unique()) > 0.9 * values.numel()
     assert torch.corrcoef(values.T).fill_diagonal_(0).abs().max() < 5 / math.sqrt(20_000)
@@ -92,14 +79,6 @@ def test_rows_and_features_are_independent_and_the_noise_decides():
     assert torch.equal(sampled(mask, 20_000), sampled(mask, 20_000))
     assert not torch.equal(sampled(mask), sampled(mask, counter=(1,)))
     assert torch.equal(sampled(mask, 5), sampled(mask, 20_000)[:5]), "further rows change nothing"
-
-
-def test_it_samples_in_evaluation_too():
-    mask = ConcreteMask(3).eval()
-    assert len(sampled(mask, 50).unique(dim=0)) > 40
-
-
-def test_extreme_noise_and_logits_stay_finite():
     mask = ConcreteMask(1, temperature=0.01)
     mask.logit.data.fill_(50.0)
     out = sampled(mask, 200_000)
@@ -113,8 +92,4 @@ def test_what_is_added_is_the_deviation_times_the_runs_normal_noise():
     torch.testing.assert_close(out, x + 0.3 * drawn)
     out.sum().backward()
     torch.testing.assert_close(noise.log_std.grad, 0.3 * drawn.sum())
-    assert noise.eval()(x).ne(x).all()
-
-
-def test_the_type_stays():
-    assert InputNoise()(torch.zeros(3, 2, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert noise.eval()(x).ne(x).all() and noise(x.bfloat16()).dtype == torch.bfloat16

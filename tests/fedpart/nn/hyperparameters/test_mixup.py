@@ -23,8 +23,7 @@ def mixed_loss(network, x, y, strength, generator):
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("steps", [30, 300])
-@pytest.mark.parametrize("trained_with", [0.0, 0.5])
+@pytest.mark.parametrize("trained_with, steps", [(0.0, 300), (0.5, 30)])
 def test_held_out_loss_rises_with_the_strength(trained_with, steps):
     """Under weights that were trained with mixup too, so training with it would be unlearned."""
     digits, g = load_splits("digits"), torch.Generator().manual_seed(0)

@@ -25,30 +25,28 @@ from fedpart import (
 
 OUTSIDE = ("zeros", "border", "circular")
 MASKS = {TimeMask: -1, FrequencyMask: -2}
-NO_COLOUR = dict.fromkeys(("brightness", "contrast", "saturation", "hue"))
 LEARNED = [
-    *((Cutout(0.5), (channels, 6, 6)) for channels in (1, 3)),
-    *((GaussianBlur(0.7, 5), (channels, 6, 6)) for channels in (1, 3)),
-    *((ColourJitter(saturation=None, hue=None), (channels, 6, 6)) for channels in (1, 2)),
+    (Cutout(0.5), (3, 6, 6)),
+    (GaussianBlur(0.7, 5), (3, 6, 6)),
+    (ColourJitter(saturation=None, hue=None), (2, 6, 6)),
     (ColourJitter(), (3, 6, 6)),
-    *((ColourJitter(**{**NO_COLOUR, part: 0.2}), (3, 6, 6)) for part in NO_COLOUR),
     *((RandomFlip(0.4, axis, 0.5), (2, 6, 6)) for axis in ("horizontal", "vertical")),
-    *((mask(0.5), shape) for mask in MASKS for shape in ((7, 9), (2, 7, 9))),
+    (TimeMask(0.5), (7, 9)),
+    (FrequencyMask(0.5), (2, 7, 9)),
     *((TimeShift(0.2, outside), (2, 12)) for outside in OUTSIDE),
-    *((InputNoise(0.2), shape) for shape in ((5,), (2, 6), (3, 6, 6))),
+    (InputNoise(0.2), (2, 6)),
     (ConcreteMask(5, 0.3, 0.5), (5,)),
 ]
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("transform, shape", LEARNED, ids=str)
 def test_transforms_are_learned_every_way(transform, shape):
     assert_learned_every_way(transform, shape=shape)
 
 
-@pytest.mark.parametrize("shape", [(5,), (2, 6), (3, 6, 6)])
-def test_noise_is_learned_every_way_as_a_layer(shape):
-    assert_learned_every_way(layer=InputNoise(0.2), shape=shape)
+def test_noise_is_learned_every_way_as_a_layer():
+    assert_learned_every_way(layer=InputNoise(0.2), shape=(3, 6, 6))
 
 
 def cut(side, shape=(8, 3, 40, 60), softness=0.5):
@@ -69,14 +67,11 @@ def test_hard_edges_cut_a_square():
 
 def test_soft_edges_of_a_square_take_as_much():
     out, centres = cut(0.3)
+    torch.testing.assert_close(cut(-0.3)[0], out)  # the sign of a side is nothing
     inside = ((centres > 10) & (centres < torch.tensor([30, 50]))).all(1)
     assert inside.any()
     taken = (1 - out[inside]).sum((2, 3))
     torch.testing.assert_close(taken, torch.full_like(taken, 144.0), rtol=1e-3, atol=0)
-
-
-def test_the_sign_of_a_side_is_nothing():
-    torch.testing.assert_close(cut(-0.3)[0], cut(0.3)[0])
 
 
 def test_the_gradient_is_minus_what_the_edges_would_take():
@@ -97,8 +92,7 @@ def masked(mask, x):
     return out, place * (1 - width).clamp(min=0), width
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("shape", [(30, 50), (2, 30, 50)])
+@pytest.mark.parametrize("mask, shape", [(TimeMask, (30, 50)), (FrequencyMask, (2, 30, 50))])
 def test_hard_edges_take_a_stripe(mask, shape):
     axis = MASKS[mask]
     x = torch.rand(20, *shape) + 1
@@ -110,21 +104,16 @@ def test_hard_edges_take_a_stripe(mask, shape):
     assert (out == 0).any() and (start >= 0).all() and (start + width <= 1).all()
 
 
-@pytest.mark.parametrize("softness", [0.5, 3.0])
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mask, softness", [(TimeMask, 0.5), (FrequencyMask, 3.0)])
 def test_soft_edges_take_as_much(mask, softness):
     x = torch.ones(200, 100, 100)
     out, start, width = masked(mask(0.4, softness), x)
     inside = (start > 0.3) & (start + width < 0.7)
     assert inside.any()
     torch.testing.assert_close((1 - out).sum((1, 2))[inside], 100 * 100 * width[inside], rtol=1e-3, atol=0.1)
-
-
-def test_the_sign_of_a_width_is_nothing_and_more_than_all_is_all():
-    x = torch.rand(5, 30, 40)
-    torch.testing.assert_close(masked(TimeMask(-0.3), x)[0], masked(TimeMask(0.3), x)[0])
-    out, _, width = masked(TimeMask(5.0), x)
-    assert (width > 1.2).any() and out[width > 1.2][:, :, 2:].abs().max() < 0.1
+    torch.testing.assert_close(masked(mask(-0.4, softness), x)[0], out)  # the sign is nothing
+    out, _, width = masked(mask(5.0), x[:, :30, :40])
+    assert (width > 1.2).any() and out[width > 1.2][:, 2:, 2:].abs().max() < 0.1, "more than all is all"
 
 
 @pytest.mark.parametrize(
@@ -182,20 +171,16 @@ def test_a_straight_line_is_read_where_it_was(outside):
     torch.testing.assert_close(out[..., 9:31], exact[..., 9:31])
 
 
-def test_outside():
+def test_outside_and_around_the_circle():
     x = torch.ones(9, 2, 40, dtype=torch.float64)
-    assert torch.equal(shifted(x, 0.3, "border")[0], x) and torch.equal(shifted(x, 0.3, "circular")[0], x)
+    assert torch.equal(shifted(x, 0.3, "border")[0], x)
     out, delay = shifted(x, 0.3)
     torch.testing.assert_close(out.sum(-1), (40 - delay.abs()).expand(-1, 2, -1)[..., 0])
     line = torch.arange(40, dtype=torch.float64).expand(9, 1, 40)
     held, delay = shifted(line, 0.3, "border")
     torch.testing.assert_close(held, (line - delay).clamp(0, 39))
-
-
-def test_around_the_circle():
     x = torch.randn(9, 2, 40, dtype=torch.float64)
     out, delay = shifted(x, 3.0, "circular")
-    torch.testing.assert_close(out.sum(-1), x.sum(-1))
     for row in range(9):
         whole = math.floor(delay[row])
         share = delay[row].item() - whole

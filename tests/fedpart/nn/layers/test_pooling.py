@@ -30,33 +30,28 @@ def compiled(x):
     return "Pool" in type(MaxPoolReLU()(x.detach().requires_grad_()).grad_fn).__name__
 
 
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(3, 20, 28, 28), (2, 50, 14, 14), (1, 1, 2, 2), (5, 3, 4, 6)])
-def test_random_images(dtype, shape):
-    x = images(shape, dtype)
+# numba compiles for each number of words in a pixel: two channels are one in bfloat16, where they are even
+KINDS = [(torch.float32, 50), (torch.bfloat16, 1), (torch.float32, 4), (torch.bfloat16, 4)]
+
+
+@pytest.mark.parametrize("dtype, channels", KINDS)
+def test_random_images(dtype, channels):
+    x = images((5, channels, 4, 6), dtype)
     ours, torchs = both(x)
-    assert compiled(x)
-    assert all(torch.equal(a, b) for a, b in zip(ours, torchs, strict=True))
+    assert compiled(x) and all(torch.equal(a, b) for a, b in zip(ours, torchs, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_ties_zeros_infinities_and_subnormals(dtype):
+def test_ties_zeros_infinities_and_subnormals_and_what_is_not_a_number(dtype):
     few = torch.tensor(SPECIAL, dtype=dtype)
-    places = torch.randint(len(few), (8, 5, 6, 6), generator=torch.Generator().manual_seed(1))
-    x = few[places].contiguous(memory_format=torch.channels_last)
-    ours, torchs = both(x)
+    places = torch.randint(len(few), (8, 4, 6, 6), generator=torch.Generator().manual_seed(1))
+    ours, torchs = both(few[places].contiguous(memory_format=torch.channels_last))
     assert all(torch.equal(a, b) for a, b in zip(ours, torchs, strict=True))
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_what_is_not_a_number_stays_so(dtype, sign):
-    x = images((2, 3, 4, 4), dtype)
-    x[1, 2, 3, 0] = sign * torch.nan
-    out = MaxPoolReLU()(x)
-    assert compiled(x) and out.isnan().sum() == 1 and out[1, 2, 1, 0].isnan()
+    for sign in (1.0, -1.0):
+        x = images((2, 4, 4, 4), dtype)
+        x[1, 2, 3, 0] = sign * torch.nan
+        out = MaxPoolReLU()(x)
+        assert compiled(x) and out.isnan().sum() == 1 and out[1, 2, 1, 0].isnan()
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_what_the_kernel_does_not_take_torch_computes(x):
 
 
 def test_without_numba_torch_computes(monkeypatch):
-    x = images((3, 5, 6, 6), torch.float32)
+    x = images((3, 4, 6, 6), torch.float32)
     expected = MaxPoolReLU()(x)
     monkeypatch.setattr(door, "compiles", lambda: False)
     assert torch.equal(MaxPoolReLU()(x), expected) and not compiled(x)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Bernoulli, Categorical, Independent, Normal
+from torch.distributions import Bernoulli, Independent, Normal
 from torch.distributions import Poisson as Counts
 from torch.nn import functional as F
 
@@ -52,8 +52,11 @@ def test_classes_with_temperature_and_smoothing(likelihood, options, average):
     torch.testing.assert_close(ends(outputs, y), expected, rtol=1e-6, atol=1e-7)  # T and e begin in float32
 
 
-def test_smoothing_bounds_what_one_wrong_label_costs():
+def test_the_default_is_the_plain_cross_entropy_and_smoothing_bounds_what_one_wrong_label_costs():
     """No label is less probable than e / K, so its cost is at most log(K / e), and its gradient is finite."""
+    outputs, targets = torch.randn(B, K), torch.arange(B) % K
+    expected = F.cross_entropy(outputs, targets, reduction="none")
+    assert torch.equal(Classification()(outputs, targets), expected)
     outputs = torch.tensor([[1e30, 0.0, -1e30]]).requires_grad_()
     ends = Classification(label_smoothing=0.1)
     nll = ends(outputs, torch.tensor([2]))
@@ -85,13 +88,11 @@ def test_positions_without_a_class_count_for_nothing(options):
     assert ((outputs.grad != 0).all(-1) == (targets != -100)).all()
     changed = torch.where((targets != -100)[..., None], outputs.detach(), double(3, T, K, seed=1))
     assert torch.equal(ends(changed, targets), nll)
-
-
-def test_gradients_of_psi_are_finite_where_no_position_has_a_class():
-    ends = Tokens(temperature=2.0, label_smoothing=0.1)
-    outputs = ends.over_samples(torch.randn(2, S, T, K))
-    ends(outputs, torch.full((2, T), -100)).sum().backward()
-    assert ends.log_temperature.grad == 0 and ends.smoothing_logit.grad == 0
+    padded = torch.where(targets == -100, torch.tensor(-1), targets)
+    assert torch.equal(Tokens(ignored=-1, **options).double()(outputs, padded), nll)
+    ends.zero_grad()
+    ends(ends.over_samples(outputs[:2, None]), torch.full((2, T), -100)).sum().backward()
+    assert all(parameter.grad == 0 for parameter in ends.parameters()), "where no position has a class"
 
 
 def test_shift_scores_the_next_position():
@@ -102,12 +103,6 @@ def test_shift_scores_the_next_position():
     other = targets.clone()
     other[:, 0] = 0  # nothing comes before the first
     assert torch.equal(shifted(outputs, other), shifted(outputs, targets))
-
-
-def test_another_number_may_stand_for_no_class():
-    outputs, targets = known_rows()
-    padded = torch.where(targets == -100, torch.tensor(-1), targets)
-    assert torch.equal(Tokens(ignored=-1)(outputs, padded), Tokens()(outputs, targets))
 
 
 SHAPES = pytest.mark.parametrize(
@@ -171,15 +166,10 @@ def test_ordinal_stays_finite_and_exact_far_away(far):
     assert nll.item() == pytest.approx((nearest - torch.log(-torch.expm1(low - high))).item(), rel=1e-5)
     nll.sum().backward()
     assert all(of.grad.isfinite().all() for of in (outputs, *ends.parameters()))
-
-
-def test_cut_points_that_almost_meet_keep_their_digits_far_away():
-    """c_1 - c_0 = 1e-5 is less than what float32 tells apart at 1e3."""
-    ends, exact = Ordinal(3), Ordinal(3).double()
-    for likelihood in (ends, exact):
+    exact = Ordinal(3).double()
+    for likelihood in (ends, exact):  # c_1 - c_0 = 1e-5 is less than what float32 tells apart at 1e3
         likelihood.raw_gaps.data.fill_(math.log(math.expm1(1e-5)))
-    y = torch.tensor([1])
-    found, expected = ends(torch.tensor([1e3]), y), exact(torch.tensor([1e3], dtype=torch.float64), y)
+    found, expected = (of(torch.tensor([1e3]).to(of.raw_gaps), torch.tensor([1])) for of in (ends, exact))
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -188,13 +178,6 @@ def test_extreme_outputs_cost_finitely_much():
     for ends, targets in ((Gaussian(), big), (Gaussian(1e-4, learned=True), big), (MultiLabel(), big < 0)):
         assert ends(big, targets).isfinite().all()
     assert Poisson()(torch.tensor([-1e4]), torch.tensor([0])) == 0
-
-
-def test_the_default_is_the_plain_cross_entropy_to_the_bit():
-    outputs, targets = torch.randn(B, K), torch.arange(B) % K
-    expected = F.cross_entropy(outputs, targets, reduction="none")
-    assert torch.equal(Classification()(outputs, targets), expected)
-    torch.testing.assert_close(expected, -Categorical(logits=outputs).log_prob(targets))
 
 
 @pytest.mark.parametrize("learned", [False, True])

@@ -47,12 +47,6 @@ class Last(Own):
         return super().forward(x, y)
 
 
-class Masked(Own):
-    def forward(self, x, mask=None, y=None):
-        assert mask is None
-        return super().forward(x, y)
-
-
 class Wrapper(nn.Module):
     def __init__(self):
         super().__init__()
@@ -98,9 +92,10 @@ def test_every_form_of_a_loss_is_the_likelihood_of_its_outputs(form, samples):
     torch.testing.assert_close(loss(task, x, y), loss(plain, x, y))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_it_trains_like_the_same_likelihood_outside_the_network(form):
-    own, plain = trained(Own(form)), trained(Own().linear, "classification")
+@pytest.mark.parametrize("net, form", [(Own("scalar"), torch.Tensor), (Wrapper(), lambda x: {"x": x})])
+def test_it_trains_like_the_same_likelihood_outside_the_network(net, form):
+    x, y = examples()
+    own, plain = trained(net, data=(form(x), y)), trained(Own().linear, "classification")
     torch.testing.assert_close(own.state.w, plain.state.w, rtol=1e-5, atol=1e-6)
     found, expected = own.metrics[-1], plain.metrics[-1]
     assert found.val_nll == pytest.approx(expected.val_nll, rel=1e-5)
@@ -110,12 +105,8 @@ def test_it_trains_like_the_same_likelihood_outside_the_network(form):
 @pytest.mark.parametrize(
     "net, data",
     [
-        (Last, lambda x, y: (x, y)),
-        (Last, lambda x, y: ({"x": x}, y)),
         (Last, lambda x, y: ((x,), y)),
         (Last, lambda x, y: (x, {"y": y})),
-        (Masked, lambda x, y: (x, y)),
-        (Own, lambda x, y: ({"x": x}, y)),
         (OnlyByName, lambda x, y: ({"x": x}, y)),
         (Wrapper, lambda x, y: (x, y)),
         (Wrapper, lambda x, y: ({"x": x}, y)),
@@ -125,7 +116,6 @@ def test_labels_arrive_under_every_name(net, data):
     x, y = examples()
     expected = loss(Task(Own(), likelihood="from_model", samples=1), x, y)
     assert torch.equal(loss(Task(net(), likelihood="from_model", samples=1), *data(x, y)), expected)
-    assert trained(net(), data=data(x, y)).metrics[-1].val_nll == trained(Own()).metrics[-1].val_nll
 
 
 @pytest.mark.parametrize("execution", ["grouped", "fused"])

@@ -4,27 +4,18 @@ import math
 
 import pytest
 import torch
+from problems import Shift
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import Batch, Dataset, HyperModule, ParameterSpace, Task, fit, uniform
+from fedpart import Batch, Dataset, ParameterSpace, Task, fit
 from fedpart.nn.likelihoods import Classification, EnsembleClassification
 from fedpart.nn.likelihoods.base import AVERAGES, average_samples
 from fedpart.nn.likelihoods.ensemble import calibration_error, disagreement, diversity
+from fedpart.nn.models.ensembles import Ensemble
 from fedpart.training.optimisers import SGDSettings
 
 B, S, K = 4, 3, 5
-
-
-class Jitter(HyperModule):
-    hyperparameters = ("size",)
-
-    def __init__(self):
-        super().__init__()
-        self.size = nn.Parameter(torch.tensor(0.7))
-
-    def forward(self, x):
-        return x + self.size * (uniform(x.shape, like=x) - 0.5)
 
 
 def test_the_average_of_one_sample_is_that_sample_and_no_part_of_it():
@@ -41,13 +32,13 @@ def test_the_average_of_one_sample_is_that_sample_and_no_part_of_it():
 def test_average_over_samples(average):
     """Of every row with noise of its own, as a loop over rows computes it."""
     torch.manual_seed(0)
-    task = Task(nn.Linear(6, K), transforms=[Jitter()], samples=S, average=average)
+    task = Task(nn.Linear(6, K), transforms=[Shift(0.7)], samples=S, average=average)
     space = task.parameter_space(1)
     w, psi = space.tensors(space.initial()), task.psi_space.initial()
     x, y = torch.randn(B, 6), torch.tensor([0, 3, 4, 1])
     torch.manual_seed(7)
     noise = torch.rand(B * S, 6).view(B, S, 6)  # what the loss will draw without explicit noise
-    logits = torch.stack([(x[b] + 0.7 * (noise[b] - 0.5)) @ w["weight"].T + w["bias"] for b in range(B)])
+    logits = torch.stack([(x[b] + 0.7 * noise[b]) @ w["weight"].T + w["bias"] for b in range(B)])
     averaged = {
         "logits": logits.mean(1).log_softmax(-1),
         "log_probabilities": logits.log_softmax(-1).mean(1),
@@ -69,14 +60,11 @@ def loss_with(likelihood):
     return task, task.loss(space.tensors(torch.zeros(space.size)), torch.zeros(0), batch, None)
 
 
-def test_own_likelihood():
+def test_own_likelihood_keeps_its_identity():
+    """A callable that happens to bear a known name is neither replaced nor taken for a classification."""
     task, loss = loss_with(poisson)
     assert loss.item() == pytest.approx(1.0)
     assert task.replace(samples=1).likelihood(torch.zeros(B, 1), torch.zeros(B)).tolist() == [1.0] * B
-
-
-def test_own_likelihood_keeps_its_identity():
-    """A callable that happens to bear a known name is neither replaced nor taken for a classification."""
 
     def classification(outputs, targets):
         return poisson(outputs, targets) + 5
@@ -95,15 +83,6 @@ def examples(seed=0):
     return logits, torch.randint(0, CLASSES, (N,), generator=generator)
 
 
-class Members(nn.Module):
-    def __init__(self, *members):
-        super().__init__()
-        self.members = nn.ModuleList(members)
-
-    def forward(self, x):
-        return torch.stack([member(x) for member in self.members], 1)
-
-
 @pytest.mark.parametrize("options", [{}, {"temperature": 1.7}, {"label_smoothing": 0.2}], ids=str)
 def test_the_loss_is_the_members_sum_and_the_report_their_averaged_probabilities(options):
     logits, y = examples()
@@ -115,17 +94,11 @@ def test_the_loss_is_the_members_sum_and_the_report_their_averaged_probabilities
     assert (ends(outputs, y) <= each.mean(1)).all(), "Jensen"
     p = outputs.softmax(2).mean(1)  # smoothing leaves the order
     assert torch.equal(ends.hits(outputs, y), p.argmax(1) == y)
+    single = logits[:, :1]
+    assert torch.equal(ends.loss(single, y), one(single[:, 0], y)), "one member is classification to the bit"
 
 
-def test_one_member_is_classification_to_the_bit():
-    logits, y = examples()
-    ends, one = EnsembleClassification(), Classification()
-    single = logits[:, :1].float()
-    assert torch.equal(ends.loss(single, y), one(single[:, 0], y))
-    assert torch.equal(ends.hits(single, y), one.hits(single[:, 0], y))
-
-
-def test_diversity_in_closed_form():
+def test_diversity_and_calibration_error_in_closed_form():
     y = torch.arange(N) % CLASSES
     same = y[:, None].expand(N, 2).clone()
     same[0] += 1
@@ -138,9 +111,6 @@ def test_diversity_in_closed_form():
     three = torch.stack([y, y, (y + 1) % CLASSES], 1)
     assert disagreement(three) == pytest.approx(2 / 3)
     assert diversity(three, y) == pytest.approx((2 / 3) / (1 / 3))
-
-
-def test_calibration_error_of_a_constant_confidence():
     p, right = 0.7, 5
     y = torch.tensor([0] * right + [1] * (N - right))
     logits = torch.tensor([p, 1 - p]).log().expand(N, MEMBERS, 2)
@@ -161,7 +131,7 @@ def test_members_that_share_nothing_learn_as_each_would_alone():
         task = Task(module, likelihood=likelihood, samples=1)
         return fit(task, Dataset(x, y), chunks=(1.0,), **settings).state
 
-    together = trained(Members(*layers), "ensemble")
+    together = trained(Ensemble(layers), "ensemble")
     for number, layer in enumerate(layers):
         alone = trained(layer, "classification").tensors()
         for name, value in alone.items():

@@ -41,14 +41,11 @@ def distilbert(tmp_path_factory):
     return str(folder)
 
 
-def test_of_the_resnet_only_the_head_is_trained(resnet):
+def test_of_the_resnet_only_the_head_is_trained_and_norms_keep_their_statistics(resnet):
     task = Task(frozen_resnet(4, (1, 32, 32), resnet), samples=2)
     assert task.psi_names == ("dropout.logit",)
     assert [entry.name for entry in task.parameter_space(3).entries] == ["classes.weight", "classes.bias"]
     assert task.parameter_space(3).size == 513 * 4
-
-
-def test_the_frozen_norms_keep_their_statistics_in_training(resnet):
     network = frozen_resnet(4, (3, 32, 32), resnet, dropout=None)
     images = torch.rand(6, 3, 32, 32)
     model = Task(network).module.train()

@@ -78,7 +78,7 @@ def perturbed(depth=8):
     return network
 
 
-def test_every_scalar_is_stacked_and_the_last_subnetwork_is_the_network():
+def test_every_scalar_is_stacked_and_first_convolutions_start_as_hes_over_the_root_of_blocks():
     network = perturbed()
     space = ParameterSpace(network, 3)
     stacked = {entry.name: entry.fold for entry in space.entries if entry.copies == 3}
@@ -88,9 +88,6 @@ def test_every_scalar_is_stacked_and_the_last_subnetwork_is_the_network():
     partition = RandomPartition(space, (0.8, 0.1, 0.1))
     whole = partition.materialise(partition.initial(), 3)
     assert all(torch.equal(whole[name], p) for name, p in network.named_parameters())
-
-
-def test_first_convolutions_start_as_hes_over_the_root_of_the_number_of_blocks():
     torch.manual_seed(0)
     for depth in (8, 14):
         weight = fixup_resnet(depth=depth, width=64).stage3[0].conv1.weight

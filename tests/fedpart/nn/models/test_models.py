@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from finite_differences import assert_psi_gradient
 from torch import nn
 
 from fedpart import AdamSettings, ConcreteDropout, Dataset, SGDSettings, Task, Training, TrainingSettings
@@ -20,12 +19,6 @@ def numbers(*networks):
     return sum(p.numel() for network in networks for p in network.parameters())
 
 
-def test_mnist_cnn_has_four_learned_rates_of_a_tenth():
-    layers = (layer for layer in mnist_cnn().modules() if isinstance(layer, ConcreteDropout))
-    rates = [layer.physical()["rate [%]"] for layer in layers]
-    assert rates == pytest.approx([10.0] * 4, abs=1e-4)
-
-
 @pytest.mark.parametrize("name", sorted(MODELS.keys() - ELSEWHERE))
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 17, 9)])
 def test_outputs(name, shape):
@@ -33,10 +26,20 @@ def test_outputs(name, shape):
     assert module(torch.rand(2, *shape)).shape == (2, 7)
 
 
-def test_mlp_is_the_papers():
+def test_the_papers_networks_and_options_of_the_mlp():
+    layers = (layer for layer in mnist_cnn().modules() if isinstance(layer, ConcreteDropout))
+    assert [layer.physical()["rate [%]"] for layer in layers] == pytest.approx([10.0] * 4, abs=1e-4)
     network = mlp(2, (30,))
     assert numbers(network) == 31 * 256 + 257 * 256 + 257 * 2
     assert [type(layer) for layer in network] == [nn.Linear, nn.GELU, nn.Linear, nn.GELU, nn.Linear]
+    network = mlp(3, (2, 4), hidden=[5], activation="relu", dropout=0.2, temperature=0.3)
+    assert list(dict(network.named_children())) == ["flatten", "fc1", "relu1", "dropout1", "classes"]
+    assert network.dropout1.physical()["rate [%]"] == pytest.approx(20.0, abs=1e-4)
+    assert network.dropout1.temperature == 0.3
+    assert Task(network).psi_names == ("dropout1.logit",)
+    linear = mlp(3, (4,), hidden=())
+    x = torch.randn(6, 4)
+    torch.testing.assert_close(linear(x), x @ linear.classes.weight.T + linear.classes.bias)
 
 
 @pytest.mark.parametrize("initial, factor", [("torch", 1), ("he", 6)])
@@ -51,17 +54,6 @@ def test_mlp_starts_by_kaiming_uniform(initial, factor):
             deviation = bound / math.sqrt(3)
             assert layer.weight.std().item() == pytest.approx(deviation, rel=0.05)
             assert abs(layer.weight.mean()) < 5 * deviation / math.sqrt(layer.weight.numel())
-
-
-def test_mlp_options():
-    network = mlp(3, (2, 4), hidden=[5], activation="relu", dropout=0.2, temperature=0.3)
-    assert list(dict(network.named_children())) == ["flatten", "fc1", "relu1", "dropout1", "classes"]
-    assert network.dropout1.physical()["rate [%]"] == pytest.approx(20.0, abs=1e-4)
-    assert network.dropout1.temperature == 0.3
-    assert Task(network).psi_names == ("dropout1.logit",)
-    linear = mlp(3, (4,), hidden=())
-    x = torch.randn(6, 4)
-    torch.testing.assert_close(linear(x), x @ linear.classes.weight.T + linear.classes.bias)
 
 
 def test_resnet9_is_the_standard_one():
@@ -153,7 +145,7 @@ def threes_of(module):
     return [layer for layer in convolutions if layer.kernel_size == (3, 3)]
 
 
-def test_resnet_20_is_derived_number_by_number():
+def test_resnet_20_is_derived_number_by_number_and_resnet_50_for_tinyimagenet():
     network = resnet_v2()
     head = (network.stem, network.stage1, network.stage2)
     threes = [layer.weight.numel() for part in head for layer in threes_of(part)]
@@ -166,9 +158,6 @@ def test_resnet_20_is_derived_number_by_number():
     assert {layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)} == {2}
     same = wrn(depth=22, width=1)
     assert numbers(network) == numbers(same), "groups have no numbers of their own"
-
-
-def test_resnet_50_for_tinyimagenet():
     network = resnet_v2(200, (3, 64, 64), depth=50)
     assert len(threes_of(network)) == 1 + 3 * 8 * 2
     with torch.no_grad():
@@ -187,11 +176,6 @@ def test_two_stages_are_psi_and_no_weights():
     assert weights.isdisjoint(task.psi_names)
     assert weights | set(task.psi_names) == dict(task.module.named_parameters()).keys()
     assert {name.partition(".")[0] for name in weights} == {"stage3", "norm", "classes"}
-
-
-def test_gradients_reach_every_number_of_the_extractor():
-    task = extractor_task(precision="fp64")
-    assert_psi_gradient(task, torch.rand(3, 2, 8, 8, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("method", ["partitioned", "validation"])

@@ -205,14 +205,11 @@ def test_counts_that_act_after_many_passes_are_refused():
     del os.environ["FEDPART_COUNTS"]
 
 
-def test_a_generator_that_few_passes_draw_from_is_refused():
+def test_a_generator_that_few_passes_draw_from_is_refused_and_one_without_a_name_kept():
     def sometimes(net, x):
         return net.b(x * net.rng.random() if torch.rand(()) < 1e-9 else x)
 
     net = Net(sometimes, rng=lambda _: np.random.default_rng(0))
     check([(net, "'rng' .* draws from a generator of its own")])
-
-
-def test_a_generator_that_forward_does_not_name_may_be_kept():
     net = Net(lambda s, x: s.b(x), rng=lambda _: np.random.default_rng(0), i=lambda _: itertools.count())
     assert torch.equal(ours(net)["b.weight"], ours(Net(lambda s, x: s.b(x)))["b.weight"])

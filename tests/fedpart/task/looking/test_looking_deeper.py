@@ -12,7 +12,6 @@ import pytest
 import torch
 from hooked import on_hidden
 from looked import CHANGES, DRAWS, Buffered, Net, assert_as_in_pytorch, check, plainly
-from test_looking import hidden
 from test_looking_backward import Counted, after_many
 from torch import nn
 
@@ -55,19 +54,6 @@ def made_once(make):
     return forward
 
 
-def held_once(net, x):
-    if "w" not in net.c:
-        net.c["w"] = net.a.weight
-    return net.b(x @ net.c["w"])
-
-
-def near_the_start(net, x):
-    if net.c is None:
-        net.c = [weight.detach().clone() for weight in net.parameters()]
-    pairs = zip(net.parameters(), net.c, strict=True)
-    return net.b(x) + sum((weight - start).square().sum() for weight, start in pairs)
-
-
 @functools.lru_cache
 def norm_of(layer):
     return layer.weight.detach().norm()
@@ -102,12 +88,6 @@ def reaching(kind):
 def hooks_once(net, x):
     if not net.done:
         net.done = True
-        net.b.weight.register_hook(lambda gradient: gradient * 0.1)
-    return net.b(x)
-
-
-def hooks_always(net, x):
-    if net.b.weight.requires_grad:
         net.b.weight.register_hook(lambda gradient: gradient * 0.1)
     return net.b(x)
 
@@ -229,19 +209,14 @@ HOOK = "puts a hook on the weight 'b.weight', which is lost after the pass"
 def test_what_few_would_look_for():
     rows = [
         (Large(counts, n=0), f"'n' .* {CHANGES}"),
-        (Large(hidden, h=None), f"'h' .* {CHANGES}"),
         (Large(lambda s, x: s.b(x) * s.r.random(), r=lambda _: np.random.default_rng(0)), "'r' .* draws"),
         (Transposed(), f"'transposed' .* {CHANGES}"),
-        (Net(made_once(lambda s: s.a.weight * 2), c=None), f"'c' .* {CHANGES}"),
         (Net(made_once(lambda s: s.a.weight.abs().max().item()), c=None), f"'c' .* {CHANGES}"),
-        (Net(held_once, c=lambda _: {}), f"'c' .* {CHANGES}"),
-        (Net(near_the_start, c=None), f"'c' .* {CHANGES}"),
         (Net(lambda s, x: s.b(x) / norm_of(s.a)), r"depends on weights or inputs in the cache of norm_of"),
         (Buffered(adds("buffer")), "forward\\(\\) changes 'buffer'"),
         (Net(adds("t"), t=torch.ones(3)), "returns other numbers"),
         *((reaching(kind), ANOTHER) for kind in ("layer", "alias", "number", "reference")),
         (Net(hooks_once, done=False), HOOK),
-        (Net(hooks_always), HOOK),
         (Net(goes_backward), "calls backward\\(\\), whose gradients would be lost; return"),
         (late(changes_a_buffer, Buffered), "forward\\(\\) changes 'buffer'"),
         (late(keeps_once, c=None), f"'c' .* {CHANGES}"),
@@ -258,7 +233,6 @@ def test_what_few_would_look_for():
         (Net(swaps, q=lambda _: [1.0, 2.0]), f"'q' .* {CHANGES}"),
         (Net(orders, o=lambda _: collections.OrderedDict(a=1.0, b=2.0, c=3.0)), f"'o' .* {CHANGES}"),
         (layered(moves_on, nn.ModuleList([nn.Tanh(), nn.Sigmoid(), nn.Identity()])), "'layers' of ModuleL"),
-        (layered(lambda s: s.layers.append(nn.Tanh()), nn.Sequential(nn.Tanh())), "'layers' of Sequential"),
         (late(freezes), "forward\\(\\) changes 'a.weight'"),
     ]
     check(rows, rounds=9)
@@ -317,8 +291,5 @@ def test_what_fused_clients_would_compute_together():
         (Net(gradients), "A hook on gradients, .*; use execution: loop"),
     ]
     check(rows, "fused")
+    check([(late(lambda s, x, y: s.b(x - x.mean(0))), MIXED)], "fused", rounds=9)  # a condition, later
     assert_as_in_pytorch(lambda: Net(plainly), "fused")
-
-
-def test_a_condition_that_mixes_rows_later_ends_a_fused_run():
-    check([(late(lambda s, x, y: s.b(x - x.mean(0))), MIXED)], "fused", rounds=9)
