@@ -93,15 +93,16 @@ SHAPES = [
     *((2, 1, 6, 12, 40, 3), (1, 1, 4, 36, 32, 9), (1, 32, 2, 18, 1, 1), (1, 32, 8, 6, 3, 7)),
     *((2, 1, 8, 4, 3, 15), (1, 32, 4, 4, 2, 9), (2, 64, 6, 10, 17, 3)),
 ]
+FEW = [(2, 3, 4, 6, 4, 3), SHAPES[0], SHAPES[2]]
 KINDS = [(torch.bfloat16, False), (torch.float32, True), (torch.float32, False)]
 
 
 def cases():
-    """Two steps in one shape, for numba compiles each number of filters anew; vectors in all, and every other
+    """Two steps in few shapes, for numba compiles each number of filters anew; vectors in all, and every other
     time more images: with 21 these are sixteen at once, and a rest."""
     for place, (kind, autocast) in enumerate(KINDS):
         for name in WAYS[torch.bfloat16 if autocast else kind]:
-            for number, shape in enumerate(SHAPES if name == "sparse" else [(2, 3, 4, 6, 4, 3)]):
+            for number, shape in enumerate(SHAPES if name == "sparse" else FEW):
                 yield shape, 21 * ((number + place) % 2), kind, autocast, name
 
 
