@@ -123,7 +123,7 @@ def ended(*arguments, full):
     command = [sys.executable, "-c", "from simulations.cli.main import main; main()", *map(str, arguments)]
     with open("/dev/full", "w") as device:
         outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {full: device}
-        return subprocess.run(command, text=True, check=False, timeout=200, **outputs)
+        return subprocess.run(command, text=True, check=False, timeout=600, **outputs)
 
 
 ON_A_FULL_DEVICE = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device is always full")
