@@ -20,14 +20,10 @@ WHY = "ServerApp failed with exception: the reason."
 
 
 def test_of_the_log_of_a_run_what_flower_says_of_itself_is_left_out(capsys):
-    told = ["round 1/3: loss 2.29\n", "WARNING : Node 1 is refused.\n", "    a panel\n"]
-    flower = [
-        "\x1b[92mINFO \x1b[0m:   [ROUND 1/3]\n",
-        "INFO : done\n",
-        "Successfully installed fedpart to x\n",
-    ]
-    commands._show_ours("".join(line for pair in zip(flower, told, strict=True) for line in pair))
-    assert capsys.readouterr().out == "".join(told)
+    told = ["round 1/3: loss 2.29", "WARNING : Node 1 is refused.", "    a panel"]
+    flower = ["\x1b[92mINFO \x1b[0m:   [ROUND 1/3]", "INFO : done", "Successfully installed fedpart to x"]
+    commands._show_ours("".join(f"{flowers}\n{ours}\n" for flowers, ours in zip(flower, told, strict=True)))
+    assert capsys.readouterr().out.splitlines() == told
 
 
 class Link:
@@ -105,28 +101,23 @@ def test_a_run_is_not_started_into_the_folder_of_another(told, config_file, tmp_
     assert status == 2 and "already holds a run" in text and not link.started
 
 
-@pytest.mark.slow
-def test_results_are_copied_with_their_pictures(told, tmp_path):
+def test_results_are_copied_with_their_pictures_or_say_which_is_missing_where_the_data_are(told, tmp_path):
     out, to = tmp_path / "out", tmp_path / "to"
     run_experiment(ExperimentConfig.from_dict(CONFIG), out)
     link = Link(run=SubmittedRun(7, "finished:completed", "", str(out)))
-    status, text = told(link, "results", to)
-    assert (status, text) == (0, f"Results are in {to / 'out'}.")
+    assert told(link, "results", to) == (0, f"Results are in {to / 'out'}.")
     kept = {file.name for file in out.iterdir()}
     pictures = {file.name for file in (to / "out").iterdir()} - kept
     assert SUMMARY in kept and not any(name.endswith(".png") for name in kept)
     assert {"learning_curve.png", "transforms.png"} <= pictures
 
-
-def test_results_say_which_picture_is_missing_where_the_data_are(told, tmp_path):
-    out, to = tmp_path / "out", tmp_path / "to"
-    run_experiment(ExperimentConfig.from_dict(CONFIG), out)
     file = unnamed(out) / "config.yaml"
     text = file.read_text().replace("data: digits", "data: mnist")
     file.write_text(text.replace("data_dir: null", f"data_dir: {tmp_path / 'no'}"))
-    status, text = told(Link(run=SubmittedRun(7, "finished:completed", "", str(out))), "results", to)
+    status, text = told(link, "results", there := tmp_path / "there")
     assert status == 0 and "A picture is missing" in text
-    assert (to / "out" / "learning_curve.png").exists() and not (to / "out" / "transforms.png").exists()
+    drawn = {file.name for file in (there / "out").glob("*.png")}
+    assert "learning_curve.png" in drawn and "transforms.png" not in drawn
 
 
 def test_what_a_failed_run_has_left_is_not_called_results(told, tmp_path):
@@ -167,12 +158,8 @@ def test_a_run_that_dies_while_it_is_watched_is_followed_to_its_end(told, tmp_pa
 @pytest.fixture
 def fetched(tmp_path, told):
     """What ``fedpart results`` says about the run in ``out``, of that status; its copies go to ``copies``."""
-
-    def results(status, details=""):
-        run = SubmittedRun(1, status, details, str(tmp_path / "out"))
-        return told(Link(run=run), "results", tmp_path / "copies")
-
-    return results
+    out, to = tmp_path / "out", tmp_path / "copies"
+    return lambda status, why="": told(Link(run=SubmittedRun(1, status, why, str(out))), "results", to)
 
 
 def test_a_failed_run_that_was_resumed_is_fetched_over_its_copy(tmp_path, fetched):
@@ -224,13 +211,8 @@ class Watched(Link):
 
     def __init__(self):
         super().__init__(run=SubmittedRun(3, "running", "", "/runs/there"))
-        self.looks = [
-            "registered",
-            "registered",
-            Unreachable("nobody answers"),
-            "online",
-            KeyboardInterrupt(),
-        ]
+        away = Unreachable("nobody answers")
+        self.looks = ["registered", "registered", away, "online", KeyboardInterrupt()]
 
     def nodes(self):
         look = self.looks.pop(0)

@@ -7,17 +7,17 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.error import URLError
 
 import pytest
 from command_line import fedpart
 from cryptography.hazmat.primitives import serialization
 from fake_runs import small_config
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from places import ROOT
 
 from fedpart.flower.workarounds import superlink
 from fedpart.flower.workarounds.control import SubmittedRun
@@ -58,27 +58,19 @@ def public_key(folder, client):
     return public_key_to_bytes(serialization.load_ssh_public_key(text))
 
 
-def test_a_key_is_registered_for_the_client_that_its_file_names(reached):
-    (reached.keys / "node-1.pub").unlink()
-    told = []
-    reached.calls["ListNodes"] = lambda: SimpleNamespace(nodes_info=[])
-    reached.calls["RegisterNode"] = lambda **fields: told.append(fields)
-    assert reached.register() == (2, 0)
-    keys = {f"client-{client}": public_key(reached.keys, client) for client in (0, 2)}
-    assert {request["name"]: request["public_key"] for request in told} == keys
-
-
-def test_a_key_whose_file_is_gone_is_withdrawn(reached):
-    known = [
-        SimpleNamespace(node_id=client + 70, status="online", public_key=public_key(reached.keys, client))
-        for client in range(3)
-    ]
-    known.append(SimpleNamespace(node_id=71, status="unregistered", public_key=b"older"))
-    (reached.keys / "node-1.pub").unlink()
-    withdrawn = []
-    reached.calls["ListNodes"] = lambda: SimpleNamespace(nodes_info=known)
+def test_keys_are_registered_for_the_clients_that_their_files_name_and_withdrawn_without_them(reached):
+    nodes, registered, withdrawn = [], [], []
+    keys = {f"client-{client}": public_key(reached.keys, client) for client in range(3)}
+    reached.calls["ListNodes"] = lambda: SimpleNamespace(nodes_info=nodes)
+    reached.calls["RegisterNode"] = lambda **fields: registered.append(fields)
     reached.calls["UnregisterNode"] = lambda node_id: withdrawn.append(node_id)
-    assert reached.register() == (2, 1) and withdrawn == [71]
+    (reached.keys / "node-1.pub").unlink()
+    assert reached.register() == (2, 0)
+    assert registered == [{"name": name, "public_key": keys[name]} for name in ("client-0", "client-2")]
+    for number, key in enumerate(keys.values(), 70):
+        nodes.append(SimpleNamespace(node_id=number, status="online", public_key=key))
+    nodes.append(SimpleNamespace(node_id=71, status="unregistered", public_key=b"older"))
+    assert reached.register() == (2, 1) and withdrawn == [71] and len(registered) == 2
 
 
 @pytest.mark.parametrize("hint", [True, False])
@@ -228,26 +220,19 @@ def test_many_supernodes_are_asked_for_together_and_a_busy_superlink_is_asked_ag
 
 @pytest.mark.parametrize("status", ["finished:completed", "finished:failed", "pending", "running"])
 def test_a_signal_interrupts_unless_the_last_round_is_over(tmp_path, monkeypatch, status):
-    ended_as(monkeypatch, status)
-    over = status == "finished:completed"
-    with nullcontext() if over else pytest.raises(Interrupted, match="SIGTERM after round 0"):
-        up.run_deployed(small_config(), tmp_path / "out")
-
-
-def ended_as(monkeypatch, status):
-    """A federation whose run ends so, and a signal before it has."""
-
-    @contextmanager
-    def federation(*given, **more):
-        yield SimpleNamespace(control=SimpleNamespace(start=lambda run_config: 1))
+    """It comes before the run has ended so."""
+    link = SimpleNamespace(control=SimpleNamespace(start=lambda run_config: 1))
 
     def watch(federation, id, show, stopped):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stopped == [signal.SIGTERM]
         return SubmittedRun(id, status, "", "")
 
-    monkeypatch.setattr(up, "Deployment", federation)
+    monkeypatch.setattr(up, "Deployment", lambda *given, **more: nullcontext(link))
     monkeypatch.setattr(up, "watch", watch)
+    over = status == "finished:completed"
+    with nullcontext() if over else pytest.raises(Interrupted, match="SIGTERM after round 0"):
+        up.run_deployed(small_config(), tmp_path / "out")
 
 
 def test_an_executor_that_hangs_is_not_healthy(tmp_path):
@@ -273,26 +258,28 @@ class Answering(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def test_a_server_that_does_not_answer_is_not_healthy(tmp_path):
+def test_a_server_that_does_not_answer_is_not_healthy(tmp_path, monkeypatch):
     for federation in ("ours", "other"):
         make_keys(tmp_path / federation, 1)
     keys = tmp_path / "ours" / "superlink"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys / "server.crt", keys / "server.key")
+
+    def look(authority):
+        address = f"127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(sys, "argv", ["health", address, str(authority / CA)])
+        health.main()
+
     with HTTPServer(("127.0.0.1", 0), Answering) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        address = f"127.0.0.1:{server.server_port}"
-
-        def status(authority):
-            command = [sys.executable, "-m", "simulations.deployment.health", address, authority / CA]
-            return subprocess.run(command, cwd=ROOT, stderr=subprocess.DEVNULL).returncode
-
         try:
-            assert status(keys) == 0
-            assert status(tmp_path / "other" / "superlink") != 0
+            look(keys)
+            with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
+                look(tmp_path / "other" / "superlink")
         finally:
             server.shutdown()
             thread.join()
-    assert status(keys) != 0
+    with pytest.raises(URLError, match="refused"):
+        look(keys)

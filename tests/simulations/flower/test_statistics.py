@@ -3,9 +3,11 @@
 import contextlib
 import csv
 import json
+from functools import partial
 
 import numpy as np
 import pytest
+import refusals
 import three_sites
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 from inprocess_grid import InProcessGrid
@@ -148,12 +150,6 @@ def nothing(reply):
     del reply.content["arrays"]
 
 
-def odd(sites):
-    """North calls a column by another name."""
-    head = ["years" if name == "age" else name for name in HEAD]
-    write(sites / "north" / "rows.csv", [line for line in rows() if line[0] == "north"], head)
-
-
 BAD = {
     "bytes": (put(b"\x00\xff"), "what it has told cannot be read"),
     "a list": (put([1]), "they are no mapping of client, rows and columns"),
@@ -163,21 +159,22 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("change", "says"), BAD.values(), ids=BAD)
-def test_sums_that_cannot_be_taken_end_a_run_by_the_name_of_their_client(sites, change, says):
-    with pytest.raises(RunError, match=rf"^The rows of client 1 are not in the statistics: {says}.*skip\.$"):
-        run(sites, made(on_client_error="fail"), sites / "out", told={1: change})
+def test_sums_that_cannot_be_taken_end_a_run_by_the_name_of_their_client(sites):
+    told = "^The rows of client 1 are not in the statistics: "
+    failing = partial(run, sites, made(on_client_error="fail"), sites / "out")
+    refusals.check(
+        (name, partial(failing, told={1: change}), RunError, rf"{told}{says}.*skip\.$")
+        for name, (change, says) in BAD.items()
+    )
     assert not (sites / "out").exists()
 
 
-def test_a_column_that_differs_names_client_and_column(sites):
-    odd(sites)
+def test_a_site_whose_column_differs_is_named_or_left_out_and_shifts_nobody(sites, caplog):
+    """North calls a column by another name."""
+    head = ["years" if name == "age" else name for name in HEAD]
+    write(sites / "north" / "rows.csv", [line for line in rows() if line[0] == "north"], head)
     with pytest.raises(RunError, match="client 1 are not in the statistics: its column 'age' is not there"):
         run(sites, made(on_client_error="fail"), sites / "out")
-
-
-def test_a_site_that_is_left_out_shifts_nobody(sites, caplog):
-    odd(sites)
     run(sites, made(on_client_error="skip", cohort=3), sites / "out")
     assert "client 1 are not in the statistics: its column 'age'" in caplog.text
     summary = read_summary(sites / "out")
@@ -220,22 +217,17 @@ def test_a_run_says_what_is_shared(sites):
     assert not [note for note in build(config.with_statistics("pooled")).notes if "shared" in note]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"privacy": {"noise_multiplier": 1.0}, "weighting": "uniform", "clip": {"weights": 1.0, "psi": 1.0}},
+def test_where_they_mean_nothing_or_the_data_have_none_they_are_refused():
+    clipped = {"weighting": "uniform", "clip": {"weights": 1.0, "psi": 1.0}}
+    rows = [
+        {"privacy": {"noise_multiplier": 1.0}, **clipped},
         {"training_points": 9},
         {"data_options": {"classes": [0, 1]}},
         {"split": {"recipe": "iid"}},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_where_they_mean_nothing_they_are_refused(changes):
-    with pytest.raises(ConfigError, match="statistics: federated sums all training rows"):
-        made(**changes)
-
-
-def test_other_data_have_none():
+    ]
+    says = "statistics: federated sums all training rows"
+    refusals.check((f"{changes}", partial(made, **changes), ConfigError, says) for changes in rows)
+    federated = {"data_options": {"statistics": "federated"}}
     for data in ("digits", "image_folder"):
         with pytest.raises(ConfigError, match="has no option 'statistics'"):
-            ExperimentConfig.from_dict({"data": data, "data_options": {"statistics": "federated"}})
+            ExperimentConfig.from_dict({"data": data, **federated})

@@ -80,14 +80,14 @@ def test_a_run_names_its_clip_and_whom_it_has_shortened(tmp_path):
     assert "clipped" not in read_metrics(tmp_path / "plain")[0]
 
 
-PRIVATE = {"rounds": 1, "weighting": "uniform", "on_client_error": "skip"}
-PRIVATE["clip"] = {"weights": 1.0, "psi": 1.0}
-SEEDED = {**PRIVATE, "privacy": {"noise_multiplier": 2.0, "randomness": "seed"}}
-SYSTEM = {
-    **PRIVATE,
-    "privacy": {"noise_multiplier": 2.0},
-    "cohort": TINY["clients"],  # all of them, so that chance cannot draw nobody
+PRIVATE = {
+    "rounds": 1,
+    "weighting": "uniform",
+    "on_client_error": "skip",
+    "clip": {"weights": 1.0, "psi": 1.0},
 }
+SEEDED = {**PRIVATE, "privacy": {"noise_multiplier": 2.0, "randomness": "seed"}}
+SYSTEM = {**PRIVATE, "privacy": {"noise_multiplier": 2.0}, "cohort": TINY["clients"]}  # so that all are drawn
 
 
 def test_real_clients_are_promised_no_privacy_that_they_could_undo(tmp_path, monkeypatch):

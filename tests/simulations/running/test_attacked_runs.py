@@ -113,19 +113,19 @@ CENTRED = ["defence=centred", "defence_options={reach: 3}", "clip=adaptive"]
 
 
 def attacked(folder, *lies):
-    """Test accuracy after 20 rounds on upright digits, of 20 clients in cohorts of 10."""
+    """Test accuracy after 20 rounds on upright digits, of 10 clients in cohorts of 5."""
     rounds = ["engine=local", "beside=null", "rounds=20", "samples=1", "evaluate_every=60", "rotated=false"]
-    clients = ["clients=20", "cohort=10", "weighting=uniform"]
+    clients = ["clients=10", "cohort=5", "weighting=uniform", "model=mlp", "model_options={hidden: [32]}"]
     config = load_config(shipped()["quickstart"], [*rounds, *clients, *lies])
     return run_experiment(config, folder)["test_accuracy"]
 
 
-LOUD = ["attack.kind=constant", "attack.share=0.05", "attack.options={value: 900}"]
+LOUD = ["attack.kind=constant", "attack.share=0.1", "attack.options={value: 900}"]
 
 
 @pytest.mark.parametrize("lies", [["attack.kind=sign", "attack.share=0.2"], LOUD], ids=["signs", "loud"])
 def test_lies_cost_a_defended_run_little(tmp_path, lies):
-    """Updates of 4 in 20 clients are ten times as long and turned round; or one sends the most it may."""
+    """Updates of 2 in 10 clients are ten times as long and turned round; or one sends the most it may."""
     assert attacked(tmp_path / "undefended", *lies) < 0.25
     assert attacked(tmp_path / "defended", *lies, *CENTRED) > 0.6
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_line import fedpart, refused
-from rich.console import Console
+from command_line import fedpart, refused, shown
 
 from simulations.building.data import client_names, load_data
 from simulations.config.load import ExperimentConfig
@@ -18,21 +17,10 @@ from simulations.results.terminal.panel import limit_rows
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 ODD = ["<b>bob</b>", "[red]carl[/red]", "alice", "d\x1b[31mora" + "x" * 60]  # in ascending order
-FILE = {
-    "data": "table",
-    "data_dir": "named.csv",
-    "data_options": {"target": "y", "client": "who", "standardise": True},
-    "split": {"recipe": "natural"},
-    "model": "mlp",
-    "model_options": {"hidden": [8]},
-    "hyperparameters": {"dropout": {}},
-    "samples": 1,
-    "rounds": 1,
-    "clients": 4,
-    "cohort": 4,
-    "clip": {"multiple": 0.01},
-    "beside": None,
-}
+FILE = {"data": "table", "data_dir": "named.csv", "split": {"recipe": "natural"}, "beside": None}
+FILE |= {"data_options": {"target": "y", "client": "who", "standardise": True}, "clip": {"multiple": 0.01}}
+FILE |= {"model": "mlp", "model_options": {"hidden": [8]}, "hyperparameters": {"dropout": {}}}
+FILE |= {"samples": 1, "rounds": 1}
 
 
 def named(names, **changes):
@@ -89,11 +77,7 @@ def test_numbers_stay_where_there_are_no_names():
 
 
 def test_odd_names_are_shown_as_they_are_and_without_what_moves_a_terminal():
-    gains = Gains(
-        [ClientGain(i, 1, 9, 2, {"nll": 1.0}, {"nll": 0.5}, name) for i, name in enumerate(ODD)], [], {}, ""
-    )
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(gains.table())
-    text = console.export_text()
+    clients = [ClientGain(i, 1, 9, 2, {"nll": 1.0}, {"nll": 0.5}, name) for i, name in enumerate(ODD)]
+    text = shown(Gains(clients, [], {}, "").table(), 120)
     assert all(name in text for name in ODD[:3]) and "\x1b" not in text
     assert client_text(0, ["a\nb\u202ec"]) == "a?b?c"

@@ -172,14 +172,11 @@ class Field(HyperModule):
         self.many = torch.nn.Parameter(torch.ones(MOST + 1))
 
 
-def test_numbers_are_told_one_by_one_up_to_a_thousand():
+def test_numbers_are_told_one_by_one_up_to_a_thousand_and_norms_of_many_tensors_are_one_in_a_line():
     assert told(torch.ones(MOST // 10, 10)) == [1.0] * MOST
     norm = pytest.approx(2 * (MOST + 1) ** 0.5)
     assert told(torch.full((MOST + 1,), 2.0)) == {"norm": norm, "numbers": MOST + 1}
     assert Field().physical() == {"few[0]": 1.0, "few[1]": 1.0, "many.norm": pytest.approx((MOST + 1) ** 0.5)}
-
-
-def test_norms_of_many_tensors_are_one_in_a_line():
     norms = {f"stage{i}.weight.norm": 2.0 for i in range(4)}
     assert compact({"gain": 1.0, **norms}) == "4 tensors of weights, norm 4, gain 1"
     three = dict(list(norms.items())[:3])

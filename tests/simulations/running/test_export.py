@@ -1,6 +1,7 @@
 """Exported networks answer as the run's module does, read back without fedpart."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,12 +38,16 @@ class Parts(nn.Module):
         return self.left(x) * 2 + self.right(token)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "run"
+    run_experiment(tiny_training(iterations=10), folder)
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    run_experiment(tiny_training(iterations=10), "run")
-    return Path("run")
+def run(finished, in_a_folder_of_its_own):
+    return Path(shutil.copytree(finished, "run"))
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,15 @@ from simulations.results.scores import byte_text
 from simulations.results.terminal.panel import panel
 from simulations.running.run import run_experiment
 
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
+
 OPTIONS = {"temperature": 1.5, "label_smoothing": 0.1}
 MEASURED = {"test_f1", "test_calibration_error"}
 MAKE = {"federated": lambda **of: tiny(rounds=1, **of), "centralised": lambda **of: tiny_training(**of)}
+each = pytest.mark.parametrize("kind", MAKE)
 
 
-@pytest.mark.parametrize("kind", MAKE)
+@each
 def test_options_are_learned_and_measures_are_in_the_summary(kind, tmp_path):
     config = MAKE[kind](likelihood_options=OPTIONS, measures=True)
     summary = run_experiment(config, tmp_path / "run")
@@ -52,7 +55,7 @@ class NoMeasures(Classification):
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("kind", MAKE)
+@each
 def test_measures_that_fail_lose_no_finished_run(kind, tmp_path):
     config = MAKE[kind](likelihood=f"{__name__}:NoMeasures", measures=True)
     summary = run_experiment(config, tmp_path / "run")
@@ -67,7 +70,7 @@ class Positive(Classification):
         yield targets == 1, "the class 1", "leave them out"
 
 
-@pytest.mark.parametrize("kind", MAKE)
+@each
 def test_held_out_data_are_looked_at_before_there_is_a_folder(kind, tmp_path):
     with pytest.raises(ConfigError, match=r"of the (validation|training) data have the class 1; leave"):
         run_experiment(MAKE[kind](likelihood=f"{__name__}:Positive"), tmp_path / "run")
@@ -78,12 +81,6 @@ MEMBERS = [{"model": "digits_cnn", "width": width} for width in (1.0, 0.5)]
 KEYS = {"data": "digits", "model": "ensemble", "likelihood": "ensemble", "corrupted": True, "samples": 1}
 KEYS |= {"model_options": {"kind": "slimmable", "members": MEMBERS}, "iterations": 6, "evaluate_every": 3}
 KEYS["hyperparameters"] = {"affine": None, "dropout": {}, "mask": None}
-
-
-@pytest.fixture(autouse=True)
-def _wide(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 @pytest.mark.slow

@@ -39,16 +39,14 @@ def test_one_that_has_all_of_it_is_scored(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_comparison_has_its_clients(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_comparison_has_its_clients(tmp_path, in_a_folder_of_its_own):
     file = tiny_file(tmp_path, **{**PARTED, "method": "partitioned"})
     done = fedpart("compare", file, "--methods", "fedavg,fedrep,ditto", "--out", "out")
     assert done.exit_code == 0, done.output
     assert "fedrep" in done.output and fedpart("report", "out").exit_code == 0
 
 
-def test_a_search_for_the_server_s_score_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_search_for_the_server_s_score_is_refused(tmp_path, in_a_folder_of_its_own):
     search = {"space": {"local.learning_rate": [0.01, 0.1]}, "trials": 2, "objective": "val_accuracy"}
     refused(
         fedpart("search", tiny_file(tmp_path, **PARTED, search=search), "--out", "out"),
@@ -57,16 +55,10 @@ def test_a_search_for_the_server_s_score_is_refused(tmp_path, monkeypatch):
 
 
 def test_nothing_is_made_of_weights_that_nobody_has_trained(tmp_path):
-    (tmp_path / "table.csv").write_text(
-        "x,who,y\n" + "".join(f"{i % 7},{i % 3},{'ab'[i % 2]}\n" for i in range(90))
-    )
-    table = {
-        "data": "table",
-        "data_dir": str(tmp_path / "table.csv"),
-        "model": "mlp",
-        "clients": 3,
-        "cohort": 2,
-    }
+    rows = "".join(f"{i % 7},{i % 3},{'ab'[i % 2]}\n" for i in range(90))
+    (tmp_path / "table.csv").write_text("x,who,y\n" + rows)
+    table = {"data": "table", "data_dir": str(tmp_path / "table.csv"), "model": "mlp"}
+    table |= {"clients": 3, "cohort": 2}
     options = {"data_options": {"target": "y", "client": "who"}, "split": {"recipe": "natural"}}
     sizes = dict.fromkeys(("training_points", "validation_points", "test_points"))
     run_experiment(tiny(**PARTED | table | options | sizes), tmp_path / "run")

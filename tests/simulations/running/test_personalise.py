@@ -32,9 +32,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def found(finished, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+def found(finished, in_a_folder_of_its_own):
     return Path(shutil.copytree(finished, "found"))
 
 

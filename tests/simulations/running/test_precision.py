@@ -42,9 +42,11 @@ def test_the_choice_is_what_the_machine_has_units_for(has, chosen, units, tmp_pa
     assert choose_precision(tiny(), tmp_path) == tiny()
 
 
-def test_a_machine_says_what_it_has():
+def test_a_machine_says_what_it_has_and_clients_on_many_have_no_choice():
     assert multiplies_bf16("cpu") in (True, False)
     assert not multiplies_bf16("mps")
+    with pytest.raises(ValueError, match="Flower's clients are on many; give fp32 or bf16"):
+        build_task(auto(), 10, (1, 8, 8))
 
 
 @pytest.mark.slow
@@ -123,24 +125,13 @@ LIKELIHOODS = [
 ]
 
 
-def likely(folder, **changes):
-    run_experiment(tiny(rounds=1, **changes), folder)
+def test_configurations_and_likelihoods(tmp_path):
+    def run(**changes):
+        run_experiment(tiny(rounds=1, **changes), tmp_path / "run")
 
-
-def test_configurations():
+    made = [(CONFIGURATIONS, lambda **of: tiny(**{"attack": {"kind": "sign"}, **of})), (LIKELIHOODS, run)]
     refusals.check(
-        (f"{changes}", partial(tiny, **{"attack": {"kind": "sign"}, **changes}), ConfigError, says)
-        for changes, says in CONFIGURATIONS
+        (f"{changes}", partial(make, **changes), (ConfigError, ValueError), says)
+        for rows, make in made
+        for changes, says in rows
     )
-
-
-def test_likelihoods(tmp_path):
-    refusals.check(
-        (f"{changes}", partial(likely, tmp_path / "run", **changes), (ConfigError, ValueError), says)
-        for changes, says in LIKELIHOODS
-    )
-
-
-def test_clients_on_many_machines_have_no_choice():
-    with pytest.raises(ValueError, match="Flower's clients are on many; give fp32 or bf16"):
-        build_task(auto(), 10, (1, 8, 8))

@@ -1,10 +1,12 @@
 """Raw rows and images go through a run alike: as in training, by predict, and by exported files."""
 
+import contextlib
 import csv
 import json
 import math
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +17,12 @@ import torch
 from command_line import fedpart as command
 from command_line import refused
 from documents import DOCS, blocks
+from people import OPTIONS, people, written
 from PIL import Image
+from safetensors import safe_open
 
 import fedpart
-from fedpart.data import load_splits, load_table, preprocessing_of
-from fedpart.data.preprocessing.pictures import files_of
+from fedpart.data import load_splits, preprocessing_of
 from fedpart.data.preprocessing.rows import levels_of
 from fedpart.data.table_files import columns_of
 from simulations.building.data import load_data
@@ -28,7 +31,6 @@ from simulations.folders.run_directory import read_summary
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
 
-OPTIONS = {"target": "ill", "standardise": True, "categorical": "auto", "missing": "indicator"}
 FEW = {
     "rounds": 2,
     "clients": 3,
@@ -41,42 +43,41 @@ FEW = {
 GUIDE = "elsewhere.md"
 
 
-def people(rows=120, seed=0):
-    """Rows as people write them: text, gaps, dates; ``q`` is rare."""
-    drawn = random.Random(seed)
-    return [
-        {
-            "ward": "q" if row == 3 else drawn.choice(["north", "south", ""]),
-            "age": "" if row % 9 == 4 else str(drawn.randint(20, 80)),
-            "seen": f"2024-0{drawn.randint(1, 9)}-1{drawn.randint(0, 9)}",
-            "dose": f"{drawn.random():.3f}",
-            "ill": drawn.choice(["no", "yes"]),
-        }
-        for row in range(rows)
-    ]
-
-
-def written(path, rows, delimiter=",", decimal="."):
-    """The rows as a CSV file."""
-    with path.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(rows[0]), delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows({key: text.replace(".", decimal) for key, text in row.items()} for row in rows)
-    return str(path)
-
-
 def read(path):
     with path.open(newline="") as opened:
         return list(csv.DictReader(opened))
 
 
+def experiment(name, file, **changes):
+    """A run of a table."""
+    config = {"data": "table", "data_dir": file, "data_options": OPTIONS, "model": "mlp", **FEW}
+    run_experiment(
+        ExperimentConfig.from_dict({**config, "hyperparameters": {"dropout": {}}, **changes}), name
+    )
+    return Path(name)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("people")
+    with contextlib.chdir(folder):
+        written(folder / "people.csv", people())
+        experiment("run", "people.csv")
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path / "people.csv", people())
-    config = {"data": "table", "data_dir": "people.csv", "data_options": OPTIONS, "model": "mlp", **FEW}
-    run_experiment(ExperimentConfig.from_dict({**config, "hyperparameters": {"dropout": {}}}), "run")
+def run(finished, monkeypatch):
+    monkeypatch.chdir(finished)
     return Path("run")
+
+
+@pytest.fixture(scope="module")
+def onnx(finished):
+    """The file of the run, which is read without fedpart."""
+    pytest.importorskip("onnxruntime")
+    with contextlib.chdir(finished):
+        return finished / export_run(Path("run"), "onnx")[0]
 
 
 def near(found, wanted):
@@ -84,7 +85,7 @@ def near(found, wanted):
 
 
 @pytest.mark.slow
-def test_four_ways_agree_on_raw_rows(run):
+def test_four_ways_agree_on_raw_rows(run, onnx):
     onnxruntime = pytest.importorskip("onnxruntime")
     loaded = fedpart.load(run)
     splits = load_data(loaded.config and ExperimentConfig.from_dict(loaded.config))
@@ -98,7 +99,7 @@ def test_four_ways_agree_on_raw_rows(run):
         about = {"preprocessing": "", "classes": ""}
         near(torch.export.load(file, extra_files=about).module()(rows)[places], trained)
     assert preprocessing_of(json.loads(about["preprocessing"])).state == loaded.preprocessing.state
-    session = onnxruntime.InferenceSession(str(export_run(run, "onnx")[0]))
+    session = onnxruntime.InferenceSession(str(onnx))
     (outputs,) = session.run(None, {session.get_inputs()[0].name: rows.numpy()})
     near(outputs[places], trained)
     assert json.loads(session.get_modelmeta().custom_metadata_map["classes"]) == ["no", "yes"]
@@ -159,98 +160,21 @@ def test_numbers_that_are_levels_have_one_name_in_a_table_and_in_the_guide(tmp_p
         assert [found["level"](cell) for cell in cells] == levels_of(columns["year"])
 
 
-def test_images_that_are_refused_in_training_are_not_left_out_of_predictions(tmp_path):
-    folder = tmp_path / "new"
-    (folder / "deep").mkdir(parents=True)
-    for name in ("b.png", "a.JPG", "notes.txt", ".DS_Store", "deep/c.bmp"):
-        (folder / name).write_bytes(b"")
-    assert files_of(folder) == [folder / name for name in ("a.JPG", "b.png", "deep/c.bmp")]
-    (folder / "deep" / "phone.HEIC").write_bytes(b"")
-    (tmp_path / "new.zip").write_bytes(b"")
-    for place, says in (
-        (folder, r"phone.HEIC is in a format not read .*; save it as PNG, or remove it"),
-        (tmp_path / "new.zip", "is no image by its name .*unpack an archive first"),
-        (tmp_path / "nowhere", "There is no file or folder .*nowhere; name one of images"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            files_of(place)
-
-
-def test_what_is_refused_without_being_asked_for(tmp_path):
-    file = written(tmp_path / "a.csv", people())
-    for changed, says in (
-        ({"missing": "refuse"}, "'ward' is empty"),
-        ({"missing": "refuse", "ignore": ["ward"]}, "'age' is empty; .*set missing: mean"),
-        ({"categorical": None}, "'ward' is '.*', which is no finite number"),
-        ({"categorical": ["wards"]}, "did you mean 'ward'"),
-        ({"missing": "zero"}, "refuse, mean or indicator"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            load_splits("table", file, **{**OPTIONS, **changed})
-    (tmp_path / "b.csv").write_text("price\ty\n" + "1,234\t1\n15,000\t0\n" * 10)
-    with pytest.raises(ValueError, match=r"'1,234' may be a number of thousands .* set data_options.decimal"):
-        load_splits("table", str(tmp_path / "b.csv"), target="y")
-    (tmp_path / "c.csv").write_text("since,y\n" + "2024-02-28,1\n" * 9 + "2024-02-30,0\n" * 9)
-    with pytest.raises(ValueError, match=r"Row 10 .* 'since' is '2024-02-30', which is no date"):
-        load_splits("table", str(tmp_path / "c.csv"), target="y", categorical="auto")
-
-
-def test_one_row_alone_is_a_dict_of_cells(tmp_path):
-    splits = load_splits("table", written(tmp_path / "a.csv", people(40)), **OPTIONS)
-    row = people(40)[3]
-    many = {key: [cell] for key, cell in row.items()}
-    assert splits.preprocessing.inputs(row).equal(splits.preprocessing.inputs(many))
-
-
-def test_levels_and_means_are_of_training_rows(tmp_path):
-    for part, rows in (("train", people(60)), ("test", people(30, seed=2))):
-        if part == "test":
-            rows = [{**row, "ward": "new", "dose": "9.5"} for row in rows]
-        written(tmp_path / f"{part}.csv", rows)
-    splits = load_splits("table", str(tmp_path), **OPTIONS, validation=0)
-    (ward,) = [one for one in splits.preprocessing.state["columns"] if one["name"] == "ward"]
-    assert ward["levels"] == ["", "north", "south"] and ward["rare"]
-    doses = torch.tensor([float(row["dose"]) for row in people(60)])
-    assert (splits.test.inputs[:, 2] - (9.5 - doses.mean()) / doses.std(correction=0)).abs().max() < 1e-3
-    again = preprocessing_of(json.loads(json.dumps(splits.preprocessing.state)))
-    assert again.inputs(str(tmp_path / "train.csv")).equal(splits.train.inputs)
-
-
 @pytest.mark.slow
 def test_a_file_with_decimal_commas_comes_back_as_it_was_and_can_be_read_without_fedpart(
     tmp_path, monkeypatch
 ):
-    onnxruntime = pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
     written(Path("people.csv"), people(60), ";", ",")
-    config = {"data": "table", "data_dir": "people.csv", "data_options": OPTIONS, "model": "mlp", **FEW}
-    run_experiment(ExperimentConfig.from_dict({**config, "hyperparameters": {"dropout": {}}}), "run")
+    experiment("run", "people.csv")
     assert command("predict", "run", "people.csv", "--out", "scored.csv").exit_code == 0
     before, after = (Path(name).read_text().splitlines() for name in ("people.csv", "scored.csv"))
     assert [line.rsplit(";", 3)[0] for line in after] == before
     p = [float(line.rsplit(";", 1)[1].replace(",", ".")) for line in after[1:]]
     near(p, torch.softmax(fedpart.load("run").predict("people.csv"), 1)[:, 1])
-    session = onnxruntime.InferenceSession(str(export_run(Path("run"), "onnx")[0]))
-    recipe = json.loads(session.get_modelmeta().custom_metadata_map["preprocessing"])
+    with safe_open(export_run(Path("run"), "safetensors")[0], "pt") as file:
+        recipe = json.loads(file.metadata()["preprocessing"])
     assert recipe["read"] == {"delimiter": ";", "decimal": ","}
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_table_of_categories_alone_and_a_text_that_should_be_a_number(tmp_path):
-    file = written(tmp_path / "a.csv", [{"ward": row["ward"], "ill": row["ill"]} for row in people(40)])
-    assert load_splits("table", file, **OPTIONS).train.inputs.unique().tolist() == [0, 1]
-    with pytest.raises(ValueError, match=r"'ill' .* holds no numbers.*: name another target, or leave"):
-        load_splits("table", file, **OPTIONS, real_targets=True)
-
-
-@pytest.mark.parametrize("delimiter, decimal", [(";", ","), ("\t", ","), ("|", "."), (",", ".")])
-def test_delimiters_decimals_and_frames_are_one_table(delimiter, decimal, tmp_path):
-    file = written(tmp_path / "a.csv", people(40), delimiter, decimal)
-    plain = written(tmp_path / "b.csv", people(40))
-    found, wanted = (load_splits("table", path, **OPTIONS) for path in (file, plain))
-    assert found.train.inputs.equal(wanted.train.inputs)
-    frame = pytest.importorskip("pandas").read_csv(plain)
-    assert load_table(frame, **OPTIONS).train.inputs.equal(wanted.train.inputs)
 
 
 @pytest.mark.slow
@@ -299,12 +223,10 @@ def python_with(text):
 
 
 @pytest.mark.slow
-def test_the_guide(run):
+def test_the_guide(onnx, tmp_path, monkeypatch):
     """Its commands, and its Python on a run and rows of its own."""
-    pytest.importorskip("onnxruntime")
-    Path("runs").mkdir()
-    run.rename("runs/patients-partitioned-seed0")
-    export_run(Path("runs/patients-partitioned-seed0"), "onnx")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(onnx.parent, "runs/patients-partitioned-seed0")
     new = [
         {**row, "seen": str(np.datetime64(19_900 + place, "D"))}
         for place, row in enumerate(people(9, seed=3))
@@ -330,11 +252,10 @@ def test_a_number_is_learned_in_deviations_and_predicted_in_its_own_units(tmp_pa
     monkeypatch.chdir(tmp_path)
     written(Path("prices.csv"), prices())
     options, psi = {"target": "price", "standardise": True}, {"variance": 0.5, "learned": True}
-    config = {"data": "table", "data_dir": "prices.csv", "model": "mlp", "likelihood": "gaussian", **FEW}
-    config |= {"rounds": 12, "hyperparameters": {}, "likelihood_options": psi}
-    run_experiment(ExperimentConfig.from_dict({**config, "data_options": options}), "run")
-    plain = {**config, "data_options": {**options, "standardise_target": False}, "rounds": 1}
-    run_experiment(ExperimentConfig.from_dict(plain), "plain")
+    number = {"likelihood": "gaussian", "likelihood_options": psi, "hyperparameters": {}}
+    experiment("run", "prices.csv", **number, rounds=12, data_options=options)
+    plain = {**options, "standardise_target": False}
+    experiment("plain", "prices.csv", **number, rounds=1, data_options=plain)
     scores, run = read_summary("run"), fedpart.load("run")
     unit = scores["preprocessing"]["target"]
     assert abs(unit["mean"] - 250) < 10 and 35 < unit["deviation"] < 45
@@ -353,8 +274,8 @@ def test_a_number_is_learned_in_deviations_and_predicted_in_its_own_units(tmp_pa
     done = command("predict", "run", "prices.csv", "--out", "scored.csv")
     assert done.exit_code == 0, done.output
     near([[float(row["predicted"])] for row in read(Path("scored.csv"))], run.predict("prices.csv"))
-    counts = {**config, "likelihood": "poisson", "likelihood_options": {}, "data_options": options}
-    made = load_data(ExperimentConfig.from_dict(counts)).preprocessing
+    counts = {"data": "table", "data_dir": "prices.csv", "data_options": options, "likelihood": "poisson"}
+    made = load_data(ExperimentConfig.from_dict(counts | {"model": "mlp"} | FEW)).preprocessing
     assert "target" not in made.state, "a rate has no deviations from a mean"
 
 

@@ -53,12 +53,14 @@ class Dying:
     def run(self, rounds, on_round):
         def then(report):
             on_round(report)
-            if report.round == self.after:
-                raise Killed
+            self.die(report.round)
 
-        if self.after == 0:
-            raise Killed
+        self.die(0)
         self.inner.run(rounds, then)
+
+    def die(self, round):
+        if round == self.after:
+            raise Killed
 
 
 def run(out, after=None, **more):
