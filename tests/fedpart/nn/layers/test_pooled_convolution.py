@@ -98,7 +98,7 @@ KINDS = [(torch.bfloat16, False), (torch.float32, True), (torch.float32, False)]
 
 
 def cases():
-    """Two steps in few shapes, for numba compiles each number of filters anew; vectors in all, and every other
+    """Two steps in few shapes, for numba compiles each number of filters anew; vectors in all, every other
     time more images: with 21 these are sixteen at once, and a rest."""
     for place, (kind, autocast) in enumerate(KINDS):
         for name in WAYS[torch.bfloat16 if autocast else kind]:
