@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ from fedpart.updates.stages import Kind, doing, stage_of, stages_of
 from fedpart.updates.stages.base import Stage
 from fedpart.updates.stages.personal import parted
 from fedpart.updates.update import Round
+
+
+def _rounded(narrow: torch.dtype, round: Round) -> Round:
+    """With the weights as they travel; the server's own are not rounded."""
+    return replace(round, w=round.w.to(narrow).to(round.w.dtype))
 
 
 class Federation(ModelState):
@@ -51,7 +57,7 @@ class Federation(ModelState):
         self.parted = parted(protocol)
         self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")
         if (narrow := protocol.download) is not None:
-            self._start.insert(0, lambda round: replace(round, w=round.w.to(narrow).to(round.w.dtype)))
+            self._start.insert(0, partial(_rounded, narrow))
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
         self.best = Best(self) if settings.keep_best else None
         self._accept += [] if self.best is None else [self.best.accept]
@@ -103,9 +109,7 @@ class Federation(ModelState):
         return scores | {f"{name}_architectures": [of_state[name] for of_state in each] for name in scores}
 
     def start(self, number: int | None = None) -> Round:
-        """What clients start from in round ``number``: the next one, or the last one, to evaluate it.
-
-        With ``download`` their weights are rounded, the server's own are not."""
+        """What clients start from in round ``number``: the next one, or the last one, to evaluate it."""
         if self.race is not None:
             return self.race.start(number if number == self.completed else None)
         round = Round(self.completed + 1 if number is None else number, self.w, self.psi)

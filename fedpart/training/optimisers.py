@@ -189,8 +189,7 @@ class SlicedOptimiser:
         require(count == decays, f"{count} slices need as many weight decays, got {decays}.")
         self._states: list[dict[str, Tensor]] = [{} for _ in self._slices]
         self._settings = settings
-        scaled = slow is not None or (isinstance(settings, AdamSettings) and settings.hypergradient)
-        self._step = self._scaled_step if scaled else self._plain_step
+        self._scaled = slow is not None or (isinstance(settings, AdamSettings) and settings.hypergradient > 0)
 
     def step(self, index: int, gradient: Tensor, rate: float = 1.0) -> None:
         """One step of slice ``index``."""
@@ -199,7 +198,8 @@ class SlicedOptimiser:
             needs = f"A step takes a gradient {list(values.shape)} of {values.dtype}"
             raise ValueError(f"{needs}, as the slice is, got {list(gradient.shape)} of {gradient.dtype}.")
         with torch.no_grad():
-            self._step(index, gradient.to(values.device), rate * self._settings.learning_rate)
+            step = self._scaled_step if self._scaled else self._plain_step
+            step(index, gradient.to(values.device), rate * self._settings.learning_rate)
 
     def _plain_step(self, index: int, gradient: Tensor, rate: float) -> None:
         self._settings.step(self._slices[index], gradient, self._states[index], rate, self._decays[index])
