@@ -268,7 +268,7 @@ def update_of(cells=None, psi=None, psi_weight=None, **more):
 def accepted(protocol, client, update, round):
     """A client's update as a term of the sum, as the server makes it, and its norms."""
     protocol.check(update, round.limit)
-    return protocol.term(update, client, round)
+    return protocol.receive(update, client, round)
 
 
 class AtRound:

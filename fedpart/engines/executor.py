@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpart.checks import require
 from fedpart.data.cells import check_examples
 from fedpart.data.dataset import Dataset, OnDevice
 from fedpart.engines import batches as batching
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.protocol import Protocol
 from fedpart.kernels import keep_freed_memory
-from fedpart.methods.base import DRAWS, ClientView
+from fedpart.methods.base import ClientView
 from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
@@ -39,9 +38,9 @@ class Checked:
 
     def __call__(self, client: int, data: Dataset, use: str = "training") -> Dataset:
         """``data`` as they are."""
+        if len(data) == 0 and use == "training":
+            raise ClientError(f"Client {client} has no examples; give every client at least one.")
         if (client, use) not in self._seen:
-            fault = f"Client {client} has no examples; give every client at least one."
-            require(len(data) or use != "training", fault, ClientError)
             check_examples(data, self._task.dtype)
             with self._task.likelihood_at(None) as likelihood:
                 likelihood.check(data.targets)
@@ -170,15 +169,16 @@ class Executor:
         loss = method.objective(view, partial(batching.learned_targets, protocol, view.number, shard))
         batches = batching.local_batches(protocol, view, local, len(shard), job)
         start, sgd = self.point(round, partition, k), None
+        sizes = view.drawn_sizes(len(batches)) if protocol.draws and j is not None else ()
         if j is not None:
-            decay = 0.0 if protocol.draws else local.decays(protocol.chunks)[j - 1]
+            decay = 0.0 if sizes else local.decays(protocol.chunks)[j - 1]
             how = local.sgd, decay, len(batches), asked != job or self._own
             sgd = PartSGD(partition, start.theta, j, k, *how)
             sgd.correction = protocol.correction(update, view.number, self.on_device(round), j)
 
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:
-            if sgd is not None and protocol.draws:
-                size = view.drawn_sizes(len(batches))[step % DRAWS]
+            if sgd is not None and sizes:
+                size = sizes[step % len(sizes)]
                 return self._through(loss, size, partition, local, asked, start, sgd, psi, batch, noise)
             here = start if sgd is None or not step else self.own_point(partition, k, sgd.theta)
             return gradients(view.task, loss, asked, here, psi, batch, noise)
@@ -216,18 +216,17 @@ class Executor:
         gradient = result.theta + decay * mine + pull * (mine - start.theta[places])
         return result._replace(theta=torch.zeros_like(theta).index_copy_(0, places, gradient))
 
-    def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, after: Tensor) -> Tensor:
+    def feedback(self, round: Round, view: ClientView, shard: Dataset, job: Job, trained: Tensor) -> Tensor:
         """What takes psi's gradient's place where examples are held out, ``[P]`` per example learned from, by
-        the method's ``feedback``; ``after [n]``: the job's subnetwork as trained."""
+        the method's ``feedback``; ``trained [n]``: the job's subnetwork as trained."""
         protocol, k = self.protocol, job.subnetwork
         partition, method = protocol.partition_of(view.number), protocol.method
         learned, held, _ = batching.divided(protocol, view.number, len(shard))
         batches = torch.split(held, protocol.settings.local.batch_size) if len(held) else ()
-        points = self.point(round, partition, k), self.own_point(partition, k, after)
+        points = self.point(round, partition, k), self.own_point(partition, k, trained)
         psi, noisy = method.local_psi(view), partial(self.noisy, view, shard, "held out", batches)
-        return method.feedback(view, *(score(view.task, p.tensors, psi, noisy()) for p in points)) / len(
-            learned
-        )
+        before, after = (score(view.task, point.tensors, psi, noisy()) for point in points)
+        return method.feedback(view, before, after) / len(learned)
 
     def noisy(
         self, view: ClientView, shard: Dataset, purpose: str, batches: Sequence[Tensor]

@@ -119,7 +119,7 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
     try:
         update = answer(client)
         size = sum(protocol.bytes_of(part, len(tensor)) for part, tensor in update.parts.items())
-        update, summed.norms[client] = protocol.term(update, client, round)
+        update, summed.norms[client] = protocol.receive(update, client, round)
     except (ClientError, Refusal) as error:
         if isinstance(error, Refusal):
             error = ClientError.refused(client, round.number, error)

@@ -148,7 +148,7 @@ class Federation(ModelState):
         self.completed = number
 
     def _follow(self, leader: Candidate) -> None:
-        """Be what another federation has become."""
+        """Show the state of the best candidate."""
         for name in ("w", "psi", "optimiser", "optimiser_psi", "stages"):
             setattr(self, name, getattr(leader, name))
 

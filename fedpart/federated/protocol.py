@@ -79,9 +79,10 @@ class Protocol:
         method, task, partition, assignment, caps, architectures: built from the arguments.
         tasks, partitions: of each of ``settings.architectures``, whose networks are parts of the task's;
             without them ``task`` and ``partition``.
-        kinds: of clients there are, see :data:`.Kinds`.
-        stages: what changes a client's update, see :class:`.base.Stage`; the server has its own.
-        private: see there.
+        kinds: chunk, cap and architecture: the first client of each, and how many, see :data:`.Kinds`.
+        stages: what changes one client's update, see :class:`.base.Stage`; those that remember are the
+            federation's.
+        private: whether losses and counts stay with clients.
         draws: whether local steps go through parts of the clients' networks.
         expected_shares: by architecture and cell the mean share of steps that train it, where they do.
         codec: in which clients' changes of weights travel; None: as they are.
@@ -271,7 +272,7 @@ class Protocol:
             change(update, client, round)
         return update
 
-    def term(self, update: Update, client: int, round: Round) -> tuple[Update, Norms]:
+    def receive(self, update: Update, client: int, round: Round) -> tuple[Update, Norms]:
         """A client's checked update as a term of the cohort's sum, in place, and the norms that it had; what
         it says about frozen hyperparameters is left out."""
         if self._frozen and update.psi is not None:

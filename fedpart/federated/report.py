@@ -119,9 +119,10 @@ class RoundReport:
         fields["refused"] = tally(answers.skipped, refused)
         fields["psi"] = {name: told(value) for name, value in state.task.psi_tensors(psi).items()}
         fields["physical"] = state.task.physical(psi)
+        report = cls(round=number, seconds=seconds, download_bytes=download, **fields)
         for part in state.remembering:
-            fields |= part.report(number)
-        return cls(round=number, seconds=seconds, download_bytes=download, **fields)
+            vars(report).update(part.report(number))
+        return report
 
 
 def contributors(protocol: Protocol) -> dict[str, float]:

@@ -31,7 +31,6 @@ class Partition(ABC):
         default: ``[size]``, values of what a subnetwork does not contain, in the module's own order.
 
     Attributes:
-        chunks: C, the number of partitions.
         groups: ``[size]`` int64 0.., in the module's own order: numbers of different groups are in different
             cells, where clients have networks of different sizes; None: there is one group.
     """
@@ -42,7 +41,11 @@ class Partition(ABC):
         self, space: ParameterSpace, bounds: tuple[int, ...], assignment: Tensor, default: Tensor
     ) -> None:
         self.space, self.bounds, self.assignment, self.default = space, bounds, assignment, default
-        self.chunks = len(bounds) - 1
+
+    @property
+    def chunks(self) -> int:
+        """C, the number of partitions."""
+        return len(self.bounds) - 1
 
     @property
     def sizes(self) -> tuple[int, ...]:

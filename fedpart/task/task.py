@@ -20,15 +20,7 @@ from fedpart.task.calling import has_logits, loss_of
 from fedpart.task.looking.attributes import check_memory
 from fedpart.task.looking.memory import Given, Tensors
 from fedpart.task.model import Batch as Batch
-from fedpart.task.model import (
-    Finish,
-    Model,
-    Passes,
-    Prediction,
-    channels_last_of,
-    frozen_of,
-    share_frozen,
-)  # fmt: skip
+from fedpart.task.model import Finish, Model, Passes, Prediction, channels_last_of, frozen_of, share_frozen
 from fedpart.task.psi_names import psi_name, short_name
 from fedpart.trees import Tree, first_leaf, with_floats
 

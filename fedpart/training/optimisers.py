@@ -233,6 +233,7 @@ class SlicedOptimiser:
             if state and state.keys() - {"log_rate"} != self._settings.remembered:
                 raise ValueError(f"a {type(self._settings).__name__} does not remember {sorted(state)}")
             numbers = {"step": torch.zeros(()), "log_rate": values.to(wide(values.device))}
+            self._scaled = self._scaled or "log_rate" in state
             for key, value in state.items():
                 refuse_other_form(value, numbers.get(key, values))
             current.clear()

@@ -1,1 +1,1 @@
-"""Looking: what a network does in its first passes that training would do to other clients, or lose."""
+"""Looking: side effects of a network's passes that would reach other clients, or be lost."""

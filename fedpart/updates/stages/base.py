@@ -35,7 +35,8 @@ class Run(Protocol):
 
 class Stage:
     """What a run does with updates, beside summing them. A subclass is one file, and a run has those that its
-    settings make (``stages_of``); the server's are its own, and keep what they remember.
+    settings make (``stages_of``), in every process its own: ``begin``, ``send``, ``sent`` and ``receive`` are
+    asked of other objects than the rest, remember nothing, and hand norms on to ``total``.
 
     Attributes:
         equal: whether every client weighs 1 in psi's mean.

@@ -188,13 +188,13 @@ def test_the_cap_c_for_all_is_none_to_the_bit():
 def test_a_client_computes_no_subnetwork_beyond_its_cap(monkeypatch):
     protocol, computed = capped(caps={1: 2 / 3, 3: 1 / 3}, scheme="node", defaults="zeros"), []
     federation, executor, data = Federation(protocol), Executor(protocol), shards(SIZES)
-    whole = Executor.subnetwork
+    whole = Executor.point
 
     def watched(self, round, partition, k):
         computed.append(k)
         return whole(self, round, partition, k)
 
-    monkeypatch.setattr(Executor, "subnetwork", watched)
+    monkeypatch.setattr(Executor, "point", watched)
     round = Round(1, federation.w, federation.psi)
     for client in range(len(SIZES)):
         chunk, cap = protocol.chunk(client), protocol.cap(client)

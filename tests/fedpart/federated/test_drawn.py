@@ -53,7 +53,7 @@ def test_a_change_counts_as_often_as_steps_have_trained_it(examples, defence):
     for round in range(1, 6):
         sizes = some.view(client, round).drawn_sizes(-(-examples // 4))
         share = {j: sum(j in cells_of(some, size) for size in sizes) / len(sizes) for j in cells_of(some, 0)}
-        term, _ = some.term(update_from(some, client, examples), client, at(some, round))
+        term, _ = some.receive(update_from(some, client, examples), client, at(some, round))
         assert set(term.parts) == {cell for cell, of_steps in share.items() if of_steps}
         for cell, total in term.parts.items():
             torch.testing.assert_close(total, torch.full_like(total, 1 / share[cell] if defence else 1.0))

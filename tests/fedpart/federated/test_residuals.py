@@ -27,8 +27,9 @@ def changes(protocol, seed):
 
 def sent(protocol, residuals, client, round, deltas, taken=True):
     deltas = {j: delta.clone() for j, delta in deltas.items()}
-    begun = protocol.begin(update_of(deltas), client, nothing(round, residuals))
-    found = protocol.send(begun, client, nothing(round, residuals)).cells
+    update = update_of(deltas)
+    protocol.begin(update, client, nothing(round, residuals))
+    found = protocol.send(update, client, nothing(round, residuals)).cells
     if taken:
         residuals.take(round, [client])
     return found

@@ -42,7 +42,7 @@ def test_one_client_with_nan_leaves_the_sum_of_the_other_nine():
     data, broken = shards(range(3, 13)), 4
     data[broken].inputs[0, 0, 0, 0] = math.nan
     federation, reports = after(1, Recorder(protocol), data)
-    run = Executor(protocol).answers(Federation(protocol).start(1), data)
+    run = partial(Executor(protocol).answer, Federation(protocol).start(1), data)
     total = sum_updates(run(c).weigh(float(len(data[c]))) for c in range(10) if c != broken)
     found = federation.totals[0]
     assert all(torch.equal(found["deltas"][j], total.cells[j]) for j in (1, 2, 3))

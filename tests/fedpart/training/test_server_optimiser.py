@@ -1,16 +1,20 @@
 """The server's Adam: per partition, torch's own, stepped only in rounds with a contributor."""
 
 import copy
+import gc
 import math
+import pickle
+import weakref
 
 import pytest
 import torch
 from problems import Recorder, augmentation, chain_net, settings, shard, shards, smooth_net
 
-from fedpart import AdamSettings, LocalSettings, Protocol, Task, fit
+from fedpart import AdamSettings, ClientError, Federation, LocalSettings, Protocol, Task, fit
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import CohortSum
 from fedpart.training.optimisers import SlicedOptimiser
+from fedpart.updates.errors import blame
 
 SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
 
@@ -146,3 +150,35 @@ def test_two_rounds_cannot_tell_the_clients_rate():
     one, ten = (two_rounds(local, server=adam)[0] for local in (LOCAL, 10 * LOCAL))
     torch.testing.assert_close(one.w, ten.w, rtol=0, atol=1e-13)
     assert (one.totals[1]["deltas"][3] * 10).allclose(ten.totals[1]["deltas"][3])
+
+
+def test_what_is_no_longer_used_is_freed_at_once():
+    """The collector comes when it wants; until then a GPU would be full."""
+
+    def fails():
+        numbers = torch.zeros(3)
+        seen.append(weakref.ref(numbers))
+        raise ClientError("its loss is nan")
+
+    seen, vector = [], torch.zeros(3)
+    optimiser = SlicedOptimiser(vector, [slice(None)], AdamSettings(0.1))
+    optimiser.step(0, torch.ones(3))
+    seen.append(weakref.ref(optimiser))
+    gc.disable()
+    try:
+        del optimiser
+        with pytest.raises(ClientError):
+            try:
+                fails()
+            except ClientError as error:
+                blame(error, 1, 1)
+        assert [kept() for kept in seen] == [None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("download", [None, "bf16"])
+def test_a_federation_is_pickled(download):
+    federation = Federation(Protocol(Task(chain_net(), samples=1), settings(4, download=download)))
+    start, again = (state.start(1) for state in (federation, pickle.loads(pickle.dumps(federation))))
+    assert torch.equal(start.w, again.w) and torch.equal(start.w, federation.w) == (download is None)

@@ -99,7 +99,7 @@ def test_averages_by_hand(weighting):
         deltas = {j: torch.full((sizes[j - 1],), 10.0 * k) for j in range(k, 4)}
         psi = torch.full((p,), float(k)) if k > 1 else None
         clients.append(update_of(deltas, psi, examples=examples, loss=float(k)))
-    terms = [federation.protocol.term(one, c, nothing())[0] for c, one in enumerate(clients)]
+    terms = [federation.protocol.receive(one, c, nothing())[0] for c, one in enumerate(clients)]
     total = sum_updates(terms)
     federation.step(CohortSum(total=total))
 
