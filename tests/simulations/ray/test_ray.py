@@ -6,15 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.serde import message_to_proto
+from problems import after
 from sizes import TWO
 
 from fedpart import Federation
-from fedpart.engines import local_engine
 from fedpart.flower.messages import instruction, state_record
 from fedpart.flower.strategy import FedPart
 from fedpart.flower.workarounds.objects import claim_identity, message_bytes
@@ -31,12 +30,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -271,19 +267,20 @@ def test_worker_processes_beside_ray():
     assert ray.get(ray.put(1)) == 1
 
 
-SIZED = {"architectures": TWO, "sharing": {"kind": "bank"}, "download": "bf16", "upload": "topk"}
-SIZED |= {"error_feedback": True, "clip": {"multiple": 2.0}, "local": {"batch_size": 4}, "cohort": 3}
-SIZED |= {"method_options": {"partitioned": {"draw_sizes": True}}, "clients": 6, "training_points": 120}
+SIX = {"architectures": TWO, "clients": 6, "cohort": 3, "training_points": 120}
+SIZED = {**SIX, "sharing": {"kind": "bank"}, "download": "bf16", "upload": "topk", "error_feedback": True}
+DRAWN = {**SIX, "clip": {"multiple": 2.0}, "local": {"batch_size": 4}}
+DRAWN |= {"method_options": {"partitioned": {"draw_sizes": True}}}
 WARDS = {"data": "table", "data_options": {"target": "ill", "client": "ward"}, "model": "mlp", "cohort": 3}
 WARDS |= {"model_options": {"hidden": [4]}, "hyperparameters": {"dropout": {}}, "clients": 5}
 WARDS |= {"evaluation": "clients", "evaluation_share": None, "evaluate_every": 1}
 WARDS |= {"devices": {"speed": {"lognormal": [20, 1]}}, "buffer": 2}
 
 
-@pytest.mark.parametrize("known", [SIZED, WARDS], ids=["sizes", "wards"])
+@pytest.mark.parametrize("known", [SIZED, DRAWN, WARDS], ids=["sizes", "drawn", "wards"])
 def test_engine_runs_a_configuration(tmp_path, known):
-    """Sizes that share and are drawn, rounded, and fed back; or steps that take clients of several versions
-    of the weights, whom the data know: with shards of several sizes, and rows of their own to score on."""
+    """Sizes that share, rounded, and fed back; or are drawn; or steps that take clients of several versions of
+    the weights, whom the data know: with shards of several sizes, and rows of their own to score on."""
     rows = [f"{i},{i % 7},w{min(i % 10, 4)},{i % 2}" for i in range(120)]
     (tmp_path / "wards.csv").write_text("\n".join(["a,b,ward,ill", *rows]))
     place = {"data_dir": str(tmp_path / "wards.csv")} if known == WARDS else {}
@@ -298,7 +295,6 @@ def test_engine_runs_a_configuration(tmp_path, known):
     if known == WARDS:
         assert reports[1].staleness > 0 and reports[-1].client_nll is not None
         assert len({len(shard) for shard in experiment.shards}) > 1
-    other, expected = Federation(experiment.protocol), []
-    every = {"evaluate_every": config.evaluate_every}
-    local_engine(other, experiment.shards, **every).run(3, expected.append)
-    assert_equal_runs((federation, reports), (other, expected))
+    other = Federation(experiment.protocol)
+    expected = after(3, other, experiment.shards, evaluate_every=config.evaluate_every)
+    assert_equal_runs((federation, reports), expected)
