@@ -279,8 +279,8 @@ WARDS |= {"devices": {"speed": {"lognormal": [20, 1]}}, "buffer": 2}
 
 @pytest.mark.parametrize("known", [SIZED, DRAWN, WARDS], ids=["sizes", "drawn", "wards"])
 def test_engine_runs_a_configuration(tmp_path, known):
-    """Sizes that share, rounded, and fed back; or are drawn; or steps that take clients of several versions of
-    the weights, whom the data know: with shards of several sizes, and rows of their own to score on."""
+    """Sizes that share, rounded, and fed back; or are drawn; or steps that take clients of several versions
+    of the weights, whom the data know: with shards of several sizes, and rows of their own to score on."""
     rows = [f"{i},{i % 7},w{min(i % 10, 4)},{i % 2}" for i in range(120)]
     (tmp_path / "wards.csv").write_text("\n".join(["a,b,ward,ill", *rows]))
     place = {"data_dir": str(tmp_path / "wards.csv")} if known == WARDS else {}
