@@ -30,7 +30,6 @@ TOGETHER = {
     "test_deployment.py": "deployment",
     "test_workers_killed.py": "deployment",
     "test_bundle.py": "ray",
-    "test_bundle.py::test_two_real_clients_whose_messages_have_no_constants": "deployment",
     "test_workers.py::test_low_precision_with_convolutions_that_are_pooled": "kernels",
     "test_pooled_convolution.py": "kernels",
     "test_pooling.py": "kernels",

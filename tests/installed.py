@@ -19,11 +19,13 @@ def build_wheel(folder: Path) -> Path:
     return file
 
 
+def outside() -> dict[str, str]:
+    """The environment, without variables that lead to the checkout."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
 def call(folder: Path, *command: str | Path, status: int = 0) -> str:
-    """What a command says, run in a folder without variables that lead to the checkout; it must end so."""
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
-    }
-    done = subprocess.run([*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True)
+    """What a command says, run in a folder and :func:`outside`; it must end so."""
+    done = subprocess.run([*map(str, command)], cwd=folder, env=outside(), capture_output=True, text=True)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stderr if status else done.stdout

@@ -4,13 +4,12 @@ uv and pip install what is missing from the package registry, or from uv's cache
 """
 
 import json
-import re
 import subprocess
 import sys
 import tomllib
 
 import pytest
-from installed import UV, build_wheel, call
+from installed import UV, build_wheel, call, outside
 from packaging.requirements import Requirement
 from packaging.version import Version
 from places import ROOT
@@ -28,6 +27,15 @@ FOLLOWING = (
 )  # fmt: skip
 CORE = "engines/test_federate.py", "randomness", "task/test_psi.py", "task/test_task.py", "training"
 LOCAL = "rounds=2", "beside=null", "engine=local"
+MAIN = """
+import json, sys
+from simulations.cli.main import app
+for words in json.loads(sys.argv.pop()):
+    try:
+        app(words)
+    except SystemExit as end:
+        print(end.code, flush=True)
+"""
 RUN = """
 import sys, torch
 import fedpart
@@ -70,11 +78,17 @@ def versions(python):
 def runs(python, folder, *settings, out="run"):
     """A run from Python, and the default one for two rounds, whose test accuracy is in its folder."""
     assert str(python.parents[1]) in call(folder, python, "-c", RUN)
-    fedpart = python.parent / "fedpart"
-    assert "fedpart[onnx]" in call(folder, fedpart, "export", "--help")
-    call(folder, fedpart, "run", "quickstart", "--set", "rounds=2", "beside=null", *settings, "--out", out)
+    two = ("--set", "rounds=2", "beside=null", *settings, "--out", out)
+    call(folder, python.parent / "fedpart", "run", "quickstart", *two)
     summary = json.loads((folder / out / "summary.json").read_text())
     assert summary["rounds"] == 2 and 0 <= summary["test_accuracy"] <= 1
+
+
+def commands(python, folder, *words):
+    """What several commands end with and say, all of them in one process."""
+    given = [python, "-c", MAIN, json.dumps([each.split() for each in words])]
+    done = subprocess.run(given, cwd=folder, env=outside(), capture_output=True, text=True)
+    return [int(line) for line in done.stdout.splitlines() if line.isdigit()], done.stderr
 
 
 def test_pip_keeps_the_oldest_torch_and_the_oldest_of_all_pass_tests(tmp_path):
@@ -108,24 +122,27 @@ def test_without_extras_a_command_says_which_it_needs_and_with_all_of_them_every
     assert EXTRAS & set(versions(python)) == others
     runs(python, tmp_path)
     assert not list((tmp_path / "run").glob("*.png"))
-    for command, library, extra in [
-        (["report", "run"], "matplotlib", "pictures"),
-        (["export", "run", "--format", "onnx"], "onnxscript", "onnx"),
-        (["search", "search_quickstart"], "optuna", "search"),
-        (["up", "quickstart"], "psutil", "deployment"),
-    ]:
-        said = call(tmp_path, fedpart, *command, status=2)
-        assert re.fullmatch(rf'.+ needs {library}: pip install "fedpart\[{extra}\]"\.\n', said), said
+    assert "fedpart[onnx]" in call(tmp_path, fedpart, "export", "--help")
+    needing = {
+        "report run": 'matplotlib: pip install "fedpart[pictures]".',
+        "export run --format onnx": 'onnxscript: pip install "fedpart[onnx]".',
+        "search search_quickstart": 'optuna: pip install "fedpart[search]".',
+        "up quickstart": 'psutil: pip install "fedpart[deployment]".',
+    }
+    ended, said = commands(python, tmp_path, *needing)
+    assert ended == [2] * len(needing), said
+    for line, wanted in zip(said.splitlines(), needing.values(), strict=True):
+        assert line.endswith(f" needs {wanted}"), said
 
     install(python, "-c", tmp_path / "pins.txt", f"fedpart[all] @ {wheel.as_uri()}")
     assert set(versions(python)) >= EXTRAS
-    call(tmp_path, fedpart, "run", "quickstart", "--set", *LOCAL, "--out", "whole")
+    whole, few = f"--set {' '.join(LOCAL)}", "--set rounds=2 search.trials=2 search.min_rounds=1"
+    ended, said = commands(
+        python, tmp_path,
+        f"run quickstart {whole} --out whole", "report whole", "export whole --format onnx",
+        f"search search_quickstart --out search {few}",
+    )  # fmt: skip
+    assert ended == [0] * 4, said
     assert list((tmp_path / "whole").glob("*.png"))
-    short = ["--set", "rounds=2", "search.trials=2", "search.min_rounds=1"]
-    for command, file in [
-        (["report", "whole"], "whole/report.html"),
-        (["export", "whole", "--format", "onnx"], "whole/model.onnx"),
-        (["search", "search_quickstart", "--out", "search", *short], "search/search.json"),
-    ]:
-        call(tmp_path, fedpart, *command)
+    for file in ("whole/report.html", "whole/model.onnx", "search/search.json"):
         assert (tmp_path / file).stat().st_size

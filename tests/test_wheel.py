@@ -130,9 +130,6 @@ def test_fedpart_runs_a_configuration_with_a_loader_beside_it_from_anywhere(pyth
     call(tmp_path / "here", command, "run", "../mine/my.yaml", "--out", "run")
     call(tmp_path / "there", command, "run", "--resume", "../here/run", "--set", "rounds=3")
     assert json.loads((tmp_path / "here" / "run" / "summary.json").read_text())["rounds"] == 3
-    shipped = ["run", "quickstart", "--set", "engine=local", "rounds=1", "beside=null", "--out", "named"]
-    call(tmp_path / "there", command, *shipped)
-    assert json.loads((tmp_path / "there" / "named" / "summary.json").read_text())["rounds"] == 1
     assert (tmp_path / "where").read_text().count(str(python.parents[1])) == 2
 
 
@@ -145,7 +142,7 @@ def test_flwr_runs_a_folder_of_ones_own_with_server_and_client(python, tmp_path)
     for name, text in files.items():
         (app / name).write_text(text)
     with flwr_command(app, python, tmp_path / "flwr") as flwr:
-        resources = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=2"
+        resources = "num-supernodes=2 client-resources-num-cpus=1 init-args-num-cpus=1"
         out = tmp_path / "out"
         said = flwr("run", ".", "--stream", "--federation-config", resources, "--run-config", f'out="{out}"')
         assert out.exists(), (said.stdout + said.stderr)[-5000:]

@@ -3,9 +3,11 @@
 import re
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from fedpart.data import Dataset, Splits
+from simulations.folders.run_directory import STATE, read_metrics
 from stock import STOCK
 
 CONFIG = {
@@ -23,6 +25,7 @@ CONFIG = {
     "evaluate_every": 2,
     "evaluation": "clients",
 }
+ONE_ROUND = {"rounds": 1, "evaluate_every": 1, "clip": "adaptive"}  # which deployed runs have by themselves
 
 
 class Bundle(nn.Module):
@@ -53,3 +56,15 @@ def load(data_dir=None):
         return Dataset({"inputs": inputs}, {"targets": targets})
 
     return Splits(part(6, 0), part(2, 1), part(2, 2), num_classes=3)
+
+
+def assert_same(folder, local):
+    """Two runs have the same weights and hyperparameters, to the bit, and the same scores of all clients."""
+    one, two = load_file(folder / STATE), load_file(local / STATE)
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+    lines = [read_metrics(one) for one in (folder, local)]
+    assert all(line["replies"] == CONFIG["clients"] for line in lines[0])
+    for which in ("lml", "client_nll"):
+        scores, expected = ([line.get(which) for line in run] for run in lines)
+        assert scores == expected and expected[-1] is not None

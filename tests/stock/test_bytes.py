@@ -13,7 +13,7 @@ from stock.text import distilbert_lora, gpt2_lora
 
 pytestmark = pytest.mark.slow
 
-CLIENTS, ROUNDS, LAYERS = 4, 3, 6  # as many layers as the DistilBert that people use
+CLIENTS, ROUNDS, LAYERS = 4, 2, 6  # as many layers as the DistilBert that people use
 
 
 def federation_of(stock, module, **changes):

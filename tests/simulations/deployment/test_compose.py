@@ -1,17 +1,11 @@
-"""docker-compose.yml: what every container may use and do; and a SuperNode whose clock is wrong."""
+"""docker-compose.yml: what every container may use and do."""
 
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
 import yaml
 from places import ROOT
-
-from simulations.deployment.keys import CA
-from simulations.deployment.processes import free_ports, supernode
-from simulations.deployment.up import Deployment
 
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 each = pytest.mark.parametrize("name", SERVICES)
@@ -43,31 +37,3 @@ def test_a_client_meets_nobody_but_its_own_executor_and_the_superlink():
         if name.startswith("supernode-"):
             assert networks == {"fleet", f"site-{name[-1]}"}
     assert [name for name, networks in sites.items() if {"control", "fleet"} <= networks] == ["superlink"]
-
-
-SHIFTED = """
-import datetime, sys
-from flwr.supernode import node_auth_http_interceptor as signing
-now = signing.now
-signing.now = lambda: now() - datetime.timedelta(minutes=10)
-from fedpart.flower.workarounds.supernode import main
-main()
-"""
-
-
-@pytest.mark.deployment
-def test_a_supernode_whose_clock_is_ten_minutes_off_fails_and_both_sides_say_why(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    federation = Deployment(1, tmp_path, tmp_path / "logs")
-    with federation.processes:
-        federation._start_superlink()  # alone: the SuperNode is the one below
-        federation.control.register()
-        authority, keys = federation.keys / "superlink" / CA, federation.keys / "supernode-0"
-        command = supernode(federation.address, keys, authority, free_ports(1)[0], 0, 1)
-        options = command[command.index("--superlink") :]
-        node = subprocess.run([sys.executable, "-c", SHIFTED, *options], capture_output=True, text=True)
-        superlink = federation.processes.log("superlink", 100)
-    said = node.stdout + node.stderr
-    assert node.returncode == 1 and "gracefully" not in said
-    for text in (said, superlink):
-        assert "The SuperNode's clock is 600 s behind the SuperLink's" in text and "NTP" in text

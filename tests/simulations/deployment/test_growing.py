@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from forked import Forked
-from killed import EXPERIMENT
+from killed import EXPERIMENT, meanwhile
 from places import ROOT
 
 from simulations.config.load import ExperimentConfig
@@ -32,11 +31,11 @@ MORE = 64 * 2**20  # bytes that the SuperLink may take beyond what it took after
 def test_rounds_go_on_while_supernodes_leave_and_come(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config, out, rounds, sizes = ExperimentConfig.from_dict(CONFIG), tmp_path / "out", {}, []
-    over, choose = threading.Event(), random.Random(0)
+    choose = random.Random(0)
     with Deployment(NODES, tmp_path, tmp_path / "logs") as federation:
         superlink = psutil.Process(federation.processes.pid("superlink"))
 
-        def disturb():
+        def disturb(over):
             """After every other round one leaves, in mid-round; it is started again after some seconds."""
             while not over.wait(0.2):
                 done = len(read_metrics(out)) if out.exists() else 0
@@ -46,13 +45,8 @@ def test_rounds_go_on_while_supernodes_leave_and_come(tmp_path, monkeypatch):
                     with suppress(ProcessLookupError):  # it is away
                         os.kill(federation.processes.pid(f"supernode-{rounds[done]}"), signal.SIGKILL)
 
-        disturber = threading.Thread(target=disturb)
-        disturber.start()
-        try:
+        with meanwhile(disturb):
             run = complete(federation, deployed_run_config(config, out, False), lambda text: None)
-        finally:
-            over.set()
-            disturber.join()
         assert run.completed, run.outcome
         federation.wait_for(f"client-{client}" for client in range(NODES))
     lines = read_metrics(out)
@@ -80,24 +74,19 @@ def test_a_large_federation_for_a_while(tmp_path, monkeypatch):
     more |= {"round_timeout": 120.0}  # seconds; a client is slow when it is first asked
     config, out = ExperimentConfig.from_dict(CONFIG | more), tmp_path / "out"
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    federation, stopped, sizes, left, over = Deployment(nodes, tmp_path, tmp_path / "logs"), [], [], {}, []
+    federation, stopped, sizes, left = Deployment(nodes, tmp_path, tmp_path / "logs"), [], [], {}
     federation.processes = Forked(tmp_path / "logs", tmp_path / "homes", ENVIRONMENT | {"PATH": path})
     begun = time.monotonic()
     with federation:
         processes, choose, online = federation.processes, random.Random(0), time.monotonic() - begun
         superlink, away = psutil.Process(processes.pid("superlink")), {}
-        memory = [
-            psutil.Process(processes.pid(name)).memory_full_info() for name in ("supernode-0", "clientapp-0")
-        ]
-        print(
-            f"{nodes} online after {online:.0f} s; MiB of a SuperNode and its executor",
-            [m.uss >> 20 for m in memory],
-        )
+        own = (processes.pid(name) for name in ("supernode-0", "clientapp-0"))
+        memory = [psutil.Process(pid).memory_full_info().uss >> 20 for pid in own]
+        print(f"{nodes} online after {online:.0f} s; MiB of a SuperNode and its executor", memory)
 
-        def disturb():
+        def disturb(over):
             end = time.monotonic() + seconds
-            while not over and time.monotonic() < end:
-                time.sleep(2.0)
+            while not over.wait(2.0) and time.monotonic() < end:
                 done = len(read_metrics(out)) if out.exists() else 0
                 sizes.append((done, superlink.memory_info().rss >> 20))
                 for name in [name for name, (until, _) in away.items() if until < time.monotonic()]:
@@ -108,32 +97,15 @@ def test_a_large_federation_for_a_while(tmp_path, monkeypatch):
                     left.setdefault(int(name.rpartition("-")[2]), done)
             stopped.append(signal.SIGTERM)
 
-        disturber = threading.Thread(target=disturb)
-        disturber.start()
-        try:
+        with meanwhile(disturb):
             complete(federation, deployed_run_config(config, out, False), lambda text: None, stopped)
-        finally:
-            over.append(True)
-            disturber.join()
     lines = read_metrics(out)
-    answered = [
-        (line["round"], set(line["cohort"]) - {skip["client"] for skip in line["skipped"]}) for line in lines
-    ]
+    skipped = [{skip["client"] for skip in line["skipped"]} for line in lines]
+    answered = [(line["round"], set(line["cohort"]) - who) for line, who in zip(lines, skipped, strict=True)]
     back = sum(any(client in of for round, of in answered if round > done) for client, done in left.items())
-    print(
-        f"{len(lines)} rounds, {sum(line['stepped'] for line in lines)} stepped, "
-        f"{len(left)} nodes left, {back} were heard again"
-    )
-    print(
-        "skipped",
-        sum(len(line["skipped"]) for line in lines),
-        "of",
-        sum(len(line["cohort"]) for line in lines),
-    )
-    print(
-        "seconds a round",
-        sorted(line["seconds"] for line in lines)[len(lines) // 2],
-        "SuperLink [rounds, MiB]",
-        sizes[:: max(1, len(sizes) // 12)],
-    )
+    stepped, asked = sum(line["stepped"] for line in lines), sum(len(line["cohort"]) for line in lines)
+    print(f"{len(lines)} rounds, {stepped} stepped, {len(left)} nodes left, {back} were heard again")
+    print(f"skipped {sum(map(len, skipped))} of {asked}")
+    print("SuperLink [rounds, MiB]", sizes[:: max(1, len(sizes) // 12)])
+    print("seconds a round", sorted(line["seconds"] for line in lines)[len(lines) // 2])
     assert back and max(size for _, size in sizes) - sizes[len(sizes) // 3][1] < MORE >> 20

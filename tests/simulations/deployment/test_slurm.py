@@ -3,16 +3,15 @@
 The packages slurmctld, slurmd, slurm-client and munge (Debian) are needed, and root for two hosts.
 """
 
-import hashlib
 import shutil
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
+import held
 import pytest
 from command_line import fedpart, refused
 from hosts import hosts, surroundings, until
-from places import CONFIGS
 
 from simulations.config.load import load_config
 from simulations.folders.run_directory import STATE, read_metrics, read_summary
@@ -44,19 +43,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE
 
 
 def test_a_script_says_what_was_asked(in_a_folder_of_its_own, tmp_path):
-    options = (
-        "--nodes",
-        4,
-        "--gpus",
-        2,
-        "--limit",
-        "1-00:00:00",
-        "--set",
-        "rounds=7",
-        "--out",
-        tmp_path / "a b",
-    )
-    result = fedpart("cluster", "slurm", "quickstart", *options)
+    options = ["--nodes", "4", "--gpus", "2", "--limit", "1-00:00:00", "--set", "rounds=7", "--out"]
+    result = fedpart("cluster", "slurm", "quickstart", *options, tmp_path / "a b")
     assert result.exit_code == 0, result.output
     script = Path("quickstart.sbatch").read_text()
     for line in ("nodes=4", "gpus-per-node=2", "time=1-00:00:00", "signal=B:TERM@300", "requeue"):
@@ -105,9 +93,7 @@ def slurm(folder):
     (folder / "state").mkdir()
     (folder / "slurm.conf").write_text(CONF.format(folder=folder))
     subprocess.run(["mungekey", "--create", f"--keyfile={folder}/munge.key"], check=True)
-    files = [
-        f"--{name}={folder}/munge.{name[:-5]}" for name in ("key-file", "pid-file", "log-file", "seed-file")
-    ]
+    files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]
     munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files]
     conf = {"SLURM_CONF": str(folder / "slurm.conf")}
     with hosts(2) as computers, (folder / "munge.said").open("w") as said:
@@ -125,33 +111,33 @@ def slurm(folder):
             keeper.wait()
 
 
-def digest(folder):
-    return hashlib.sha256((folder / STATE).read_bytes()).hexdigest()
-
-
 @pytest.mark.slow
 @pytest.mark.deployment
 def test_a_job_whose_time_is_over_goes_back_into_the_queue_and_on(tmp_path, monkeypatch):
-    """On two nodes, by Slurm's own SIGTERM before the limit; the bytes are those of one process."""
+    """On two nodes, by Slurm's own SIGTERM before the limit, in a round that does not end; the bytes are
+    those of one process."""
     monkeypatch.chdir(tmp_path)
-    rounds = 200
-    settings = ["beside=null", "evaluate_every=1000", f"rounds={rounds}", "checkpoint_every=1000"]
-    job = ("--nodes", 2, "--limit", "00:02:00", "--before", 30, "--out", tmp_path / "run")
-    assert fedpart("cluster", "slurm", "quickstart", *job, "--set", *settings).exit_code == 0
+    rounds, run = 200, tmp_path / "run"
+    file = held.configuration(tmp_path, rounds=rounds, beside=None)
+    job = ("--nodes", 2, "--limit", "00:02:00", "--before", 30, "--out", run)
+    assert fedpart("cluster", "slurm", file, *job).exit_code == 0
     with slurm(tmp_path) as operate:
-        number = operate("sbatch", "--parsable", "quickstart.sbatch").strip()
+        number = operate("sbatch", "--parsable", "held.sbatch").strip()
 
         def state():
             told = operate("scontrol", "show", "job", number).split()
             return dict(word.split("=", 1) for word in told if "=" in word)
 
+        until(lambda: (run / "metrics.jsonl").exists() and read_metrics(run), 120, "a round")
+        (tmp_path / "held").touch()
         until(lambda: state()["Restarts"] == "1", 300, "it is in the queue again")
+        (tmp_path / "held").unlink()
         operate("scontrol", "update", f"JobId={number}", "TimeLimit=30")  # once is enough
         until(lambda: state()["JobState"] in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"), 900, "it ends")
         ended, said = state(), (tmp_path / "run.log").read_text()
     assert ended["JobState"] == "COMPLETED", said
     assert ended["Restarts"] == "1" and "Stopped after round" in said, said
-    assert [line["round"] for line in read_metrics(tmp_path / "run")] == [*range(1, rounds + 1)]
-    assert read_summary(tmp_path / "run")["workers"] == 2
-    run_experiment(load_config(CONFIGS / "quickstart.yaml", [*settings, "engine=local"]), tmp_path / "alone")
-    assert digest(tmp_path / "run") == digest(tmp_path / "alone")
+    assert [line["round"] for line in read_metrics(run)] == [*range(1, rounds + 1)]
+    assert read_summary(run)["workers"] == 2
+    run_experiment(load_config(file, ["engine=local"]), tmp_path / "alone")
+    assert (run / STATE).read_bytes() == (tmp_path / "alone" / STATE).read_bytes()

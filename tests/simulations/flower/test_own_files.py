@@ -19,19 +19,6 @@ from fedpart.engines import LocalEngine
 from simulations.deployment import control
 from simulations.flower.config import build_experiment
 
-CONFIG = """
-data: digits
-clients: 2
-cohort: 2
-chunks: [0.5, 0.5]
-rounds: 2
-samples: 1
-training_points: 40
-validation_points: 20
-test_points: 20
-hyperparameters: {dropout: null}
-workers: 1
-"""
 SERVER = """
 import torch
 from flwr.serverapp import ServerApp
@@ -56,56 +43,38 @@ from fedpart.flower import make_client_app
 app = make_client_app(lambda run_config: None)
 """
 RUN_IT = """
-import client, server
+import sys
 from types import SimpleNamespace
+{bundle}
+assert not {{"server", "client"}} & sys.modules.keys(), "a deployment needs none in the working directory"
 
 class Nobody:
     get_nodes = send_and_receive = lambda self: []
 
-server.app(Nobody(), SimpleNamespace(run_config={}))
+for folder in ("file", "folder"):
+    sys.path[0] = folder
+    import client, server
+    assert f"/{{folder}}/server" in server.__file__
+    server.app(Nobody(), SimpleNamespace(run_config={{}}))
+    del sys.modules["client"], sys.modules["server"]
 """
 
 
-def python(folder, *arguments):
-    """Run Python in a folder, as a user does; what it has said."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture(params=["server.py", "server/__init__.py"])
-def own(tmp_path, request):
-    """A folder with a user's own server, a file or a folder, and client."""
-    for name, text in ((request.param, SERVER), ("client.py", CLIENT)):
+@pytest.mark.slow
+def test_they_import_the_strategy_and_the_client_app_and_a_deployment_what_is_installed(tmp_path):
+    """A server of one's own is a file or a folder."""
+    for name in ("file/server.py", "folder/server/__init__.py"):
         file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-    return tmp_path
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("own", ["server.py"], indirect=True)
-def test_ray_runs_beside_them(own):
-    (own / "config.yaml").write_text(CONFIG)
-    command = "from simulations.cli.main import main; main()"
-    python(own, "-c", command, "run", "config.yaml", "--engine", "ray", "--out", "out")
-    assert (own / "out" / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_they_import_the_strategy_and_the_client_app(own):
-    assert "0 of the 2 configured clients are connected" in python(own, "-c", RUN_IT)
-
-
-@pytest.mark.slow
-def test_the_bundle_of_a_deployment_names_what_is_installed():
-    bundle = tomllib.loads(control._APP.format(version=1))
-    places = bundle["tool"]["flwr"]["app"]["components"].values()
-    load = "".join(f"from {place.replace(':', ' import ')}; " for place in places)
-    python(ROOT.parent, "-c", f"{load}import sys; sys.exit('server' in sys.modules)")
+        file.parent.mkdir(parents=True)
+        file.write_text(SERVER)
+        (tmp_path / name.partition("/")[0] / "client.py").write_text(CLIENT)
+    places = tomllib.loads(control._APP.format(version=1))["tool"]["flwr"]["app"]["components"].values()
+    bundle = "\n".join("from {} import {}".format(*place.split(":")) for place in places)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RUN_IT.format(bundle=bundle)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("0 of the 2 configured clients are connected") == 2
 
 
 OVERRIDES = "rounds=2 clients=5 cohort=3 samples=2 training_points=100 evaluate_every=2"
@@ -127,7 +96,7 @@ def flwr(tmp_path):
 @pytest.mark.slow
 def test_flwr_run_equals_the_local_engine(flwr, tmp_path):
     out = tmp_path / "out"
-    federation = "num-supernodes=5 client-resources-num-cpus=1 init-args-num-cpus=2"
+    federation = "num-supernodes=5 client-resources-num-cpus=1 init-args-num-cpus=1"
     more = ("--federation-config", federation, "--run-config", f'overrides="{OVERRIDES}" out="{out}"')
     process = flwr("run", ".", "--stream", *more)
     log = process.stdout + process.stderr

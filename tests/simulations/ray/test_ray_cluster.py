@@ -7,7 +7,7 @@ import pytest
 import refusals
 import torch
 from flower_experiment import CLIENTS, assert_equal_runs, build, load, local
-from tiny import tiny
+from tiny import KEPT, tiny
 
 from fedpart import ClientError, ClipSettings, Federation
 from fedpart.flower.strategy import FedPart
@@ -65,25 +65,26 @@ def test_actors_are_on_all_machines_and_give_the_same_bits(address, relayed, mon
         assert (report.upload_bytes, report.replies) == (other.upload_bytes, other.replies)
 
 
+CLIP, INT8 = {"clip": ClipSettings(0.01, 0.01)}, {"upload": "int8"}
+
+
 def test_clients_without_an_update_are_missed_on_their_host(address, relayed):
     failing = build({}).protocol.cohort(1)[-2]
-    config = {"failing": failing}
+    config = {"failing": failing, **INT8}
     with RayGrid(load, CLIENTS, config, address=address) as grid:
-        one, other = (
-            made(on_client_error="skip") for made in (partial(run, grid), partial(local, 3, **config))
-        )
+        result = run(grid, on_client_error="skip", **INT8)
         assert len(relayed) == 3 and all(relayed)
         with pytest.raises(ClientError, match=rf"^Client {failing} failed in round 1: KeyError: .*the disk"):
-            run(grid)
-    assert_equal_runs(one, other)
+            run(grid, **INT8)
+    assert_equal_runs(result, local(3, on_client_error="skip", **config))
 
 
 def test_a_relay_that_breaks_is_made_good_by_the_replies(address, relayed, tmp_path):
-    config = {"dying": build({}).protocol.cohort(2)[1], "marker": str(tmp_path / "died")}
+    config = {"dying": build({}).protocol.cohort(2)[1], "marker": str(tmp_path / "died"), **CLIP}
     with RayGrid(load, CLIENTS, config, address=address) as grid:
-        result = run(grid)
+        result = run(grid, **CLIP)
     assert relayed[0] and relayed[1] is None
-    assert_equal_runs(result, local(3))
+    assert_equal_runs(result, local(3, **CLIP))
 
 
 def test_a_process_that_answers_nothing_in_a_relay_is_replaced_once(address, relayed, monkeypatch, tmp_path):
@@ -108,34 +109,24 @@ def test_a_client_that_hangs_in_a_relay_is_missed_and_nobody_computed_again(addr
     assert all("did not answer" in skip["reason"] for skip in reports[1].skipped)
 
 
-CODED = [{"clip": ClipSettings(0.01, 0.01)}, {"upload": "int8"}]
-
-
-@pytest.mark.parametrize("more", [*CODED, CODED[0] | CODED[1]], ids=["clip", "int8", "both"])
-def test_a_relay_of_clipped_and_coded_updates_has_the_bits_of_one_process(address, relayed, more):
+def test_a_relay_of_clipped_and_coded_updates_has_the_bits_of_one_process(address, relayed):
+    more = CLIP | INT8
     with RayGrid(load, CLIENTS, more, address=address) as grid:
         result = run(grid, **more)
     assert len(relayed) == 3 and all(relayed)
     assert_equal_runs(result, local(3, **more))
 
 
-def test_a_defence_sees_every_update(address, relayed):
+def test_a_defence_sees_every_update_on_gpus_that_are_no_multiple_of_the_actors(address, relayed):
     config = {"defence": "median", "weighting": "uniform"}
-    with RayGrid(load, CLIENTS, config, address=address) as grid:
+    with RayGrid(load, CLIENTS, config, address=address, gpu=True) as grid:
         assert_equal_runs(run(grid, 2, **config), local(2, **config))
+        assert all(actor.begun() for actor in grid._actors) and len(grid._actors) == 2
     assert not relayed
 
 
-def test_gpus_that_are_no_multiple_of_the_actors_are_shared(address):
-    federation = Federation(build({"node_timeout": 600.0}).protocol)
-    with RayGrid(load, CLIENTS, {}, address=address, gpu=True) as grid:
-        FedPart(federation).run(grid, 1)
-        assert all(actor.begun() for actor in grid._actors) and len(grid._actors) == 2
-    assert federation.round == 1
-
-
-def test_the_command_is_the_same(address, monkeypatch, tmp_path):
-    here, there = tiny(rounds=2), tiny(rounds=2, engine="ray")
+def test_the_command_is_the_same_and_keeps_the_best_round(address, monkeypatch, tmp_path):
+    here, there = tiny(**KEPT), tiny(**KEPT, engine="ray")
     monkeypatch.setenv("RAY_ADDRESS", address)
     run_experiment(here, tmp_path / "here")
     summary = run_experiment(there, tmp_path / "there")

@@ -10,8 +10,8 @@ import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 
+import held
 import pytest
-import yaml
 from command_line import begun
 from tiny import tiny
 
@@ -69,27 +69,6 @@ def test_ray_ends_though_nobody_has_entered_the_engine(monkeypatch, tmp_path, fa
     assert grids[0].where == {"workers": 2, "address": None, "gpu": False}
 
 
-SLOW_MODEL = """
-import time
-from pathlib import Path
-
-from torch import nn
-
-HELD = Path(__file__).with_name("held")
-
-
-class Held(nn.Flatten):
-    def forward(self, x):
-        while HELD.exists():
-            time.sleep(0.1)
-        return super().forward(x)
-
-
-def build(num_classes, input_shape):
-    return nn.Sequential(Held(), nn.Linear(input_shape[1] * input_shape[2], num_classes))
-"""
-
-
 def wait_until(happened, process):
     end = time.monotonic() + 300
     while not happened():
@@ -98,24 +77,22 @@ def wait_until(happened, process):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_run_ends_with_a_checkpoint_though_its_clients_do_not_answer(tmp_path, number):
-    (tmp_path / "held_model.py").write_text(SLOW_MODEL)
-    known = {"data": "digits", "model": "held_model:build", "clients": 4, "cohort": 2, "chunks": [0.5, 0.5]}
-    known |= {"engine": "ray", "workers": 1, "rounds": 1_000_000, "checkpoint_every": 1_000_000}
-    known |= {"evaluation": "none", "hyperparameters": {"affine": {}}, "training_points": 40}
-    (tmp_path / "held.yaml").write_text(yaml.safe_dump(known))
+def test_the_run_ends_with_a_checkpoint_though_its_clients_do_not_answer(tmp_path):
+    """In a folder with a server.py and a client.py of the user's, which its processes leave alone."""
+    held.configuration(tmp_path, workers=1)
+    for name in ("server.py", "client.py"):
+        (tmp_path / name).write_text("raise AssertionError('this is not for it')")
     apart = {"cwd": tmp_path, "stderr": subprocess.PIPE, "start_new_session": True}
     process = begun("run", "held.yaml", "--out", "run", paths=os.pathsep.join(sys.path), **apart)
     try:
         lines = tmp_path / "run/metrics.jsonl"
         wait_until(lambda: lines.is_file() and len(lines.read_text().splitlines()) > 1, process)
         (tmp_path / "held").touch()
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGTERM)
         _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
-    assert process.returncode == 128 + number, errors
+    assert process.returncode == 128 + signal.SIGTERM, errors
     after = re.search(r"Stopped after round (\d+); continue with: fedpart run --resume run", errors)
     assert after and int(after[1]) == len(read_metrics(tmp_path / "run")) >= 2, errors
     assert (tmp_path / "run/checkpoint.pt").is_file() and not (tmp_path / "run/summary.json").exists()
