@@ -40,6 +40,7 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.updates.combining import COMBINATIONS
 from fedpart.updates.stages import Kept
+from fedpart.updates.stages.robust import RobustSum
 
 ROUNDS = 3
 CLIP, USUAL = ClipSettings((0.03, 0.02, 0.01), psi=0.005), ClipSettings(multiple=1.0)
@@ -77,7 +78,6 @@ RUNS = {
     "ditto, feedback": {"method": "ditto", **FED_BACK, **SCORED},
 }
 FAST = {"both ways", "sizes, feedback"}
-WITH = {"upload": ("share", "error_feedback"), "defence": ("bucket",)}
 BASE = ("method", "weighting", "sizes", "sharing", "pace", "capped", *SCORED)
 
 
@@ -94,7 +94,7 @@ def without_what_is_composed(config):
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in RUNS])
-def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path):
+def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path, monkeypatch):
     config = RUNS[name]
     expected, in_workers = local(ROUNDS, every=2, **config), local(ROUNDS, 2, every=2, **config)
     assert_equal_runs(in_workers, expected)
@@ -114,11 +114,14 @@ def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path):
                 assert getattr(mine, key) == pytest.approx(getattr(theirs, key), abs=200 * CLIENTS)
     plain, found = without_what_is_composed(config), (expected[0].w.tolist(), expected[1][-1].client_nll)
     others = [plain] if plain != {"method": "partitioned", **config} else []
-    for one in ("download", "defence", "upload"):  # each does something, also beside the others
-        if one in config:
-            others.append({key: config[key] for key in config if key not in (one, *WITH.get(one, ()))})
+    for of_one in ({"download"}, {"upload", "share", "error_feedback"}):  # each does something by itself
+        if of_one & config.keys():
+            others.append({key: config[key] for key in config.keys() - of_one})
     for other in others:
         assert found != plainly(*sorted(other.items()))
+    if "defence" in config:
+        monkeypatch.setattr(RobustSum, "start", lambda _, round: round)
+        assert found[0] != local(ROUNDS, **config)[0].w.tolist()
 
 
 @pytest.mark.quick(1)
