@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -40,10 +39,14 @@ TINY = Workload(
 def said(monkeypatch, capsys):
     """What the command prints, in this process."""
 
-    def run(*arguments):
+    def run(*arguments, status=0):
         monkeypatch.setattr(sys, "argv", ["bench", *arguments])
-        with suppress(SystemExit):
+        ended = None
+        try:
             bench.main()
+        except SystemExit as error:
+            ended = error.code
+        assert (ended or 0) == status
         return capsys.readouterr()
 
     return run
@@ -62,15 +65,18 @@ def test_every_workload_has_its_rows_and_what_is_missing_is_told(said, monkeypat
     assert "torch" in lines[0]
 
 
-def test_without_time_nothing_is_begun(said):
-    lines = said("--quick", "--budget", "0", "--workload", "W1").out.splitlines()
+def test_without_time_nothing_is_begun():
+    command = [sys.executable, "-m", "benchmarks.rounds.bench"]
+    command += ["--quick", "--budget", "0", "--workload", "W1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
     assert sum(line.endswith("no time") for line in lines) == 11
 
 
 def test_names_that_there_are_none_of(said):
     refused(fedpart("bench", "--workload", "W1"), "benchmarks.rounds.bench")
-    assert "there is no 'W9', but W1, W2, W3, W4, P1" in said("--workload", "W1,W9").err
-    assert "there is no 'locl', but bare, auto" in said("--engine", "locl").err
+    assert "there is no 'W9', but W1, W2, W3, W4, P1" in said("--workload", "W1,W9", status=2).err
+    assert "there is no 'locl', but bare, auto" in said("--engine", "locl", status=2).err
 
 
 def test_it_imports_torch_numpy_and_fedpart_alone():

@@ -80,6 +80,14 @@ def test_no_bit_of_a_later_chunk_reaches_an_earlier_partition(net, replaced, cha
     assert all(not torch.equal(a.w[s], start.w[s]) for s in slices)
 
 
+@pytest.mark.parametrize("replaced", [2, 3])
+def test_the_data_of_a_late_chunk_reach_psi_in_training(replaced):
+    first, second = chunks(), chunks()
+    second[replaced - 1] = shard(len(first[replaced - 1]), 999)
+    a, b = (run(training(data=data)) for data in (first, second))
+    assert not torch.equal(a.psi, b.psi)
+
+
 def plain_loop(net, data, iterations, batch_size, seed, make, schedule=None):
     """Standard training in torch alone, on the batches that the library draws."""
     optimiser = make(net.parameters())

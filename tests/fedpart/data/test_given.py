@@ -199,3 +199,17 @@ def test_tables_of_pandas_are_told_to_become_arrays():
         ]
     )
     assert as_dataset((table.to_numpy(), column.to_numpy())).inputs.equal(X)
+
+
+def test_a_table_of_pandas_is_asked_for_its_columns():
+    class Frame:
+        iloc = columns = None
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, name):
+            raise KeyError(name)
+
+    says = r"got a Frame; write \(table\[inputs\].to_numpy\(\), table\[target\].to_numpy\(\)\)"
+    refusals.check([("pandas", partial(as_dataset, Frame()), ValueError, says)])

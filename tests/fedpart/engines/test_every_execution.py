@@ -40,6 +40,7 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.local import Loop
 from fedpart.updates.combining import COMBINATIONS
 from fedpart.updates.stages import Kept
+from fedpart.updates.stages.robust import RobustSum
 
 ROUNDS = 3
 CLIP, USUAL = ClipSettings((0.03, 0.02, 0.01), psi=0.005), ClipSettings(multiple=1.0)
@@ -93,7 +94,7 @@ def without_what_is_composed(config):
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in RUNS])
-def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path):
+def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path, monkeypatch):
     config = RUNS[name]
     expected, in_workers = local(ROUNDS, every=2, **config), local(ROUNDS, 2, every=2, **config)
     assert_equal_runs(in_workers, expected)
@@ -111,10 +112,16 @@ def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path):
         for mine, theirs in zip(over_flower[1], expected[1], strict=True):
             for key in ("upload_bytes", "download_bytes", "evaluation_bytes"):  # but for headers
                 assert getattr(mine, key) == pytest.approx(getattr(theirs, key), abs=200 * CLIENTS)
-    plain = without_what_is_composed(config)
-    if plain != {"method": "partitioned", **config}:
-        found = expected[0].w.tolist(), expected[1][-1].client_nll
-        assert found != plainly(*sorted(plain.items()))
+    plain, found = without_what_is_composed(config), (expected[0].w.tolist(), expected[1][-1].client_nll)
+    others = [plain] if plain != {"method": "partitioned", **config} else []
+    for of_one in ({"download"}, {"upload", "share", "error_feedback"}):  # each does something by itself
+        if of_one & config.keys():
+            others.append({key: config[key] for key in config.keys() - of_one})
+    for other in others:
+        assert found != plainly(*sorted(other.items()))
+    if "defence" in config:
+        monkeypatch.setattr(RobustSum, "start", lambda _, round: round)
+        assert found[0] != local(ROUNDS, **config)[0].w.tolist()
 
 
 @pytest.mark.quick(1)
@@ -141,8 +148,17 @@ def trained(execution, rounds=3, of=None, data=None, **changes):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("network, rows", [(norm_net, 1), (chain_net, 40), (norm_net, 10_000)])
 def test_a_fused_cohort_in_few_passes_is_the_cohort_client_by_client(network, rows, monkeypatch):
+    shapes, seen = [], pooled.gradients
+
+    def recorded(task, *arguments):
+        shapes.append(len(arguments[4].inputs) * task.samples)
+        return seen(task, *arguments)
+
+    monkeypatch.setattr(pooled, "gradients", recorded)
     monkeypatch.setitem(pooled.ROWS, "cpu", rows)
-    (loop, one_by_one), (fused, together) = (trained(kind, of=task(network)) for kind in ("loop", "fused"))
+    of = task(network, samples=4)
+    (loop, one_by_one), (fused, together) = (trained(kind, of=of) for kind in ("loop", "fused"))
+    assert len(shapes) > 9 and all(rows % pooled.ROUND == 0 for rows in shapes), "passes come in few shapes"
     assert_near(fused, loop)
     for a, b in zip(one_by_one, together, strict=True):
         assert a.train_loss == pytest.approx(b.train_loss, rel=1e-10)

@@ -28,6 +28,7 @@ from fedpart.engines.local import Loop
 from fedpart.federated.cohorts import sum_updates
 from fedpart.methods.augerino import Augerino
 from fedpart.methods.partitioned import Partitioned
+from fedpart.partition.partition import AssignedPartition
 from fedpart.task.gradients import Job
 from fedpart.updates.update import Round
 
@@ -78,6 +79,19 @@ def test_every_job_starts_from_the_servers_values(network):
             assert torch.equal(alone.cells[job.partition], whole.cells[job.partition])
     assert_same(federation, perturbed(federation.protocol))  # the server's values stay
     assert all(delta.abs().max() > 0 for delta in whole.cells.values())
+
+
+def test_subnetworks_are_built_once_per_round_and_not_once_per_client(monkeypatch):
+    executor, federation = started(Task(chain_net(), transforms=[augmentation()], samples=1))
+    built, honest = [], AssignedPartition.subnetwork
+    monkeypatch.setattr(
+        AssignedPartition, "subnetwork", lambda self, w, k: built.append(k) or honest(self, w, k)
+    )
+    for round in (1, 2):
+        executor.begin(round, federation.w, federation.psi)
+        for client in range(4):
+            executor.run(client, shard(7), [Job(2, 2), Job(3, 3), Job(1, psi=True)])
+    assert built == [2, 3, 1] * 2
 
 
 @pytest.mark.parametrize("scheme", ["random", "node"])

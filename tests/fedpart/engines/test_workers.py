@@ -91,10 +91,14 @@ def test_low_precision_with_convolutions_that_are_pooled():
     assert_same_bits(task, [Dataset(F.pad(one.inputs, (1, 1, 1, 1)), one.targets) for one in shards(SIZES)])
 
 
-def test_workers_are_no_more_than_blocks():
-    for cohort, workers in ((2, 2), (5, 5), (200, 9)):
+def test_workers_are_no_more_than_blocks_and_share_a_few_places_whatever_the_cohort():
+    def pool(cohort, workers):
         federation = Federation(Protocol(Task(chain_net()), settings(200, cohort=cohort)))
-        assert LocalEngine(federation, [], 9).clients.workers == workers
+        return LocalEngine(federation, [], workers).clients
+
+    assert [pool(cohort, 9).workers for cohort in (2, 5, 200)] == [2, 5, 9]
+    assert [pool(cohort, 2)._places for cohort in (2, 5, 200)] == [3, 3, 3]
+    assert [pool(200, workers)._places for workers in (4, 8)] == [6, 12]
 
 
 def test_clients_that_fail_are_skipped_alike():

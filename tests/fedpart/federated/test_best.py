@@ -13,7 +13,7 @@ from fedpart import AffineAugmentation, ConcreteDropout, FederationSettings, Pro
 from fedpart.data import random_subset
 from fedpart.federated.best import WINDOW, fallen
 from simulations.building.data import load_data
-from simulations.folders.run_directory import saved_config
+from simulations.folders.run_directory import read_metrics, saved_config
 from simulations.results.terminal.panel import panel
 from simulations.running.recorder import Interrupted
 from simulations.running.resume import beside_config
@@ -125,6 +125,9 @@ def test_runs_that_are_stopped_and_of_workers_keep_the_same_and_score_what_they_
     summary = run_experiment(several, tmp_path / "stopped", resume=True)
     states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("whole", "stopped")]
     assert states[0] == states[1]
+    times = {"seconds": 0, "client_seconds": 0}
+    lines = [[line | times for line in read_metrics(tmp_path / name)] for name in ("whole", "stopped")]
+    assert str(lines[0]) == str(lines[1])
     assert "on the local engine, 2 workers" in console_text(panel(summary, tmp_path))
     assert saved_config(tmp_path / "stopped").workers == summary["workers"] == 2
 

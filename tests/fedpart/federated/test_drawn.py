@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
+from problems import accepted
 from sizes import ARCHITECTURES, CHUNKS, run, task
 
 from fedpart import ClipSettings, FederationSettings, LocalSettings, PrivacySettings, Protocol
@@ -43,6 +44,23 @@ def test_shares_count_the_steps_that_a_client_takes(steps):
     taken = Counter(cell for t in range(steps) for cell in cells_of(some, sizes[t % len(sizes)]))
     assert shares_of(sizes, steps, some.partitions) == {cell: n / steps for cell, n in taken.items()}
     assert len(sizes) == min(steps, DRAWS)
+
+
+def test_a_claim_of_many_examples_draws_few_sizes(monkeypatch):
+    """And each cell weighs as much as the steps that were claimed would have trained it."""
+    some = protocol(max_examples=10**9)
+    client, drawn = largest(some), list[int]()
+    whole = type(some.view(0, 1)).drawn_sizes
+
+    def noted(view, steps):
+        sizes = whole(view, steps)
+        drawn.append(len(sizes))
+        return sizes
+
+    monkeypatch.setattr(type(some.view(0, 1)), "drawn_sizes", noted)
+    term, _ = accepted(some, client, update_from(some, client, 10**9), at(some))
+    assert drawn == [DRAWS]
+    assert max(term.weights.values()) == 10**9 and min(term.weights.values()) < 10**9
 
 
 @pytest.mark.parametrize("examples", [3, 40])

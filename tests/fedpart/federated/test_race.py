@@ -41,7 +41,7 @@ def finished(race, execution, more=2):
 @pytest.mark.parametrize("execution", ["fused", "grouped", "loop"])
 def test_who_is_left_is_what_a_run_with_its_rates_alone_would_be(execution):
     local = LocalSettings(0.2, batch_size=100 if execution == "fused" else 8)
-    halving = {"server": [1, 300], "psi": [2], "local": [0.5], "rounds": 2}
+    halving = {"server": [300, 1], "psi": [2], "local": [0.5], "rounds": 2}
     race = Federation(protocol(halving, local=local))
     reports = finished(race, execution)
     (number,) = race.race.left

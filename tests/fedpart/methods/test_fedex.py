@@ -78,8 +78,10 @@ def test_the_step_is_the_published_one(schedule, difference):
         z = z - math.sqrt(2 * math.log(3)) / scale * gradient
         z -= np.log(np.exp(z).sum())
         psi = method.stepped(run.task, psi, found)
-        now = run.task.psi_tensors(psi)["arms.log_probabilities"]
-        np.testing.assert_allclose(now.numpy(), z, rtol=2e-5, atol=2e-5)
+        now = run.task.psi_tensors(psi)
+        np.testing.assert_allclose(now["arms.log_probabilities"].numpy(), z, rtol=2e-5, atol=2e-5)
+        summed = np.dot(trace, 0.7 ** np.arange(round)[::-1])
+        assert now["arms.baseline"][0].item() == pytest.approx(summed, rel=1e-5)
 
 
 def test_arms_are_drawn_by_theta_from_a_stream_of_client_and_round():

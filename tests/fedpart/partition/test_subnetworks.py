@@ -3,6 +3,7 @@
 import re
 import warnings
 from functools import partial
+from itertools import product
 
 import pytest
 import refusals
@@ -31,6 +32,23 @@ class Language(nn.Module):
 
     def forward(self, tokens):
         return self.out(self.norm(self.block(self.embed(tokens))))
+
+
+class OwnBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.position = nn.Parameter(torch.randn(5, 8))
+        self.norm1, self.norm2 = nn.LayerNorm(8), nn.LayerNorm(8, bias=False)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    def forward(self, tokens):
+        x = self.embed(tokens) + self.position
+        h = self.norm1(x)
+        x = x + self.attention(h, h, h, need_weights=False)[0]
+        x = x + self.mlp(self.norm2(x))
+        return x @ self.embed.weight.T
 
 
 class ResNetBlock(nn.Module):
@@ -74,8 +92,9 @@ def hand_built(module, own, default, assignment, k, chunks):
     return plain
 
 
-@pytest.mark.parametrize("defaults", ["initial", "zeros"])
-@pytest.mark.parametrize("cls", [Language, ResNetBlock])
+@pytest.mark.parametrize(
+    "cls, defaults", [*product((Language, ResNetBlock), ("initial", "zeros")), (OwnBlock, "zeros")]
+)
 def test_every_subnetwork(cls, defaults):
     torch.manual_seed(0)
     module = cls().to(torch.float64)

@@ -283,3 +283,11 @@ def test_a_server_that_does_not_answer_is_not_healthy(tmp_path, monkeypatch):
             thread.join()
     with pytest.raises(URLError, match="refused"):
         look(keys)
+
+
+@pytest.mark.slow
+def test_health_is_a_command(tmp_path):
+    make_keys(tmp_path, 1)
+    command = [sys.executable, "-m", "simulations.deployment.health", "127.0.0.1:1"]
+    done = subprocess.run([*command, tmp_path / "superlink" / CA], capture_output=True, text=True)
+    assert done.returncode == 1 and "refused" in done.stderr

@@ -128,6 +128,8 @@ def test_lies_cost_a_defended_run_little(tmp_path, lies):
     """Updates of 2 in 10 clients are ten times as long and turned round; or one sends the most it may."""
     assert attacked(tmp_path / "undefended", *lies) < 0.25
     assert attacked(tmp_path / "defended", *lies, *CENTRED) > 0.6
+    if lies is LOUD:  # which usual norms alone make no longer than others
+        assert attacked(tmp_path / "clipped", *lies, "clip=adaptive") > 0.6
 
 
 def test_wrong_labels_of_a_fifth_do_not_ruin_a_run(tmp_path):

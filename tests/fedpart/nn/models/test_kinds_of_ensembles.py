@@ -180,6 +180,8 @@ def test_a_step_of_the_sandwich_rule():
         drawn |= set(same)
     assert drawn == {0, 1, 2, 3, 4}
     assert UniversallySlimmable(networks(), drawn=3).train()(x).shape == (2, 3, 3)
+    described = made("universally_slimmable", [WRN | {"width": width} for width in WIDTHS], {"drawn": 2})
+    assert described.train()(x).shape == (2, 2, 3) and described.eval()(x).shape == (2, 3, 3)
 
 
 def test_members_of_two_widths_learn_from_one_budget_with_psi_beside():

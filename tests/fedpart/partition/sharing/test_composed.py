@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart.nn.models import mnist_cnn
+from fedpart.nn.models import mnist_cnn, wrn
 from fedpart.partition.sharing import SHARINGS
 from fedpart.partition.sharing.bank import _allocated as allocated
-from fedpart.partition.sharing.layers import assembled, chains, cut
+from fedpart.partition.sharing.layers import assembled, chains, cut, weight_layers
 
 DOUBLE = torch.float64
 
@@ -194,6 +194,21 @@ def test_a_layer_may_be_kept_and_layers_with_another_kernel_have_a_basis_each():
     assert set(first.shared) & set(second.shared) == {"2:3x3"}
     x = torch.rand(2, 4, 5, 5, dtype=DOUBLE)
     assert first(x).shape == second(x).shape
+
+
+@pytest.mark.slow
+def test_a_wide_residual_network_with_one_template_for_each_layer_has_its_own_numbers():
+    """36,479,194 are those of WRN-28-10 for ten classes; a coefficient comes with each bank."""
+    with torch.device("meta"):
+        network = wrn(10, (3, 32, 32), depth=28, width=10)
+    layers = weight_layers([network], (), ())[0]
+    shapes = [tuple(network.get_submodule(layer).weight.shape) for layer in layers]
+    sizes = [size for shape in shapes for size in block_sizes([shape])]
+    assert allocated(sizes, [1] * len(sizes), sum(sizes), 8) == [1] * len(sizes)
+    rest = numbers(network) - sum(prod(shape) for shape in shapes)
+    assert sum(sizes) + rest == 36_479_194
+    (small,) = compose("bank", [wrn(10, (3, 32, 32), depth=10, width=1)])
+    assert numbers(small) - len(small.recipes) == 77_850
 
 
 def test_composed_weights_begin_as_wide_as_plain_ones_and_a_plain_copy_computes_the_same():

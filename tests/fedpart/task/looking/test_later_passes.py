@@ -91,6 +91,12 @@ def scaled_inside():
     return forward
 
 
+def scaled_by_the_class(net, x):
+    if not hasattr(Counting, "scale"):
+        Counting.scale = x.std()
+    return net.b(x / Counting.scale)
+
+
 def masked(net, x):
     if x.shape[1] not in MASKS:
         MASKS[x.shape[1]] = torch.arange(6.0) / 6
@@ -109,6 +115,7 @@ def test_states_wherever_they_are():
             (Net(scaled_by_a_name), seen.format("SCALE")),
             (Net(scaled_by_a_part), seen.format("SCALES")),
             (Net(scaled_inside()), seen.format("call")),
+            (Net(scaled_by_the_class), seen.format("scale")),
             (Net(in_a_cache), r"keeps what depends on .* in the cache of cell\(\)"),
             (Net(deep, m=[[[[[0]]]]]), seen.format("m")),
             (Net(lambda s, x: s.b(x) * (1 + time.perf_counter() % 1)), unseen),

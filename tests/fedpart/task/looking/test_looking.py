@@ -109,6 +109,7 @@ def test_weights_that_forward_changes_and_state_in_plain_attributes():
         (Net(hidden, h=None), "h"),
         (Net(counted, n=0), "n"),
         (Net(remembered, q=lambda s: deque(maxlen=4)), "q"),
+        (Net(near_the_start, c=None), "c"),
     ]
     check((net, KEPT.format(name)) for net, name in rows)
 
@@ -130,6 +131,13 @@ def remembered(net, x):
     out = net.b(x)
     net.q.append(out.detach())
     return out + sum(net.q)
+
+
+def near_the_start(net, x):
+    if net.c is None:
+        net.c = [weight.detach().clone() for weight in net.parameters()]
+    pairs = zip(net.parameters(), net.c, strict=True)
+    return net.b(x) + sum((weight - start).square().sum() for weight, start in pairs)
 
 
 def helper():

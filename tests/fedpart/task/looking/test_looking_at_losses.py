@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import fedpart
 from fedpart.nn.likelihoods import Likelihood
 
-RNG, WEIGHT = np.random.default_rng(0), nn.Parameter(torch.ones(3))
+RNG, COUNTS, WEIGHT = np.random.default_rng(0), {"n": 0}, nn.Parameter(torch.ones(3))
 
 
 def data():
@@ -25,6 +25,11 @@ def data():
 
 def nll(outputs, targets):
     return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def counts(outputs, targets):
+    COUNTS["n"] += 1
+    return nll(outputs, targets) / COUNTS["n"]
 
 
 def clamps(outputs, targets):
@@ -64,6 +69,7 @@ def test_what_a_loss_may_not_do():
         (lambda o, t: nll(o, t) * RNG.random(), f"'RNG' of OwnLikelihood at 'likelihood' {generator}"),
         (lambda o, t: nll(o, t) * random.random(), "draws from Python's random module"),
         (lambda o, t: nll(o, t) * np.random.rand(), "draws from NumPy's global generator"),
+        (counts, f"'COUNTS' of OwnLikelihood .* {kept}"),
         (Counting(), f"'n' of Counting at 'likelihood' {kept}"),
         (Scaled(), "The loss has a weight 'scale' of its own, which nobody would train; leave it out"),
         (lambda o, t: nll(o * WEIGHT, t), r"reaches a weight \[3\] that is no parameter"),

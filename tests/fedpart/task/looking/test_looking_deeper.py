@@ -212,6 +212,7 @@ def test_what_few_would_look_for():
         (Large(lambda s, x: s.b(x) * s.r.random(), r=lambda _: np.random.default_rng(0)), "'r' .* draws"),
         (Transposed(), f"'transposed' .* {CHANGES}"),
         (Net(made_once(lambda s: s.a.weight.abs().max().item()), c=None), f"'c' .* {CHANGES}"),
+        (Net(lambda s, x: s.b(x @ s.c.setdefault("w", s.a.weight)), c=lambda _: {}), f"'c' .* {CHANGES}"),
         (Net(lambda s, x: s.b(x) / norm_of(s.a)), r"depends on weights or inputs in the cache of norm_of"),
         (Buffered(adds("buffer")), "forward\\(\\) changes 'buffer'"),
         (Net(adds("t"), t=torch.ones(3)), "returns other numbers"),
@@ -233,6 +234,7 @@ def test_what_few_would_look_for():
         (Net(swaps, q=lambda _: [1.0, 2.0]), f"'q' .* {CHANGES}"),
         (Net(orders, o=lambda _: collections.OrderedDict(a=1.0, b=2.0, c=3.0)), f"'o' .* {CHANGES}"),
         (layered(moves_on, nn.ModuleList([nn.Tanh(), nn.Sigmoid(), nn.Identity()])), "'layers' of ModuleL"),
+        (layered(lambda s: s.layers.append(nn.Tanh()), nn.Sequential(nn.Tanh())), "'layers' of Sequential"),
         (late(freezes), "forward\\(\\) changes 'a.weight'"),
     ]
     check(rows, rounds=9)

@@ -9,9 +9,11 @@ from flower_experiment import assert_equal_runs, build, deployed, local
 from interruptions import Died, die, kill
 from parity import assert_parity
 from problems import assert_near, assert_same, augmentation, chain_net, nothing, settings, shards, update_of
+from torch import nn
 
-from fedpart import Federation, Protocol, Task, federate
+from fedpart import Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task, federate
 from fedpart.engines import LocalEngine
+from fedpart.nn.likelihoods import Gaussian
 from fedpart.updates.stages import Kept
 
 SPARSE = {"upload": "topk", "share": 0.1}  # as the run config of a test knows it, scalars only
@@ -58,6 +60,26 @@ def test_feedback_changes_what_a_client_sends_from_its_second_answer_on():
     sent = 0.1 * len(alone.w) * len(cohorts[second - 1] & set().union(*cohorts[: second - 1]))
     assert sent / 10 < places <= 2 * sent  # those sent in one run and not in the other, or of another value
     assert [r.upload_bytes for r in reports] == [r.upload_bytes for r in others]
+
+
+@pytest.mark.slow
+def test_topk_with_feedback_converges_where_topk_alone_does_not():
+    """Two clients pull one weight apart, ever so strongly, and agree on the other one."""
+    ends, pulls = {}, [Dataset(torch.eye(2), torch.tensor([[far], [1.0]])) for far in (10.0, -10.0)]
+    for feedback in (True, False):
+        net = nn.Linear(2, 1, bias=False)
+        net.weight.data.zero_()
+        known = {"upload": "topk", "upload_options": {"share": 0.5}, "error_feedback": feedback}
+        known |= {"chunks": (1.0,), "method": "fedavg", "server": SGDSettings(1.0)}
+        chosen = settings(2, local=LocalSettings(0.2, batch_size=2), **known)
+        federation = Federation(Protocol(Task(net, likelihood=Gaussian(1.0), samples=1), chosen))
+        engine, course = LocalEngine(federation, pulls), []
+        for round in range(1, 81):
+            engine.run(round)
+            course.append(federation.w.clone())
+        ends[feedback] = torch.stack(course[40:]).mean(0)
+    assert ends[False].tolist() == [0, 0], "the second weight is never the largest"
+    assert (ends[True] - torch.tensor([0.0, 1.0])).abs().max() < 0.1
 
 
 def kept(federation):
