@@ -34,6 +34,7 @@ TOGETHER = {
     "test_pooled_convolution.py": "kernels",
     "test_pooling.py": "kernels",
     "test_shipped_configs.py": "kernels",
+    "test_readme_card.py": "the first command",
 }
 
 
