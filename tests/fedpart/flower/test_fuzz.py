@@ -37,7 +37,7 @@ from simulations.errors import RunError
 from simulations.folders.run_directory import SUMMARY, read_metrics
 from simulations.running.run import run_experiment
 
-ROUNDS, BAD, GOOD = 80 * int(os.environ.get("FUZZ", "1")), 50, 5
+ROUNDS, BAD, GOOD = 120 * int(os.environ.get("FUZZ", "1")), 50, 5
 IN_TURN = 8  # of the bad ones, so that each of these comes up often enough, whatever is drawn
 TURN = [*FIXED, *(header(name, "other") for name in HEADER)]
 CLIENTS = BAD + GOOD

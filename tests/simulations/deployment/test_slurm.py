@@ -128,7 +128,7 @@ def test_a_job_whose_time_is_over_goes_back_into_the_queue_and_on(tmp_path, monk
             told = operate("scontrol", "show", "job", number).split()
             return dict(word.split("=", 1) for word in told if "=" in word)
 
-        until(lambda: (run / "metrics.jsonl").exists() and read_metrics(run), 120, "a round")
+        until(lambda: (run / "metrics.jsonl").exists() and read_metrics(run), 600, "a round")
         (tmp_path / "held").touch()
         until(lambda: state()["Restarts"] == "1", 300, "it is in the queue again")
         (tmp_path / "held").unlink()
