@@ -25,7 +25,7 @@ from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
 from fedpart.training.local_sgd import ClientLoop, PartSGD, TrainFn, check_own_steps, own_steps, visited
 from fedpart.trees import read, wide
-from fedpart.updates.errors import ClientError, blame
+from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
 
@@ -69,10 +69,8 @@ class Executor:
     def answer(self, round: Round, shards: Sequence[Dataset], client: int) -> Update:
         """What the client, whose shard is one of these, answers to the server's values, see ``Answer``."""
         jobs = self.protocol.plan(client, round.number)
-        try:
+        with blamed(client, round.number):
             return self.check(self.run(round, client, shards[client], jobs), round)
-        except Exception as error:
-            blame(error, client, round.number)
 
     def check(self, update: Update, round: Round) -> Update:
         """``update``, unless its numbers cannot be summed; or how long they are is noted, for later."""
@@ -116,9 +114,7 @@ class Executor:
             losses += [self._run_job(apart, mine, view, shard, job) for job in more]
             self.protocol.keep(update, mine, apart.parts)
             work, update.visited = work + more, update.visited + apart.visited
-        if self.doubts is not None:
-            self.doubts += losses
-        else:
+        if self.doubts is None:
             losses = read(losses)
             for job, loss in zip(work, losses, strict=True):
                 if not (math.isfinite(loss) or round.trial):  # then it is refused
@@ -132,7 +128,10 @@ class Executor:
         return self.protocol.send(update, client, round)
 
     def note(self, update: Update, client: int, losses: Mapping[Job, Any]) -> None:
-        """Write down which of the jobs' losses a client tells, and which is its term of L_ML."""
+        """Write down which of the jobs' losses a client tells, and which is its term of L_ML; they may be
+        tensors, which are then looked at later."""
+        if self.doubts is not None:
+            self.doubts += losses.values()
         update.loss = losses[reported(losses)] if losses else 0.0
         if (unseen := self.protocol.unseen(client, losses)) is not None:
             update.unseen_loss, update.unseen_examples = losses[unseen], update.examples

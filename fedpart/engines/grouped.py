@@ -199,11 +199,8 @@ class GroupedRunner:
             computed += stack
             means.append(mean)
         losses: dict[int, dict[Job, Any]] = {client: {} for client in updates}
-        every, doubts = torch.cat(means), self._executor.doubts
-        if doubts is not None:
-            doubts += every
-        told = every.tolist() if doubts is None else every
-        for (client, _, job, *_), loss in zip(computed, told, strict=True):
+        every, later = torch.cat(means), self._executor.doubts is not None
+        for (client, _, job, *_), loss in zip(computed, every if later else every.tolist(), strict=True):
             losses[client][job] = loss
         for client, update in updates.items():
             self._executor.note(update, client, losses[client])
@@ -213,7 +210,7 @@ class GroupedRunner:
         return {
             client: _attempt(client, round, partial(self.protocol.send, update, client, round))
             for client, update in updates.items()
-            if doubts is not None or all(map(math.isfinite, losses[client].values()))
+            if later or all(map(math.isfinite, losses[client].values()))
         }
 
     def _add_feedback(self, round: Round, update: Update, member: _Member) -> None:

@@ -118,7 +118,7 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
     """The client's term of the sum, whose bytes and norms ``summed`` notes; None: it is skipped."""
     try:
         update = answer(client)
-        size = sum(protocol.bytes_of(part, len(tensor)) for part, tensor in update.parts.items())
+        size = _answer_bytes(protocol, {part: len(tensor) for part, tensor in update.parts.items()})
         update, summed.norms[client] = protocol.receive(update, client, round)
     except (ClientError, Refusal) as error:
         if isinstance(error, Refusal):
@@ -128,13 +128,16 @@ def term(protocol: Protocol, round: Round, answer: Answer, summed: CohortSum, cl
             raise error from error.__cause__
         summed.skipped.append(skipped(client, error))
         return None
-    summed.upload_bytes += size + UPLOAD_HEADER
+    summed.upload_bytes += size
     return update
 
 
 def upload_bytes(protocol: Protocol, client: int, jobs: Sequence[Job]) -> int:
     """Size of the client's answer to ``jobs``, as a message; where nothing is sent, it would be."""
-    sizes = protocol.upload_sizes(client, jobs)
+    return _answer_bytes(protocol, protocol.upload_sizes(client, jobs))
+
+
+def _answer_bytes(protocol: Protocol, sizes: Mapping[int, int]) -> int:
     return sum(starmap(protocol.bytes_of, sizes.items())) + UPLOAD_HEADER
 
 

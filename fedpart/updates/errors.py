@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from fedpart.checks import Misfit
 
@@ -66,28 +66,20 @@ class ClientError(RuntimeError):
 
 @contextmanager
 def blamed(client: int, round: int | None) -> Iterator[None]:
-    """What fails within it is the client's, see :func:`blame`."""
+    """What fails within it is the client's: a :class:`ClientError` that names it, and the round. That there
+    is no memory is not: the error stays one of its class, in a sentence."""
     try:
         yield
+    except ClientError:
+        raise
+    except Refusal as refusal:
+        raise ClientError.refused(client, round or 0, refusal) from refusal
     except Exception as error:
-        blame(error, client, round)
-
-
-def blame(error: Exception, client: int, round: int | None) -> NoReturn:
-    """Raise what a client has failed with: a :class:`ClientError` that names it, and the round. That there
-    is no memory is not its fault: the error stays one of its class, in a sentence."""
-    try:
-        if isinstance(error, ClientError):
-            raise error
-        if isinstance(error, Refusal):
-            raise ClientError.refused(client, round or 0, error) from error
         if (full := out_of_memory(error)) is None:
             raise ClientError.of(client, round, error) from error
         lower = "one client's work does not fit: lower local.batch_size or samples, or set device: cpu."
         kind = MemoryError if isinstance(error, MemoryError) else type(error)  # numpy's takes a shape
         raise kind(f"{full}; {lower}") from error
-    finally:
-        del error  # whose traceback has this frame, and with it all that the client has computed
 
 
 def out_of_memory(error: Exception) -> str | None:

@@ -14,7 +14,7 @@ from fedpart import AdamSettings, ClientError, Federation, LocalSettings, Protoc
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import CohortSum
 from fedpart.training.optimisers import SlicedOptimiser
-from fedpart.updates.errors import blame
+from fedpart.updates.errors import blamed
 
 SLICES = [slice(0, 7), slice(7, 8), slice(8, 29)]
 
@@ -167,11 +167,8 @@ def test_what_is_no_longer_used_is_freed_at_once():
     gc.disable()
     try:
         del optimiser
-        with pytest.raises(ClientError):
-            try:
-                fails()
-            except ClientError as error:
-                blame(error, 1, 1)
+        with pytest.raises(ClientError), blamed(1, 1):
+            fails()
         assert [kept() for kept in seen] == [None, None]
     finally:
         gc.enable()
