@@ -12,12 +12,9 @@ from pathlib import PurePath
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what tests start, too
+# Before torch, which the first of these processes does without, is imported; for what tests start, too.
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that they start compiles torch anew
-
-import torch
-
-torch.set_num_threads(1)
 
 # By what they share: a Ray cluster, or compiled kernels; deployments mostly wait. The longest come first.
 TOGETHER = {

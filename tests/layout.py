@@ -1,10 +1,10 @@
 """Whether a figure can be read."""
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-
 
 def assert_nothing_overlaps(figure):
     """Titles, legends and axis labels keep clear of each other, of the curves, and inside of the picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.canvas.draw()
     shown = [ax for ax in figure.axes if ax.get_visible()]

@@ -3,7 +3,6 @@
 from functools import cache
 
 import torch
-from sklearn.datasets import load_diabetes
 from torch import nn
 
 from stock.kinds import Stock, classes, numbers, of_classes, of_numbers
@@ -11,6 +10,8 @@ from stock.kinds import Stock, classes, numbers, of_classes, of_numbers
 
 @cache
 def diabetes():
+    from sklearn.datasets import load_diabetes
+
     inputs, targets = map(torch.from_numpy, load_diabetes(return_X_y=True))
     return (20 * inputs).float(), ((targets - targets.mean()) / targets.std()).float()
 

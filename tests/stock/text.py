@@ -1,9 +1,9 @@
-"""Networks of transformers from tiny configurations, with peft's adapters and without; a language model."""
+"""Networks of transformers from tiny configurations, with peft's adapters and without; a language model.
+
+Both packages take seconds, so that they are imported where a network is made."""
 
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import DistilBertConfig, DistilBertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from stock.kinds import Stock, classes, next_tokens, of_classes, of_next_tokens
 
@@ -29,6 +29,8 @@ def written(examples, generator):
 
 
 def distilbert(dropout, layers=2):
+    from transformers import DistilBertConfig, DistilBertForSequenceClassification
+
     rates = dict.fromkeys(("dropout", "attention_dropout", "seq_classif_dropout"), dropout)
     sizes = {"dim": WIDTH, "hidden_dim": 4 * WIDTH, "n_layers": layers, "n_heads": 2}
     words = {"vocab_size": WORDS, "max_position_embeddings": LENGTH, "pad_token_id": 0}
@@ -36,6 +38,8 @@ def distilbert(dropout, layers=2):
 
 
 def gpt2(dropout, layers=2):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
     sizes = {"vocab_size": WORDS, "n_positions": LENGTH, "n_embd": WIDTH, "n_layer": layers, "n_head": 2}
     words = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -43,11 +47,15 @@ def gpt2(dropout, layers=2):
 
 
 def distilbert_lora(dropout, layers=2):
+    from peft import LoraConfig, get_peft_model
+
     adapters = LoraConfig(task_type="SEQ_CLS", r=2, lora_dropout=dropout, target_modules=["q_lin", "v_lin"])
     return get_peft_model(distilbert(dropout, layers), adapters)
 
 
 def gpt2_lora(dropout, layers=2):
+    from peft import LoraConfig, get_peft_model
+
     adapters = LoraConfig(
         task_type="CAUSAL_LM", r=2, lora_dropout=dropout, target_modules=["c_attn"], fan_in_fan_out=True
     )

@@ -77,7 +77,7 @@ RUNS = {
     "ditto": {"method": "partitioned+ditto", "sizes": True, **SCORED},
     "ditto, feedback": {"method": "ditto", **FED_BACK, **SCORED},
 }
-FAST = {"both ways", "sizes, feedback"}
+FAST = {"both ways"}
 BASE = ("method", "weighting", "sizes", "sharing", "pace", "capped", *SCORED)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from interruptions import Died, DiesAfter
-from matplotlib.figure import Figure
 from rich.console import Console
 from tiny import tiny, tiny_training
 
@@ -210,7 +209,7 @@ def numbers_drawn(figure, stream, **options):
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_a_changed_file_gives_the_right_bytes_or_a_sentence(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Figure, "savefig", numbers_drawn)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", numbers_drawn)
     monkeypatch.setattr(
         "simulations.results.report.page.clients_section", lambda *_: "left out"
     )  # of the data alone

@@ -31,7 +31,7 @@ def on_digits(**changes):
     return tiny_training(**{**DIGITS, **changes})
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "found",
     [

@@ -188,7 +188,7 @@ OF_NO_FORM = {
 }
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -59,7 +59,7 @@ def server(monkeypatch):
     for name in (*PROXIES, *NO_PROXIES):
         monkeypatch.delenv(name, raising=False)
     with HTTPServer(("127.0.0.1", 0), Answer) as here:
-        threading.Thread(target=here.serve_forever, daemon=True).start()
+        threading.Thread(target=here.serve_forever, args=(0.01,), daemon=True).start()
         yield here.server_port, asked
         here.shutdown()
 

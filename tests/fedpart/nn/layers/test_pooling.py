@@ -34,6 +34,7 @@ def compiled(x):
 KINDS = [(torch.float32, 50), (torch.bfloat16, 1), (torch.float32, 4), (torch.bfloat16, 4)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype, channels", KINDS)
 def test_random_images(dtype, channels):
     x = images((5, channels, 4, 6), dtype)
