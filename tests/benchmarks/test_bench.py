@@ -13,7 +13,7 @@ from flower_rounds import load, rounds_over, run_config
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 
-from benchmarks.rounds import bench, flower_fedavg, ours
+from benchmarks.rounds import bench, ours
 from benchmarks.rounds.bench import QUICK, SMALL, USUAL, WAYS, Contender, contenders, distance
 from benchmarks.rounds.workloads import WORKLOADS, Workload
 from fedpart import Federation
@@ -127,6 +127,8 @@ def test_flower_engine_steps_as_the_local_one():
 
 
 def test_the_stock_flower_app_trains_a_cohort_a_round(monkeypatch):
+    from benchmarks.rounds import flower_fedavg  # of all of Flower's simulation, which takes a second
+
     workload = replace(WORKLOADS["W1"], clients=12, cohort=3)
     monkeypatch.setenv("FEDPART_BENCH_WORKLOAD", json.dumps(asdict(workload)))
     grid, ends = InProcessGrid(flower_fedavg.client_app, workload.clients), []

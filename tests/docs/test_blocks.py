@@ -114,7 +114,7 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("block", [block for block in of("sh")[2:] if not block.mark], ids=identity)
 def test_commands_run(block, checkout):
     for line in block.text.strip().splitlines():

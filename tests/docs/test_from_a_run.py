@@ -1,5 +1,6 @@
 """The README's way from a run to a model, after a run that is as its first command's, but tiny."""
 
+import pytest
 from command_line import succeeds
 from documents import blocks
 from places import ROOT
@@ -9,6 +10,7 @@ from tiny import TINY
 SETS = [f"{key}={value}" for key, value in TINY.items() if not isinstance(value, dict | list)]
 
 
+@pytest.mark.slow
 def test_it_reads_what_the_first_command_leaves(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     succeeds("run", "quickstart", *SETS, "chunks=[0.5,0.3,0.2]", "engine=local", "rounds=2")

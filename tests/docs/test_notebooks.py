@@ -10,6 +10,7 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 FEWER = {'"rounds": 200': '"rounds": 2', "rounds=150": "rounds=2", "iterations=600": "iterations=10"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

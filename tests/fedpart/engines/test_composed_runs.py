@@ -129,12 +129,14 @@ def test_the_tasks_own_weights_are_where_its_size_begins_and_hyperparameters_sta
     assert set(found.state.psi_tensors()) == {"4.weight", "4.bias", "5.logit"}
 
 
+@pytest.mark.slow
 def test_a_task_that_has_been_evaluated_is_composed_with_its_dropout():
     used, data = task(), shards(EXAMPLES)
     run(1, used, data, sharing=None, validation=shard(9, 1))
     assert_same(run(1, used, data), run(1))
 
 
+@pytest.mark.slow
 def test_a_client_trains_on_from_composed_weights():
     for sharing in (BANK, BASIS):
         result = run(1, sharing=sharing)

@@ -199,7 +199,7 @@ def test_only_shards_of_the_cohort_are_read_which_is_drawn_without_a_list_of_all
     assert all(len(set(cohort)) == 10 for cohort in cohorts)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_hardly_depends_on_them(workers):
     def peak(clients):

@@ -197,6 +197,7 @@ def test_low_precision_is_that_of_the_loop():
     assert set(seen) == {torch.bfloat16}
 
 
+@pytest.mark.slow
 def test_weights_after_several_rounds():
     local = LocalSettings(0.1, batch_size=5, epochs=2, momentum=0.9)
     task = Task(norm_net(), transforms=[augmentation()], samples=2, precision="fp64")

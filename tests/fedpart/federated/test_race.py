@@ -106,7 +106,7 @@ def test_workers_and_flower_have_the_bits_of_one_process():
     assert_equal_runs(local(27, workers=2, every=9, **config), one)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("execution, workers", [("fused", 1), ("grouped", 1), ("loop", 2)])
 def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(execution, workers):
     """Also where it is the first, and is evaluated."""

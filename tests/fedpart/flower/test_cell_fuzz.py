@@ -140,7 +140,7 @@ def doubtful_messages(rng, server, client):
     yield "order", honest | {"w": array(np.concatenate([cells[i] for i in rng.permutation(len(cells))]))}
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "options"), CODED, ids=lambda value: str(value))
 def test_what_is_taken_answers_the_plan_and_nothing_takes_more_memory_than_the_network(name, options):
     server, rng, seen = Server(name, options), np.random.default_rng(0), Counter()

@@ -54,6 +54,7 @@ def test_every_likelihood_is_scored_as_by_the_local_engine(likelihood):
     assert report.client_nll_worst_decile > report.client_nll
 
 
+@pytest.mark.slow
 def test_reports_come_in_order_and_the_seconds_and_bytes_of_an_evaluation_are_in_them():
     _, reports = deployed(3, CLIENTS_EVALUATE, every=2)
     _, without = deployed(3, CLIENTS_EVALUATE, every=4)

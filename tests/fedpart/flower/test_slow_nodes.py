@@ -27,6 +27,7 @@ def test_the_strategy_equals_the_local_engine(pace):
     assert any(told), "somebody was late, or stale"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_those_under_way(tmp_path):
     federation, _ = run(3, pace="buffered")
     federation.save(tmp_path / "run.pt")

@@ -101,6 +101,7 @@ def test_a_run_is_not_started_into_the_folder_of_another(told, config_file, tmp_
     assert status == 2 and "already holds a run" in text and not link.started
 
 
+@pytest.mark.slow
 def test_results_are_copied_with_their_pictures_or_say_which_is_missing_where_the_data_are(told, tmp_path):
     out, to = tmp_path / "out", tmp_path / "to"
     run_experiment(ExperimentConfig.from_dict(CONFIG), out)

@@ -192,6 +192,7 @@ def test_who_was_silent_takes_part_later_with_the_others_statistics(sites, caplo
     assert read_summary(sites / "out")["preprocessing"]["sums"]["rows"].keys() == {"0", "2"}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_keeps_its_statistics_and_asks_nobody(sites):
     whole, out = sites / "whole", sites / "out"
     run(sites, made(rounds=4), whole)

@@ -48,6 +48,7 @@ def test_accuracy_counts():
     assert accuracy(always_one, data) == 501 / 1003
 
 
+@pytest.mark.slow
 def test_the_body_of_a_file_is_the_body_of_the_network(tmp_path):
     """Up to the new last layer, outputs are those of the ResNet that was saved, in training mode too."""
     model = pretrain_resnet(digits(32), batch_size=16)

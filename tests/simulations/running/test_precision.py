@@ -125,6 +125,7 @@ LIKELIHOODS = [
 ]
 
 
+@pytest.mark.slow
 def test_configurations_and_likelihoods(tmp_path):
     def run(**changes):
         run_experiment(tiny(rounds=1, **changes), tmp_path / "run")

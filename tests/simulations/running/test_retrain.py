@@ -122,7 +122,7 @@ AUGERINO = {"affine": {"family": "augerino"}, "dropout": {"rate": 0.1}}
 RATES = {"learning_rate": 0.01}
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", ["loop", "fused"])
 def test_partitioned_training_under_the_psi_that_augerino_has_found(tmp_path, execution):
     """docs/guides/settings.md: w is trained, psi stays to the bit."""

@@ -197,7 +197,7 @@ def test_the_time_to_an_accuracy_is_that_of_the_first_evaluation_that_finds_it()
     assert seconds_to_accuracy(lines) == {"0.5": 2.0, "0.6": 4.0, "0.7": 4.0, "0.8": 4.0, "0.9": 6.0}
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [LATE, BUFFERED])
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, changes):
     def stop(line):

@@ -292,6 +292,7 @@ def test_what_cannot_be_selected_is_refused_before_anything_is_run(tmp_path, mon
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_judged_by_its_laplace_evidence_says_so(tmp_path):
     fixed = {"affine": None, "dropout": None, "mask": {"kept": 15}}
     file = tiny_training_file(tmp_path, hyperparameters=fixed, evidence="laplace", keep_best=True)

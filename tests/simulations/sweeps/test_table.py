@@ -188,7 +188,7 @@ OF_NO_FORM = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name",
     [

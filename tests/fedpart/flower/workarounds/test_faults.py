@@ -335,7 +335,7 @@ while os.getppid() == parent and not signal.sigpending():
 
 
 # executor.py
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ENDS)
 def test_an_executor_that_is_asked_to_end_neither_tells_its_app_nor_waits_for_it_and_ours_does(
     tmp_path, whose

@@ -176,6 +176,7 @@ def after_one_more_look(clock, seconds):
     return made
 
 
+@pytest.mark.slow
 def test_objects_that_do_not_come_hold_no_round_up_and_those_that_come_late_are_taken(clock):
     assert_skipped(run(1, link(announced_only)), "no_answer")
     assert_equal_runs(run(1, after_one_more_look(clock, 5)), expected(1))

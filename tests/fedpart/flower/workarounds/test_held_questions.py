@@ -122,6 +122,7 @@ def test_what_comes_ends_the_waiting(arrivals):
     assert waits(arrivals, NODE, SERVER) == [False, True]
 
 
+@pytest.mark.slow
 def test_however_many_wait_all_are_told_and_a_node_waits_once(arrivals):
     nodes = [(id, 0) for id in range(2, 1002)]
     for who in nodes:

@@ -19,6 +19,7 @@ def printed(code, **environment):
     return subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).strip()
 
 
+@pytest.mark.slow
 def test_a_process_that_only_forwards_messages_loads_no_torch():
     imports = "\n".join(f"import fedpart.flower.workarounds.{name}" for name in FORWARDING)
     imports += "\nimport simulations.deployment.health"

@@ -106,7 +106,7 @@ def cases():
                 yield shape, 21 * ((number + place) % 2), kind, autocast, name
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shape, more, kind, autocast, name", [*cases()], ids=str)
 def test_values_ties_and_derivatives_are_those_of_two_steps(monkeypatch, shape, more, kind, autocast, name):
     n, channels, height, width, filters, size = shape

@@ -149,6 +149,7 @@ def test_the_variance_is_that_of_errors_on_unseen_examples():
     assert cost(learned) < cost(own)
 
 
+@pytest.mark.slow
 def test_label_smoothing_is_the_share_of_random_labels():
     """A share of n labels has a standard error of sqrt(e (1 - e) / n) around e.
 

@@ -91,7 +91,7 @@ def test_the_best_configuration_is_one_that_runs_and_says_the_same(found, tmp_pa
     assert (out / "spent.png").stat().st_size > 5000
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", "tpe", "gp"])
 def test_what_a_trial_tries_follows_from_those_before_it(sampler, tmp_path):
     """A search of four is one of two that goes on."""
@@ -164,6 +164,7 @@ def test_a_trial_that_fails_costs_what_it_has_used_and_the_search_goes_on(tmp_pa
     assert result.best.values == {"local.learning_rate": 0.05}
 
 
+@pytest.mark.slow
 def test_values_that_fit_alone_and_not_together_are_a_failed_trial_and_more_trials_are_kept(tmp_path):
     space = {"clients": {"choice": [10, 20]}, "cohort": {"choice": [10, 20]}}
     config = {"space": space, "sampler": "random", "rounds": 1, "clients": 20, "cohort": 10}
