@@ -53,6 +53,9 @@ class FusedRunner:
         require(not protocol.method.tells_clients_apart, f"{alike} {method!r} asks for; {loop}")
         held = f"Fused clients learn psi from what they train on, which {method!r} does not; {loop}"
         require(not protocol.method.validates, held)
+        layers = protocol.task.module.modules()
+        often = "Gradients of an embedding go by how often its batch has a token (scale_grad_by_freq)"
+        require(not any(getattr(layer, "scale_grad_by_freq", 0) for layer in layers), f"{often}; {loop}")
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))

@@ -141,7 +141,8 @@ class GroupedRunner:
             if updates:
                 self._compared += 1
                 if is_power_of_two(self._compared):
-                    self._compare(round, whole[0], updates)
+                    last = min(reversed(whole), key=lambda member: member.width)  # of the most padding
+                    self._compare(round, last, updates)
         except Exception as error:
             if out_of_memory(error):
                 whole = []

@@ -156,16 +156,9 @@ _AUTOCAST = frozenset(
 
 
 def stacked_gradients(
-    task: Task,
-    space: ParameterSpace,
-    objective: Objective,
-    job: Job,
-    theta: Tensor,
-    psi: Tensor,
-    batch: Batch,
-    keys: Tensor,
-    common: Collection[int] | None,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    task: Task, space: ParameterSpace, objective: Objective, job: Job, theta: Tensor, psi: Tensor,
+    batch: Batch, keys: Tensor, common: Collection[int] | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Losses of J networks, each on a batch of its own, and their gradients, as :func:`gradients` of each.
 
     The losses are one ``vmap``. The gradient of their sum holds every network's own, since no network's loss
@@ -195,7 +188,8 @@ def stacked_gradients(
 class _AsInTheLoop(TorchFunctionMode):
     """What ``torch.func.vmap`` would change about a network's own arithmetic, put right.
 
-    Convolutions heed autocast; a token beyond its vocabulary ends in an error or a loss that is not a number.
+    Convolutions heed autocast; a token beyond its vocabulary ends in an error or a loss that is not a number;
+    that of padding is not trained.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -208,6 +202,9 @@ class _AsInTheLoop(TorchFunctionMode):
             tokens, table = args[:2]
             outside = (tokens < 0) | (tokens >= len(table))
             result = result.masked_fill(outside.unsqueeze(-1), math.nan)
+            padding = kwargs.get("padding_idx", args[2] if len(args) > 2 else None)
+            if padding is not None:
+                result = torch.where((tokens == padding % len(table)).unsqueeze(-1), result.detach(), result)
         return result
 
 

@@ -171,14 +171,9 @@ class Protocol:
         return self.caps[client]
 
     def cohort(
-        self,
-        round: int,
-        available: Sequence[int] | None = None,
-        *,
-        size: int | None = None,
-        without: Collection[int] = (),
-        turn: int = 0,
-    ) -> list[int]:
+        self, round: int, available: Sequence[int] | None = None, *,
+        size: int | None = None, without: Collection[int] = (), turn: int = 0,
+    ) -> list[int]:  # fmt: skip
         """Clients of round ``round`` (1..), ascending: a sample without replacement, by client number.
 
         Args:

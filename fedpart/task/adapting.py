@@ -17,7 +17,7 @@ from fedpart.nn.layers.copying import replace_layers
 from fedpart.trees import Tree, tensors_in
 
 
-def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]:
+def adapt(module: nn.Module, learn_dropout: bool, dtype: torch.dtype) -> tuple[nn.Module, list[str]]:
     """The task's copy, changed in place where that is possible, and a sentence about each change that changes
     a number."""
     notes: list[str] = []
@@ -30,8 +30,11 @@ def adapt(module: nn.Module, learn_dropout: bool) -> tuple[nn.Module, list[str]]
     at_rest = not any(layer.training for layer in module.modules())  # as a whole: it shall be trained
     if off := 0 if at_rest else _dropouts_at_rest(module):
         notes.append(f"{off} Dropout layers are in eval() and stay off; call module.train() to use them.")
-    frozen: list[str] = []
-    learned: list[str] = []
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    doubles = [name for name, tensor in tensors if tensor.dtype == torch.float64 != dtype]
+    if doubles:
+        notes.append(f"float64 becomes float32: {_some(doubles)}; with precision fp64 no digit is lost.")
+    frozen, learned = list[str](), list[str]()
 
     def replaced(name: str, layer: nn.Module) -> nn.Module | None:
         if isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm) and _keeps(layer):

@@ -61,15 +61,9 @@ class Model(nn.Module):
     """Transforms, the user's module, the likelihood: one tree, so that one substitution reaches w and psi."""
 
     def __init__(
-        self,
-        transforms: Mapping[str, nn.Module],
-        module: nn.Module,
-        likelihood: Likelihood,
-        samples: int,
-        bf16: bool,
-        channels_last: bool,
-        stratified: bool,
-    ) -> None:
+        self, transforms: Mapping[str, nn.Module], module: nn.Module, likelihood: Likelihood,
+        samples: int, bf16: bool, channels_last: bool, stratified: bool,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.transforms = nn.ModuleDict(transforms)
         self.module = module
@@ -85,7 +79,7 @@ class Model(nn.Module):
 
     def switch(self, dropout: bool) -> None:
         """Switch the network's stochastic layers; a part that came in evaluation mode stays in it."""
-        self.module.train(dropout)
+        _ = self.module.train() if dropout else self.module.eval()  # which may be the user's own
         self.training = dropout  # the network itself may rest
         for layer in self._resting:
             layer.training = False
@@ -230,6 +224,7 @@ class Passes:
         self._redirected, self.look = Redirection(model), FirstLook(model)
         weights = [(name, weight) for name, weight in original.named_parameters() if weight.requires_grad]
         self.look.originals = [(f"module.{name}", ref(weight)) for name, weight in weights]
+        self.look.given = [ref(layer) for layer in original.modules()]
 
     def __call__(
         self, tensors: Tensors, given: Given, noise: Noise | None, dropout: bool, share: bool, finish: Finish

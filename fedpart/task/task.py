@@ -83,7 +83,7 @@ class Task:
         self.channels_last, self.stacked = channels_last, dict(stacked or {})
         named = psi_names.checked_transforms(transforms, module)
         check_memory(module)
-        own, self.notes = adapt(copied(module), learn_dropout)
+        own, self.notes = adapt(copied(module), learn_dropout, self.dtype)
         self._model = Model(copied(named), own, ends, samples, precision == "bf16", channels_last, stratified)
         to_dtype(self._model, self.dtype)
         self._psi_paths = psi_names.psi_paths(self._model, hyperparameters)
@@ -128,6 +128,7 @@ class Task:
             share_frozen(task._model, self._model)
         task.notes = self.notes
         task._passes.look.originals += self._passes.look.originals
+        task._passes.look.given += self._passes.look.given
         task._given |= {key: self._given[key] for key in ("hyperparameters", "learn_dropout")}
         return task
 

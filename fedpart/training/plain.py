@@ -17,9 +17,11 @@ def plain(module: nn.Module, weights: Mapping[str, Tensor], psi: Mapping[str, Te
     if isinstance(copy, Composed):
         copy = copy.plain()
     _fill(copy, psi)
-    return replace_layers(
+    copy = replace_layers(
         copy, lambda name, layer: layer.plain() if isinstance(layer, LearnedDropout) else None
-    ).eval()
+    )
+    copy.eval()  # of the user's own, it may return nothing
+    return copy
 
 
 def _fill(module: nn.Module, values: Mapping[str, Tensor]) -> None:

@@ -91,7 +91,10 @@ def remark_outputs(state: ModelState, parts: Sequence[Dataset]) -> None:
     labels = [int(part.targets.max()) for part in parts if len(part) and has_labels(part)]
     if state.task.likelihood_name != "classification" or not labels:
         return
-    outputs = next(state.predict(parts[0].subset([0]).inputs)).shape[-1]
+    try:
+        outputs = next(state.predict(parts[0].subset([0]).inputs)).shape[-1]
+    except Exception:  # who trains on them says what does not fit
+        return
     if outputs > (classes := max(labels) + 1):
         more = f"The network has {outputs} outputs, and the labels name {classes} classes, 0..{max(labels)}"
         warnings.warn(f"{more}; is its last layer right?", RuntimeWarning, stacklevel=3)

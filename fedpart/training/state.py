@@ -86,14 +86,9 @@ class ModelState:
         return plain(self.task.module, {**self.tensors(), **(changed or {})}, self.psi_tensors())
 
     def predict(
-        self,
-        inputs: Tree,
-        k: int | None = None,
-        *,
-        dropout: bool = False,
-        purpose: str = "evaluation",
+        self, inputs: Tree, k: int | None = None, *, dropout: bool = False, purpose: str = "evaluation",
         samples: int | None = None,
-    ) -> Iterator[Tensor]:
+    ) -> Iterator[Tensor]:  # fmt: skip
         """Outputs ``[b, ...]`` by batches, S samples averaged.
 
         Args:
@@ -123,16 +118,9 @@ class ModelState:
             yield slice(start, start + size), Noise(key, self.w.device, task.dtype)
 
     def evaluate(
-        self,
-        dataset: Dataset,
-        k: int | None = None,
-        *,
-        dropout: bool = False,
-        purpose: str = "evaluation",
-        samples: int | None = None,
-        measures: bool = False,
-        name: str = "evaluation",
-    ) -> dict[str, float]:
+        self, dataset: Dataset, k: int | None = None, *, dropout: bool = False, purpose: str = "evaluation",
+        samples: int | None = None, measures: bool = False, name: str = "evaluation",
+    ) -> dict[str, float]:  # fmt: skip
         """Mean negative log-likelihood (``nll``, nats per example), and ``accuracy`` where there are classes.
 
         Args:

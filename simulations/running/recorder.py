@@ -27,16 +27,10 @@ class Recorder:
     """What happens between a run's steps; ``safe``: it also saves after rounds longer than saving."""
 
     def __init__(
-        self,
-        run: RunDirectory,
-        lines: list[dict[str, Any]],
-        progress: Progress,
-        state: ModelState,
-        loggers: Loggers,
-        watch: Callable[[dict[str, Any]], None] | None = None,
-        at_a_time: int = 1,
+        self, run: RunDirectory, lines: list[dict[str, Any]], progress: Progress, state: ModelState,
+        loggers: Loggers, watch: Callable[[dict[str, Any]], None] | None = None, at_a_time: int = 1,
         safe: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.config, self.run, self.lines, self.progress, self.state = run.config, run, lines, progress, state
         self.stopped: list[int] = []  # the signals that came
         self.hurry: Callable[[], None] = lambda: None  # called when the first one comes

@@ -65,6 +65,12 @@ class Noisy(torch.autograd.Function):
         return gradient * torch.rand(())
 
 
+def drops():
+    net = plain(lambda s, x: s.b(s.act(s.a(x))))()
+    net.act = lambda h: F.dropout(h, 0.5, net.training)
+    return net
+
+
 ROWS = {  # names of pieces of the random networks, and pieces
     "write into its inputs": ["B sub_"],
     "keep activations to look at": ["activation kept, not read"],
@@ -91,6 +97,7 @@ ROWS = {  # names of pieces of the random networks, and pieces
     "make a constant from a seed": [
         plain(lambda s, x: s.b(x @ torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(0))))
     ],
+    "drop in a function": [drops],
     "change a buffer": [with_own("norm", lambda: nn.BatchNorm1d(WIDTH), lambda s, x: s.b(s.norm(x)))],
     "draw with torch's functions": [plain(lambda s, x: s.b(F.dropout(x, 0.5) * torch.rand(())))],
     "draw from NumPy": [

@@ -50,7 +50,7 @@ class Likelihood(HyperModule):
 
     def of_each(self, outputs: Tensor, targets: Any) -> Tensor:
         """:meth:`forward`, checked: a likelihood of one's own may return another shape."""
-        return self._checked(self(outputs, targets), outputs)
+        return self._checked(self(outputs, targets), outputs, targets)
 
     def loss(self, outputs: Tensor, targets: Any) -> Tensor:
         """What training minimises, ``[B]`` nats, with the arguments of :meth:`forward`: -log p, unless a
@@ -59,14 +59,17 @@ class Likelihood(HyperModule):
 
     def loss_of_each(self, outputs: Tensor, targets: Any) -> Tensor:
         """:meth:`loss`, checked as :meth:`of_each` is."""
-        return self._checked(self.loss(outputs, targets), outputs)
+        return self._checked(self.loss(outputs, targets), outputs, targets)
 
-    def _checked(self, nll: Tensor, outputs: Tensor) -> Tensor:
+    def _checked(self, nll: Tensor, outputs: Tensor, targets: Any) -> Tensor:
         if nll.shape != (len(outputs),):
-            less = ", .flatten(1).sum(1)" if nll.ndim > 1 else ', and take no mean: reduction="none"'
+            remedy = ".flatten(1).sum(1)" if nll.ndim > 1 else 'and take no mean: reduction="none"'
+            remedy = f"sum over the other dimensions, {remedy}"
+            if isinstance(targets, Tensor) and outputs.shape == (*targets.shape, 1):
+                remedy = "targets [B] and outputs [B, 1] make [B, B]: compute with outputs[:, 0]"
             raise NetworkError(
                 f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
-                f"example, {(len(outputs),)}, is expected; sum over the other dimensions{less}."
+                f"example, {(len(outputs),)}, is expected; {remedy}."
             )
         return nll
 

@@ -42,6 +42,7 @@ class FirstLook:
         self._passes: dict[Kind, int] = {}
         self._settled: set[tuple[int, str]] = set()  # attributes that change, and have been looked at
         self.originals: list[tuple[str, ReferenceType[Tensor]]] = []  # which nobody should read
+        self.given: list[ReferenceType[nn.Module]] = []  # layers that nobody switches
         self.acts_backward = False  # whether functions of the user's do
         self._keeps = False  # whether a condition may have held back what it keeps
         self._writes = self._exact = False  # whether into its inputs, and whether versions do not tell
@@ -73,6 +74,13 @@ class FirstLook:
             before = {name: memory.Held(tensor, self._keeps, self._exact) for name, tensor in held.items()}
             names = {**held, **{f"{_INPUTS}{at}": leaf for at, leaf in enumerate(tensors_in(inputs))}}
             spans = memory.Memory(names)
+        for name, layer in attributes.before.switched:
+            if any(of_given() is layer for of_given in self.given):
+                raise NetworkError(
+                    f"A function in forward() or a hook drops as {name!r} says, which is of the network that "
+                    f"was given, not of the task's copy; make it a method, with self.training, or a hook "
+                    f"that asks the layer it gets."
+                )
         originals = [(name, weight) for name, held in self.originals if (weight := held()) is not None]
         grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}
         places = set(map(memory_of, tensors.values()))

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import _lru_cache_wrapper, cached_property, partial
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
+from torch.nn.modules.dropout import _DropoutNd
 
 from fedpart.task.looking import code, values
 
@@ -43,6 +44,7 @@ class Reach:
         self._functions: list[tuple[Place, Any]] = []  # whose code is read if somebody names it
         self._read, self._far = 0, set[Place]()
         self.caches: list[Any] = []
+        self.switched: list[tuple[str, nn.Module]] = []  # layers whose mode a function reads, by its names
         self._known, self._odd = set[str](), set[str]()  # names of what layers compute with, and of the rest
         for name, layer in layers.items():
             self._layer(name, layer)
@@ -226,6 +228,7 @@ class Reach:
                 put = partial(setattr, cell, "cell_contents")
                 self._back.append(partial(put, cell.cell_contents))
                 self._held((*place, name), cell.cell_contents, put)
+                self._layer_of(name, cell.cell_contents, said.names)
         for kept in ("__defaults__", "__kwdefaults__", "__dict__"):
             if defaults := getattr(function, kept, None):
                 self._held((*place, "defaults"), defaults, None)
@@ -235,6 +238,7 @@ class Reach:
         before = {*self.values}
         for name in names & module.keys():
             put, value = partial(module.__setitem__, name), module[name]
+            self._layer_of(name, value, names)
             key: Place = (place[0], name)
             key = (*key, "global") if key in self.values else key  # an attribute has the same name
             if not installed:
@@ -248,6 +252,14 @@ class Reach:
         if installed:
             self._far |= self.values.keys() - before
         self._back.append(partial(values.rename, module, names, {n: module[n] for n in names if n in module}))
+
+    def _layer_of(self, name: str, value: Any, names: Collection[str]) -> None:
+        """Note a layer by which a function, that uses these names, computes otherwise in training."""
+        if isinstance(value, nn.Module):
+            used = [getattr(value, name) for name in names if hasattr(value, name)] or [value]
+            parts = (layer for part in used if isinstance(part, nn.Module) for layer in part.modules())
+            if "training" in names or any(isinstance(layer, _DropoutNd) for layer in parts):
+                self.switched.append((name, value))
 
     def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None, depth: int = _DEPTH) -> None:
         """What a function holds; all but plain values and functions may keep what is not compared."""
