@@ -141,8 +141,8 @@ def federate(
         looked_at = tested if chosen.scored else None
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
         log.scores, log.complete = result.scores, federation.round >= rounds
-    lmls = [report.lml for report in metrics if (report.candidates or 1) == 1]
-    if sentence := fallen(lmls, chosen.keep_best is not None):
+    lmls = ((report.round, report.lml) for report in metrics if (report.candidates or 1) == 1)
+    if sentence := fallen(lmls, chosen.keep_best is not None or federation.race is not None):
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
     return result
 

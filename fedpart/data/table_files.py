@@ -3,9 +3,10 @@
 import csv
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TextIO
 
 from fedpart.checks import require
 from fedpart.data.columns import Columns, column_names
@@ -72,13 +73,13 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
         delimiter: one character between cells; None: a comma, unless the first lines have more cells, and the
             same number each, by a semicolon, a tab or a bar.
         decimal: the sign in numbers, ``.`` or ``,``; None: a comma, if cells are not divided by commas, some
-            have one between digits, and none has a point there.
+            have one between digits, and none has a point there; if some have, it has to be given.
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"data_options.decimal is a point or a comma, in quotes, got {decimal!r}.")
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
-            likely = _delimiter([opened.readline() for _ in range(20)])
+            likely = _delimiter(opened)
             delimiter = likely if delimiter is None else delimiter
             opened.seek(0)
             reader = csv.reader(opened, delimiter=delimiter, strict=True)
@@ -116,18 +117,22 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 def _has_commas(rows: list[list[str]]) -> bool:
     cells = [cell for row in rows for cell in row]
     commas = [cell.strip() for cell in cells if _COMMA.fullmatch(cell)]
-    if not commas or any(map(_POINT.fullmatch, cells)):
+    if not commas:
         return False
+    point = next((cell.strip() for cell in cells if _POINT.fullmatch(cell)), None)
+    both = f"{commas[0]!r} has a comma where {point!r} has a point; set data_options.decimal to ',' or '.'"
+    require(point is None, f"{both}: which of them is in numbers.")
     example = f"{commas[0]!r} may be a number of thousands or have a decimal comma; set data_options.decimal"
     require(not all(map(_THOUSANDS.fullmatch, commas)), f"{example} to ',' or '.', or write no commas.")
     return True
 
 
-def _delimiter(lines: list[str]) -> str:
+def _delimiter(opened: TextIO) -> str:
     best, most = ",", 1
     for delimiter in (",", ";", "\t", "|"):
+        opened.seek(0)
         try:
-            sizes = {len(row) for row in csv.reader(filter(str.strip, lines), delimiter=delimiter)}
+            sizes = {len(row) for row in islice(filter(None, csv.reader(opened, delimiter=delimiter)), 20)}
         except csv.Error:
             continue
         if len(sizes) == 1 and (cells := sizes.pop()) > most:
@@ -194,7 +199,8 @@ def read_parquet(file: Path, limits: Limits = USUAL) -> Columns:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(f"{file} cannot be read as Parquet ({reason}); write it anew.") from error
     require(table.num_rows, f"{file} has no rows; add some.")
-    values = (column.to_numpy() for column in table.itercolumns())
+    whole = pyarrow.types.is_integer  # of which numpy has none that may be missing
+    values = (c.to_pylist() if whole(c.type) and c.null_count else c.to_numpy() for c in table.itercolumns())
     return dict(zip(column_names(table.column_names, str(file)), values, strict=True))
 
 

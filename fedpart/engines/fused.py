@@ -239,15 +239,10 @@ class PooledSum:
         protocol = executor.protocol
         counts = [batch.examples for batch in batches]
         padding = -sum(counts) % self._round
-        result = gradients(
-            protocol.task,
-            protocol.method.loss,
-            self._job,
-            self._point,
-            self._psi,
-            _pooled(batches, weights, padding, protocol.task.dtype),
-            JoinedNoise(noises, counts, protocol.task.samples, padding),
-        )
+        batch = _pooled(batches, weights, padding, protocol.task.dtype)
+        noise = JoinedNoise(noises, counts, protocol.task.samples, padding)
+        task, loss = protocol.task, protocol.method.loss
+        result = gradients(task, loss, self._job, self._point, self._psi, batch, noise)
         examples = sum(weight * count for weight, count in zip(weights, counts, strict=True))
         if result.theta is not None:
             self.theta.add_(result.theta, alpha=examples)

@@ -1,7 +1,7 @@
 """Best: the weights of the round with the best L_ML, and a sentence where L_ML falls for long."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -46,17 +46,17 @@ class Best(Stage):
         self.round, self.lml, self.kept, self._recent = state["best"]
 
 
-def fallen(lmls: Sequence[float | None], kept: bool = False) -> str:
+def fallen(lmls: Iterable[tuple[int, float | None]], kept: bool = False) -> str:
     """A sentence where L_ML falls for long; else empty.
 
     Its mean over the last :data:`WINDOW` rounds is then below the best such mean by more than three standard
     errors of their difference, and the best is at least a fifth of the rounds, and two windows, ago.
 
     Args:
-        lmls: of each round from the first on, nats per example; None: it has none.
-        kept: whether ``keep_best`` is set.
+        lmls: rounds, ascending, and the L_ML of each, nats per example; None: it has none.
+        kept: whether ``keep_best`` is set, or cannot be.
     """
-    known = [(number, lml) for number, lml in enumerate(lmls, start=1) if lml is not None]
+    known = [(number, lml) for number, lml in lmls if lml is not None]
     windows = [[lml for _, lml in known[end - WINDOW : end]] for end in range(WINDOW, len(known) + 1)]
     best = max(range(len(windows)), key=lambda place: fmean(windows[place]), default=0)
     ago = len(windows) - 1 - best

@@ -45,14 +45,8 @@ class Federation(ModelState):
 
     def __init__(self, protocol: Protocol) -> None:
         settings = protocol.settings
-        super().__init__(
-            protocol.task,
-            protocol.partition,
-            settings.stepped_by,
-            settings.server_psi,
-            seed=settings.seed,
-            device=settings.device,
-        )
+        of_run = protocol.task, protocol.partition, settings.stepped_by, settings.server_psi
+        super().__init__(*of_run, seed=settings.seed, device=settings.device)
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
         self.parted = parted(protocol)
         self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")

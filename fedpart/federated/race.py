@@ -105,8 +105,10 @@ class Race:
 
     def told(self) -> str:
         """Whose rates the run ends with, in words."""
-        rates, tried = [f"{name} x {by:g}" for name, by in self.rates.items()], self.halving.candidates
-        return f"{', '.join(rates)}: the best by L_ML of {len(tried)} candidates, {len(self.left)} left"
+        rates, tried = [f"{name} x {by:g}" for name, by in self.rates.items()], len(self.halving.candidates)
+        if len(self.lmls[self.turn]) < (due := self.halving.rounds):
+            return f"{', '.join(rates)}: the first of {tried} candidates, for not all have had {due} rounds"
+        return f"{', '.join(rates)}: the best by L_ML of {tried} candidates, {len(self.left)} left"
 
     def state_dict(self) -> dict[str, Any]:
         """The candidates that are left, with what they have come to."""

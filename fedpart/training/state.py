@@ -42,18 +42,10 @@ class ModelState:
     like: Tree | None
 
     def __init__(
-        self,
-        task: Task,
-        partition: Partition,
-        optimiser: ServerSettings,
-        optimiser_psi: ServerSettings,
-        *,
-        seed: int,
-        device: str = "cpu",
-        weight_decays: Sequence[float] | None = None,
-        scalars: float = 1.0,
+        self, task: Task, partition: Partition, optimiser: ServerSettings, optimiser_psi: ServerSettings, *,
+        seed: int, device: str = "cpu", weight_decays: Sequence[float] | None = None, scalars: float = 1.0,
         psi_slices: Sequence[slice] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         check_device(device)
         self.task, self.partition, self.seed = task, partition, seed
         self.completed, self.like = 0, None

@@ -58,7 +58,8 @@ def beside(summary: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         texts.append(verdict(summary["test_accuracy"], other["test_accuracy"], examples))
     ratio = other["upload_bytes"] / summary["upload_bytes"]
     texts.append(f"{BYTES.text(other['upload_bytes'])} sent, {ratio:.2f} times as much")
-    return f"{other['method']}, the same clients and cohorts: {'; '.join(texts)}"
+    same = "clients" if "rates" in summary else "clients and cohorts"  # candidates for rates take turns
+    return f"{other['method']}, the same {same}: {'; '.join(texts)}"
 
 
 def guessed(summary: Mapping[str, Any]) -> str:

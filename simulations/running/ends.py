@@ -16,8 +16,8 @@ def ends(experiment: Experiment, federation: Federation, lines: Lines) -> dict[s
     """What there is of ``untaught``, ``parted``, ``lml_fallen``, ``rates``, and of ``keep_best``."""
     config, best = experiment.config, federation.best
     told: dict[str, Any] = {"untaught": untaught(federation.protocol), "parted": parted(federation.protocol)}
-    alone = [line.get("lml") for line in lines if line.get("candidates", 1) == 1]
-    told["lml_fallen"] = fallen(alone, best is not None)
+    alone = ((line["round"], line.get("lml")) for line in lines if line.get("candidates", 1) == 1)
+    told["lml_fallen"] = fallen(alone, best is not None or federation.race is not None)
     if federation.race is not None:
         told["rates"] = federation.race.told()
     if best is not None and best.round is None:

@@ -30,21 +30,28 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             f"The run in {run} does not know how its inputs are made of files; runs on a table, on images in "
             f"files (data: table, image_folder or hf:...) and with a preprocessing of their own do."
         )
-    if out.resolve() == source.resolve():
-        raise ConfigError(f"--out {out} would overwrite what is predicted from; name another file.")
-    remarks = []
+    of_run = run.resolve() in out.resolve().parents and out.exists() and out.suffix.casefold() != ".csv"
+    if of_run or out.resolve() == source.resolve():
+        lost = "a file of the run" if of_run else "what is predicted from"
+        raise ConfigError(f"--out {out} would overwrite {lost}; name another file.")
+    remarks, signs = [], made.state.get("read", {})
     with one_sentence():
         if isinstance(made, Pictures):
             inputs = made.inputs(source)
             written = {"file": [str(file) for file in files_of(source)]}
         else:
-            columns, name = columns_of(source, made.state.get("read", {}))
+            columns, name = columns_of(source, signs)
             encoded = made.encode(columns, name)
             inputs = made(encoded)
             for column, count in made.unknown(encoded).items() if isinstance(made, Rows) else ():
                 rows = f"{counted(count, 'row')} {'has' if count == 1 else 'have'}"
                 remarks.append(f"{rows} a level of {column!r} that training rows hardly have, or not at all.")
-            written = {label: [str(cell) for cell in cells] for label, cells in columns.items()}
+            if "decimal" in signs:  # cells as they are there, which may look like numbers and be none
+                columns, _ = columns_of(source, {**signs, "decimal": "."})
+            written = {
+                label: ["" if cell is None or cell != cell else str(cell) for cell in cells]
+                for label, cells in columns.items()
+            }
     answers, p = state.answers(inputs)
     if p is None:
         flat = answers.reshape(len(answers), -1)
@@ -58,12 +65,10 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
     if twice is not None:
         raise ConfigError(f"{source} has a column {twice!r}, which would be written; rename it there.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    signs = made.state.get("read", {})
-    lines = zip(*written.values(), *added.values(), strict=True)
-    if signs.get("decimal") == ",":  # as they were
-        lines = ([POINT.sub(r"\1,\2", str(cell)) for cell in line] for line in lines)
+    if signs.get("decimal") == ",":
+        added = {k: [POINT.sub(r"\1,\2", str(cell)) for cell in cells] for k, cells in added.items()}
     with out.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.writer(opened, delimiter=signs.get("delimiter") or ",")
         writer.writerow([*written, *added])
-        writer.writerows(lines)
+        writer.writerows(zip(*written.values(), *added.values(), strict=True))
     return len(answers), remarks

@@ -1,5 +1,6 @@
 """Select: one training run for each value of a key, compared by the evidence."""
 
+import re
 from pathlib import Path
 
 from simulations.building.experiment import ready
@@ -31,7 +32,7 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     if (reason := _INCOMPARABLE.get(section.key.partition(".")[0])) is not None:
         fault = f"Values of {section.key} cannot be compared by their evidence, for {reason}"
         raise ConfigError(f"{fault}; select another key.")
-    folders = [folder_name(str(value)) or "null" for value in section.values]
+    folders = [folder_name(re.sub("^-", "minus-", str(value))) or "null" for value in section.values]
     if twice := [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]:
         raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
     key, cells = section.key, []

@@ -127,6 +127,8 @@ def run_table(
             raise ConfigError(f"{file} has no row {label!r}; its rows are {', '.join(table.rows)}.")
     if any(key_of(override) == "seed" for override in overrides):
         raise ConfigError(f"The seeds are those of {file}: change them in a copy of it, and leave seed out.")
+    once = len({*table.seeds}) == len(table.seeds)
+    require(once, f"{file} names a seed twice, which would count as two; name every seed once.", ConfigError)
     names = {label: folder_name(label).lower() for label in table.rows}
     for label, name in names.items():
         if not name or list(names.values()).count(name) > 1:

@@ -106,6 +106,15 @@ def test_workers_and_flower_have_the_bits_of_one_process():
     assert_equal_runs(local(27, workers=2, every=9, **config), one)
 
 
+def test_before_the_first_comparison_nobody_is_called_the_best():
+    race = Federation(protocol({"server": [3, 1], "rounds": 2}))
+    after(3, race, shards(SIZES))
+    told = "server x 3, psi x 1, local x 1: the first of 2 candidates, for not all have had 2 rounds"
+    assert race.race.told() == told
+    after(4, race, shards(SIZES))
+    assert "the best by L_ML of 2 candidates" in race.race.told()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("execution, workers", [("fused", 1), ("grouped", 1), ("loop", 2)])
 def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(execution, workers):
@@ -117,7 +126,7 @@ def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(execution, w
     assert {skip["category"] for skip in reports[2].skipped} <= {*DIVERGED}
     assert [*race.race.left] == [1] and reports[-1].candidates == 1 and not reports[-1].skipped
     assert reports[-1].client_nll < 10 and race.race.rates["server"] == 1.0
-    assert "server x 1" in race.race.told()
+    assert race.race.told() == "server x 1, psi x 1, local x 1: the best by L_ML of 2 candidates, 1 left"
     with pytest.raises(ClientError, match="lower"):  # where nothing is tried it ends the run
         after(8, Federation(protocol(server=AdamSettings(1e28))), shards(SIZES), workers=workers)
 

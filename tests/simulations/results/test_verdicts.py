@@ -63,4 +63,5 @@ def test_a_loss_alone_has_no_verdict_and_bytes_are_told_in_any_case():
         "fedavg, the same clients and cohorts: 0.500 nats on the same test data; 100 B sent, 2.00 times as "
         "much"
     )
+    assert beside({**mine, "rates": "server x 1"}, other).startswith("fedavg, the same clients: 0.500 nats")
     assert guessed({"test_accuracy": 0.5}) == ""

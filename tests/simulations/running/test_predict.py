@@ -160,6 +160,25 @@ def test_numbers_that_are_levels_have_one_name_in_a_table_and_in_the_guide(tmp_p
         assert [found["level"](cell) for cell in cells] == levels_of(columns["year"])
 
 
+def test_columns_that_are_no_inputs_come_back_as_they_were_and_no_file_of_the_run_is_lost(run, tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns, _ = columns_of("people.csv")
+    ids = [2**53 + 1, None, *range(2**53 + 3, 2**53 + 1 + len(columns["age"]))]
+    texts = [None, "1.0", *["u"] * (len(ids) - 2)]
+    typed = {**columns, "age": [float(cell) if cell else None for cell in columns["age"]]}
+    parquet.write_table(pyarrow.table({**typed, "id": ids, "text": texts}), tmp_path / "a.parquet")
+    assert command("predict", "run", tmp_path / "a.parquet", "--out", tmp_path / "a.csv").exit_code == 0
+    rows = read(tmp_path / "a.csv")
+    assert [row["id"] for row in rows] == ["" if each is None else str(each) for each in ids]
+    assert [row["text"] for row in rows] == [each or "" for each in texts]
+    for name in ("state.safetensors", "config.yaml"):
+        before = (run / name).read_bytes()
+        refused(
+            command("predict", "run", "people.csv", "--out", run / name), "would overwrite a file of the run"
+        )
+        assert (run / name).read_bytes() == before
+
+
 @pytest.mark.slow
 def test_a_file_with_decimal_commas_comes_back_as_it_was_and_can_be_read_without_fedpart(
     tmp_path, monkeypatch
@@ -170,6 +189,11 @@ def test_a_file_with_decimal_commas_comes_back_as_it_was_and_can_be_read_without
     assert command("predict", "run", "people.csv", "--out", "scored.csv").exit_code == 0
     before, after = (Path(name).read_text().splitlines() for name in ("people.csv", "scored.csv"))
     assert [line.rsplit(";", 3)[0] for line in after] == before
+    more = [f"{line};{'law' if number == 0 else '1.10'}" for number, line in enumerate(before)]
+    Path("more.csv").write_text("\n".join(more), encoding="utf-8")
+    assert command("predict", "run", "more.csv", "--out", "more-scored.csv").exit_code == 0
+    as_they_were = Path("more-scored.csv").read_text().splitlines()
+    assert [line.rsplit(";", 3)[0] for line in as_they_were] == more
     p = [float(line.rsplit(";", 1)[1].replace(",", ".")) for line in after[1:]]
     near(p, torch.softmax(fedpart.load("run").predict("people.csv"), 1)[:, 1])
     with safe_open(export_run(Path("run"), "safetensors")[0], "pt") as file:

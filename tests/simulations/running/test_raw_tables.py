@@ -8,6 +8,7 @@ from people import OPTIONS, people, written
 
 from fedpart.data import load_splits, load_table, preprocessing_of
 from fedpart.data.preprocessing.pictures import files_of
+from fedpart.data.table_files import read_csv
 
 
 def test_images_that_are_refused_in_training_are_not_left_out_of_predictions(tmp_path):
@@ -41,9 +42,21 @@ def test_what_is_refused_without_being_asked_for(tmp_path):
     (tmp_path / "b.csv").write_text("price\ty\n" + "1,234\t1\n15,000\t0\n" * 10)
     with pytest.raises(ValueError, match=r"'1,234' may be a number of thousands .* set data_options.decimal"):
         load_splits("table", str(tmp_path / "b.csv"), target="y")
+    (tmp_path / "m.csv").write_text("dose;people;y\n" + "3,0;1.100;1\n0,5;2.300;0\n" * 10)
+    both, options = r"'3,0' has a comma where '1.100' has a point; set data_options.decimal", {"target": "y"}
+    with pytest.raises(ValueError, match=both):
+        load_splits("table", str(tmp_path / "m.csv"), categorical="auto", **options)
+    chosen = load_splits("table", str(tmp_path / "m.csv"), decimal=",", categorical="auto", **options)
+    assert chosen.preprocessing.state["columns"][0]["kind"] != "category"
     (tmp_path / "c.csv").write_text("since,y\n" + "2024-02-28,1\n" * 9 + "2024-02-30,0\n" * 9)
     with pytest.raises(ValueError, match=r"Row 10 .* 'since' is '2024-02-30', which is no date"):
         load_splits("table", str(tmp_path / "c.csv"), target="y", categorical="auto")
+
+
+def test_lines_within_quotes_do_not_hide_how_cells_are_divided(tmp_path):
+    (tmp_path / "a.csv").write_text("a;note;y\n" + "".join(f'{n};"one\ntwo, three\n";0\n' for n in range(30)))
+    columns, signs = read_csv(tmp_path / "a.csv")
+    assert signs["delimiter"] == ";" and columns["note"][7] == "one\ntwo, three\n"
 
 
 def test_one_row_alone_is_a_dict_of_cells(tmp_path):

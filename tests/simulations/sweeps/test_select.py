@@ -261,6 +261,12 @@ def test_laplace_scores_plain_networks_beside(tmp_path, monkeypatch):
     assert "Laplace evidence is largest at" in result.stdout
 
 
+def test_values_that_differ_by_their_sign_have_folders_of_their_own(tmp_path):
+    signed = {"key": "optimiser.learning_rate", "values": [0.1, 0.2, -0.1]}
+    with pytest.raises(ConfigError, match=r"with the value -0\.1: "):  # and not that 0.1 is there twice
+        plan(tiny_training(select=signed), tmp_path)
+
+
 def test_what_cannot_be_selected_is_refused_before_anything_is_run(tmp_path, monkeypatch):
     refused(fedpart("select", tiny_training_file(tmp_path)), "does not say what to select")
     judged = ("train", tiny_training_file(tmp_path), "--set", "evidence=laplace")

@@ -164,6 +164,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(file, tmp_path):
         ({"rows": {"a": {"set": {"chunky": 1}}}}, {}, "row 'a'.*unknown key 'chunky'"),
         ({"row": {}}, {}, "unknown key 'row': did you mean 'rows'"),
         ({"seeds": []}, {}, "seeds cannot be"),
+        ({"seeds": [0, 1, 0]}, {}, "names a seed twice"),
         ({"rows": {}}, {}, "rows cannot be"),
     ]
     refusals.check(
