@@ -111,20 +111,30 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
 
 
 _COMMA, _POINT = (re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\."))
+_NUMBER = re.compile(r"\s*[+-]?\d*[.,]?\d+([eE][+-]?\d+)?\s*")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 def _has_commas(rows: list[list[str]]) -> bool:
-    cells = [cell for row in rows for cell in row]
-    commas = [cell.strip() for cell in cells if _COMMA.fullmatch(cell)]
-    if not commas:
-        return False
-    point = next((cell.strip() for cell in cells if _POINT.fullmatch(cell)), None)
-    both = f"{commas[0]!r} has a comma where {point!r} has a point; set data_options.decimal to ',' or '.'"
-    require(point is None, f"{both}: which of them is in numbers.")
-    example = f"{commas[0]!r} may be a number of thousands or have a decimal comma; set data_options.decimal"
-    require(not all(map(_THOUSANDS.fullmatch, commas)), f"{example} to ',' or '.', or write no commas.")
-    return True
+    """Whether numbers have decimal commas; where there are points, too, columns that hold numbers decide."""
+    commas = [cell.strip() for row in rows for cell in row if _COMMA.fullmatch(cell)]
+    if commas and any(_POINT.fullmatch(cell) for row in rows for cell in row):
+        numbers = [[c for c in column if _NUMBER.fullmatch(c)] for column in zip(*rows, strict=True)]
+        cells = [cell.strip() for column in numbers if 2 * len(column) > len(rows) for cell in column]
+        commas, points = ([*filter(sign.fullmatch, cells)] for sign in (_COMMA, _POINT))
+        both = f"Numbers have commas ({commas[:1]}) and points ({points[:1]})"
+        require(not (commas and points), f"{both}; set data_options.decimal to the sign of numbers.")
+        return bool(commas)
+    example = (
+        f"{[*commas, ''][0]!r} may be a number of thousands or have a decimal comma; set data_options.decimal"
+    )
+    unclear = commas and all(map(_THOUSANDS.fullmatch, commas))
+    require(not unclear, f"{example} to ',' or '.', or write no commas.")
+    return bool(commas)
+
+
+def _filled(row: list[str]) -> bool:
+    return any(map(str.strip, row))
 
 
 def _delimiter(opened: TextIO) -> str:
@@ -132,7 +142,7 @@ def _delimiter(opened: TextIO) -> str:
     for delimiter in (",", ";", "\t", "|"):
         opened.seek(0)
         try:
-            sizes = {len(row) for row in islice(filter(None, csv.reader(opened, delimiter=delimiter)), 20)}
+            sizes = {len(row) for row in islice(filter(_filled, csv.reader(opened, delimiter=delimiter)), 20)}
         except csv.Error:
             continue
         if len(sizes) == 1 and (cells := sizes.pop()) > most:

@@ -55,7 +55,8 @@ class FusedRunner:
         require(not protocol.method.validates, held)
         layers = protocol.task.module.modules()
         often = "Gradients of an embedding go by how often its batch has a token (scale_grad_by_freq)"
-        require(not any(getattr(layer, "scale_grad_by_freq", 0) for layer in layers), f"{often}; {loop}")
+        counts = (e for e in layers if getattr(e, "scale_grad_by_freq", False) and e.weight.requires_grad)
+        require(not any(counts), f"{often}; {loop}")
         if isinstance(shards, (list, tuple)):  # others are read when they are needed
             for client, shard in enumerate(shards):
                 learned = count_learned(protocol, len(shard))

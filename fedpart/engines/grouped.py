@@ -173,9 +173,13 @@ class GroupedRunner:
         if isinstance(alone, ClientError):
             raise alone
         near = 0.1 if self.protocol.task.precision == "bf16" else 1e-3
-        pairs = [(tensor, grouped.parts[part]) for part, tensor in alone.parts.items()]
-        if any((mine - theirs).norm() > near * mine.norm() for mine, theirs in pairs):
-            raise ValueError("alone, a client finds other changes")
+        lost = torch.finfo(round.w.dtype).eps * round.w.norm().cpu()  # in the rounding of the server's w
+        updates = [update for update in found.values() if isinstance(update, Update)]
+        for part, mine in alone.parts.items():
+            most = max(update.parts[part].norm() for update in updates if part in update.parts)
+            differs = (mine - grouped.parts[part]).norm()
+            if differs > near * max(mine.norm(), 0.1 * most) + lost.to(differs):
+                raise ValueError("alone, a client finds other changes")
 
     def _alone(self, round: Round, member: _Member) -> Update | ClientError:
         return _attempt(member.client, round, lambda: self._executor.run(round, *member[:3]))

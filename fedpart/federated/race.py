@@ -107,7 +107,8 @@ class Race:
         """Whose rates the run ends with, in words."""
         rates, tried = [f"{name} x {by:g}" for name, by in self.rates.items()], len(self.halving.candidates)
         if len(self.lmls[self.turn]) < (due := self.halving.rounds):
-            return f"{', '.join(rates)}: the first of {tried} candidates, for not all have had {due} rounds"
+            alike = f"the first of {tried} candidates, which are not compared before {due} rounds of each"
+            return f"{', '.join(rates)}: {alike}"
         return f"{', '.join(rates)}: the best by L_ML of {tried} candidates, {len(self.left)} left"
 
     def state_dict(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Model(nn.Module):
 
     def switch(self, dropout: bool) -> None:
         """Switch the network's stochastic layers; a part that came in evaluation mode stays in it."""
-        _ = self.module.train() if dropout else self.module.eval()  # which may be the user's own
+        _ = self.module.train(True) if dropout else self.module.eval()  # which may be the user's own
         self.training = dropout  # the network itself may rest
         for layer in self._resting:
             layer.training = False

@@ -46,12 +46,9 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             for column, count in made.unknown(encoded).items() if isinstance(made, Rows) else ():
                 rows = f"{counted(count, 'row')} {'has' if count == 1 else 'have'}"
                 remarks.append(f"{rows} a level of {column!r} that training rows hardly have, or not at all.")
-            if "decimal" in signs:  # cells as they are there, which may look like numbers and be none
+            if source.suffix.casefold() == ".csv":  # as they are there: some look like numbers alone
                 columns, _ = columns_of(source, {**signs, "decimal": "."})
-            written = {
-                label: ["" if cell is None or cell != cell else str(cell) for cell in cells]
-                for label, cells in columns.items()
-            }
+            written = {label: [_text(cell, signs) for cell in cells] for label, cells in columns.items()}
     answers, p = state.answers(inputs)
     if p is None:
         flat = answers.reshape(len(answers), -1)
@@ -65,10 +62,17 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
     if twice is not None:
         raise ConfigError(f"{source} has a column {twice!r}, which would be written; rename it there.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    if signs.get("decimal") == ",":
-        added = {k: [POINT.sub(r"\1,\2", str(cell)) for cell in cells] for k, cells in added.items()}
+    added = {name: [_text(cell, signs) for cell in cells] for name, cells in added.items()}
     with out.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.writer(opened, delimiter=signs.get("delimiter") or ",")
         writer.writerow([*written, *added])
         writer.writerows(zip(*written.values(), *added.values(), strict=True))
     return len(answers), remarks
+
+
+def _text(cell: Any, signs: dict[str, Any]) -> str:
+    """A text as it is, a number with the decimal sign of the training file; empty: there is none."""
+    if isinstance(cell, str):
+        return cell
+    text = "" if cell is None or str(cell) in ("nan", "NaT") else str(cell)
+    return POINT.sub(r"\1,\2", text) if signs.get("decimal") == "," else text

@@ -32,7 +32,7 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
     if (reason := _INCOMPARABLE.get(section.key.partition(".")[0])) is not None:
         fault = f"Values of {section.key} cannot be compared by their evidence, for {reason}"
         raise ConfigError(f"{fault}; select another key.")
-    folders = [folder_name(re.sub("^-", "minus-", str(value))) or "null" for value in section.values]
+    folders = [folder_name(re.sub(r"(?<!\w)-", "minus-", str(value))) or "null" for value in section.values]
     if twice := [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]:
         raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
     key, cells = section.key, []

@@ -83,19 +83,9 @@ def _wide(code: Code, address: Any, kind: Any) -> Any:
 
 @instruction(literals=1)
 def list_by_filter(
-    code: Code,
-    halves: int,
-    gradient: Any,
-    where: Any,
-    apart: Any,
-    cells: Any,
-    pixels: Any,
-    places: Any,
-    factors: Any,
-    length: Any,
-    counts: Any,
-    totals: Any,
-) -> None:
+    code: Code, halves: int, gradient: Any, where: Any, apart: Any, cells: Any, pixels: Any, places: Any,
+    factors: Any, length: Any, counts: Any, totals: Any,
+) -> None:  # fmt: skip
     """List the pixels that pooling has kept of sixteen cells, for each of sixteen filters.
 
     ``gradient`` and ``where`` (of :meth:`.Pooling.pool`) are of the first cell, the next cell's ``apart``
@@ -124,17 +114,9 @@ def list_by_filter(
 
 @instruction(literals=1)
 def list_by_pixel(
-    code: Code,
-    halves: int,
-    gradient: Any,
-    where: Any,
-    filters: Any,
-    places: Any,
-    factors: Any,
-    length: Any,
-    counts: Any,
-    down: Any,
-) -> None:
+    code: Code, halves: int, gradient: Any, where: Any, filters: Any, places: Any, factors: Any,
+    length: Any, counts: Any, down: Any,
+) -> None:  # fmt: skip
     """List sixteen filters of a cell for each of its four pixels of which pooling has kept them.
 
     As in ``list_by_filter``; ``filters`` are int32, the place of each, or -1 behind the last one. Lists are

@@ -63,20 +63,9 @@ def _multiplied(code: Code, halves: int, total: Any, left: Any, right: Any) -> A
 
 @instruction(literals=2)
 def pool_products(
-    code: Code,
-    filters: int,
-    halves: int,
-    start: Any,
-    right: Any,
-    down: Any,
-    rows: Any,
-    steps: Any,
-    weight: Any,
-    apart: Any,
-    bias: Any,
-    out: Any,
-    where: Any,
-) -> None:
+    code: Code, filters: int, halves: int, start: Any, right: Any, down: Any, rows: Any, steps: Any,
+    weight: Any, apart: Any, bias: Any, out: Any, where: Any,
+) -> None:  # fmt: skip
     """Convolve four pixels of sixteen images with some filters, pool and rectify them.
 
     The upper left pixel's kernel covers words of sixteen images from ``start`` on, its rows ``down`` bytes
@@ -133,18 +122,9 @@ def add_products(
 
 @instruction(literals=3)
 def slide_products(
-    code: Code,
-    vectors: int,
-    size: int,
-    halves: int,
-    places: Any,
-    factors: Any,
-    length: Any,
-    counts: Any,
-    number: Any,
-    rows: Any,
-    out: Any,
-) -> None:
+    code: Code, vectors: int, size: int, halves: int, places: Any, factors: Any, length: Any, counts: Any,
+    number: Any, rows: Any, out: Any,
+) -> None:  # fmt: skip
     """Sums ``sum_i factors[i] * row_i`` of lists whose rows begin at a pixel, at the next one, and so on.
 
     As in ``add_products``, but ``vectors`` are of a pixel, of which a row has ``size``. Lists are ``length``

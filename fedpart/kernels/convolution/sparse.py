@@ -24,17 +24,9 @@ def _aligned(size: int) -> Any:
 
 @partial(jit, inline="always")  # numbers that it is given may be known where it is called
 def _lay_out(
-    x: Any,
-    top: int,
-    height: int,
-    width: int,
-    channels: int,
-    itemsize: int,
-    stacked: int,
-    depth: int,
-    reach: int,
-    out: Any,
-) -> None:
+    x: Any, top: int, height: int, width: int, channels: int, itemsize: int, stacked: int, depth: int,
+    reach: int, out: Any,
+) -> None:  # fmt: skip
     """Write an image, from row ``top`` on, where there are ``reach`` zeros around it.
 
     ``x`` are bits of images, ``[N * height, width * channels]``, and ``out`` ``[rows, (width + reach) * depth

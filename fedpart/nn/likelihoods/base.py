@@ -65,8 +65,8 @@ class Likelihood(HyperModule):
         if nll.shape != (len(outputs),):
             remedy = ".flatten(1).sum(1)" if nll.ndim > 1 else 'and take no mean: reduction="none"'
             remedy = f"sum over the other dimensions, {remedy}"
-            if isinstance(targets, Tensor) and outputs.shape == (*targets.shape, 1):
-                remedy = "targets [B] and outputs [B, 1] make [B, B]: compute with outputs[:, 0]"
+            if nll.ndim > 1 and isinstance(targets, Tensor) and outputs.shape == (*targets.shape, 1):
+                remedy += "; or, where targets [B] and outputs [B, 1] make [B, B], compute with outputs[:, 0]"
             raise NetworkError(
                 f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
                 f"example, {(len(outputs),)}, is expected; {remedy}."

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterable
 from functools import cached_property, lru_cache, partialmethod
+from itertools import pairwise
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ class Code(NamedTuple):
     keeps: bool  # whether it stores anything but local variables
     writes: bool  # whether it may change a tensor in place
     past_versions: bool  # whether it may do so past torch's count of such changes
+    outer: frozenset[tuple[str, str]]  # names from around it, each with an attribute of it, or empty
 
 
 @lru_cache(4096)
@@ -62,12 +64,18 @@ def read(code: CodeType) -> Code:
     past = bool(names & _PAST_VERSIONS)
     writes = past or in_place or keeps or bool(arguments & {"out", "inplace"})
     in_words = (name for name in names if name.endswith("_") and not name.endswith("__"))
+    outer = {
+        (step.argval, after.argval if "ATTR" in after.opname or "METHOD" in after.opname else "")
+        for step, after in pairwise(instructions)
+        if step.opname in ("LOAD_DEREF", "LOAD_GLOBAL")
+    }
     writes = writes or any(in_words) or any(name.startswith(("__i", "__setitem__")) for name in names)
     return Code(
         names,
         keeps or any(part.keeps for part in inner),
         writes or any(part.writes for part in inner),
         past or any(part.past_versions for part in inner),
+        frozenset(outer).union(*(part.outer for part in inner)),
     )
 
 

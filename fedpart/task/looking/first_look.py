@@ -77,9 +77,9 @@ class FirstLook:
         for name, layer in attributes.before.switched:
             if any(of_given() is layer for of_given in self.given):
                 raise NetworkError(
-                    f"A function in forward() or a hook drops as {name!r} says, which is of the network that "
-                    f"was given, not of the task's copy; make it a method, with self.training, or a hook "
-                    f"that asks the layer it gets."
+                    f"A function in forward() or a hook asks {name!r} whether to drop, which is of the "
+                    f"network that was given and not of the task's copy; make it a method, with "
+                    f"self.training, or a hook that asks the layer it gets."
                 )
         originals = [(name, weight) for name, held in self.originals if (weight := held()) is not None]
         grads = {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import _lru_cache_wrapper, cached_property, partial
@@ -228,7 +228,7 @@ class Reach:
                 put = partial(setattr, cell, "cell_contents")
                 self._back.append(partial(put, cell.cell_contents))
                 self._held((*place, name), cell.cell_contents, put)
-                self._layer_of(name, cell.cell_contents, said.names)
+                self._layer_of(name, cell.cell_contents, said.outer)
         for kept in ("__defaults__", "__kwdefaults__", "__dict__"):
             if defaults := getattr(function, kept, None):
                 self._held((*place, "defaults"), defaults, None)
@@ -238,7 +238,7 @@ class Reach:
         before = {*self.values}
         for name in names & module.keys():
             put, value = partial(module.__setitem__, name), module[name]
-            self._layer_of(name, value, names)
+            self._layer_of(name, value, said.outer)
             key: Place = (place[0], name)
             key = (*key, "global") if key in self.values else key  # an attribute has the same name
             if not installed:
@@ -253,13 +253,14 @@ class Reach:
             self._far |= self.values.keys() - before
         self._back.append(partial(values.rename, module, names, {n: module[n] for n in names if n in module}))
 
-    def _layer_of(self, name: str, value: Any, names: Collection[str]) -> None:
-        """Note a layer by which a function, that uses these names, computes otherwise in training."""
-        if isinstance(value, nn.Module):
-            used = [getattr(value, name) for name in names if hasattr(value, name)] or [value]
-            parts = (layer for part in used if isinstance(part, nn.Module) for layer in part.modules())
-            if "training" in names or any(isinstance(layer, _DropoutNd) for layer in parts):
-                self.switched.append((name, value))
+    def _layer_of(self, name: str, value: Any, uses: Iterable[tuple[str, str]]) -> None:
+        """Note a layer of this name if what a function uses of it computes otherwise in training."""
+        used = [(part, getattr(value, part or "forward", None)) for holder, part in uses if holder == name]
+        if used and isinstance(value, nn.Module):
+            whole = [value] if "" in dict(used) and next(value.parameters(), None) is None else []
+            parts = (layer for _, part in used if isinstance(part, nn.Module) for layer in part.modules())
+            drops = any(isinstance(layer, _DropoutNd) for layer in (*whole, *parts))
+            self.switched += [(name, value)] if drops or "training" in dict(used) else []
 
     def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None, depth: int = _DEPTH) -> None:
         """What a function holds; all but plain values and functions may keep what is not compared."""

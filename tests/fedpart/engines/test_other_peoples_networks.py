@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from fedpart import ClientError, Task, federate
 from fedpart.checks import NetworkError
+from fedpart.engines.grouped import GroupedRunner
 
 PLAIN = {"method": "fedavg", "local": {"learning_rate": 0.5}, "server": {"name": "sgd", "learning_rate": 1.0}}
 
@@ -98,15 +99,31 @@ def test_dropout_that_another_networks_mode_switches_is_refused():
         ("the layer", closing(lambda net: (lambda drop: lambda h: drop(h))(net.drop)), "'drop'"),
         ("a hook", hooked(lambda net: lambda _, x, out: F.dropout(out, 0.5, net.training)), "'net'"),
     ]
-    says = "drops as {} says, which is of the network that was given, .* make it a method"
+    says = "asks {} whether to drop, which is of the network that was given .* make it a method"
     refusals.check(
         (what, partial(trained, net, clients([4, 4])), NetworkError, says.format(name))
         for what, net, name in rows
     )
     asks_its_layer = hooked(lambda net: lambda layer, x, out: F.dropout(out, 0.5, layer.training))
-    for net in (closing(lambda net: lambda h: h * net.scale), asks_its_layer):
+    keeps = hooked(lambda net: lambda _, x, out: setattr(net, "seen", out.detach()))
+    keeps.drop = nn.Dropout(0.5)
+    for net in (closing(lambda net: lambda h: h * net.scale), asks_its_layer, Wrapped(wrapped), keeps):
         result, (x, _) = trained(net, clients([4, 4])), clients([5])[0]
         torch.testing.assert_close(result.predict(x), result.module()(x))
+
+
+class Wrapped(nn.Module):
+    """Has a layer in an attribute that is named like a global one, which it does not use."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.wrapped = layer
+
+    def forward(self, x):
+        return F.dropout(self.wrapped(x), 0.1, self.training)
+
+
+wrapped = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
 
 
 class Switching(nn.Module):
@@ -148,7 +165,7 @@ def test_shapes_that_do_not_fit_have_a_sentence():
 
     wide, (x, _) = clients([4, 4]), clients([6])[0]
     numbers = Task(nn.Linear(4, 1), samples=1, likelihood=squares)
-    broadcast = r"targets \[B\] and outputs \[B, 1\] make \[B, B\]: compute with outputs\[:, 0\]"
+    broadcast = r"outputs \[B, 1\] make \[B, B\], compute with outputs\[:, 0\]"
     refusals.check(
         [
             (
@@ -160,3 +177,16 @@ def test_shapes_that_do_not_fit_have_a_sentence():
             ("broadcast", partial(trained, numbers, [(x, x.sum(1))] * 2), NetworkError, broadcast),
         ]
     )
+
+
+def test_a_difference_that_the_servers_weights_do_not_hold_is_rounding(monkeypatch):
+    """As where a client's only example is fit: what is left of its gradient is the rounding of p - 1."""
+    alone = GroupedRunner._alone
+
+    def rounded(runner, round, member):
+        update = alone(runner, round, member)
+        update.parts[1] += torch.finfo(torch.float32).eps * round.w.norm() / 8
+        return update
+
+    monkeypatch.setattr(GroupedRunner, "_alone", rounded)
+    trained(nn.Linear(4, 3), clients([4, 4, 1]), "grouped", local={"learning_rate": 1e-12})

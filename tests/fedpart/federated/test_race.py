@@ -109,8 +109,8 @@ def test_workers_and_flower_have_the_bits_of_one_process():
 def test_before_the_first_comparison_nobody_is_called_the_best():
     race = Federation(protocol({"server": [3, 1], "rounds": 2}))
     after(3, race, shards(SIZES))
-    told = "server x 3, psi x 1, local x 1: the first of 2 candidates, for not all have had 2 rounds"
-    assert race.race.told() == told
+    told = "server x 3, psi x 1, local x 1: the first of 2 candidates, which are not compared before 2 rounds"
+    assert race.race.told() == f"{told} of each"
     after(4, race, shards(SIZES))
     assert "the best by L_ML of 2 candidates" in race.race.told()
 

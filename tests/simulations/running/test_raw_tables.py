@@ -43,7 +43,10 @@ def test_what_is_refused_without_being_asked_for(tmp_path):
     with pytest.raises(ValueError, match=r"'1,234' may be a number of thousands .* set data_options.decimal"):
         load_splits("table", str(tmp_path / "b.csv"), target="y")
     (tmp_path / "m.csv").write_text("dose;people;y\n" + "3,0;1.100;1\n0,5;2.300;0\n" * 10)
-    both, options = r"'3,0' has a comma where '1.100' has a point; set data_options.decimal", {"target": "y"}
+    both, options = (
+        r"commas \(\['3,0'\]\) and points \(\['1.100'\]\); set data_options.decimal",
+        {"target": "y"},
+    )
     with pytest.raises(ValueError, match=both):
         load_splits("table", str(tmp_path / "m.csv"), categorical="auto", **options)
     chosen = load_splits("table", str(tmp_path / "m.csv"), decimal=",", categorical="auto", **options)
