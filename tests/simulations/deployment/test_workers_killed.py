@@ -75,7 +75,7 @@ MINE = {"method": "partitioned+ditto", "evaluation": "clients", "evaluate_every"
 def test_a_worker_and_its_parent_are_killed_in_a_round_and_the_weights_are_those_of_a_calm_run(
     federation, tmp_path, changes
 ):
-    config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 3, "samples": 60, **changes})
+    config = ExperimentConfig.from_dict({**EXPERIMENT, "rounds": 3, "samples": 160, **changes})
     out, local, killed, seen = tmp_path / "out", tmp_path / "local", [], []
 
     def strike(over):
