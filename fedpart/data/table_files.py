@@ -73,7 +73,8 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
         delimiter: one character between cells; None: a comma, unless the first lines have more cells, and the
             same number each, by a semicolon, a tab or a bar.
         decimal: the sign in numbers, ``.`` or ``,``; None: a comma, if cells are not divided by commas, some
-            have one between digits, and none has a point there; if some have, it has to be given.
+            have one between digits, and none has a point there, or at least none in a column of numbers. It
+            has to be given where some numbers have commas and others points.
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"data_options.decimal is a point or a comma, in quotes, got {decimal!r}.")
@@ -110,27 +111,27 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
     return columns, {"delimiter": delimiter, "decimal": decimal}
 
 
-_COMMA, _POINT = (re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\."))
-_NUMBER = re.compile(r"\s*[+-]?\d*[.,]?\d+([eE][+-]?\d+)?\s*")
+_COMMA, _POINT, _NUMBER = (
+    re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\.", "[.,]?")
+)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 def _has_commas(rows: list[list[str]]) -> bool:
     """Whether numbers have decimal commas; where there are points, too, columns that hold numbers decide."""
     commas = [cell.strip() for row in rows for cell in row if _COMMA.fullmatch(cell)]
-    if commas and any(_POINT.fullmatch(cell) for row in rows for cell in row):
+    if not commas:
+        return False
+    if any(_POINT.fullmatch(cell) for row in rows for cell in row):
         numbers = [[c for c in column if _NUMBER.fullmatch(c)] for column in zip(*rows, strict=True)]
         cells = [cell.strip() for column in numbers if 2 * len(column) > len(rows) for cell in column]
         commas, points = ([*filter(sign.fullmatch, cells)] for sign in (_COMMA, _POINT))
         both = f"Numbers have commas ({commas[:1]}) and points ({points[:1]})"
         require(not (commas and points), f"{both}; set data_options.decimal to the sign of numbers.")
         return bool(commas)
-    example = (
-        f"{[*commas, ''][0]!r} may be a number of thousands or have a decimal comma; set data_options.decimal"
-    )
-    unclear = commas and all(map(_THOUSANDS.fullmatch, commas))
-    require(not unclear, f"{example} to ',' or '.', or write no commas.")
-    return bool(commas)
+    example = f"{commas[0]!r} may be a number of thousands or have a decimal comma; set data_options.decimal"
+    require(not all(map(_THOUSANDS.fullmatch, commas)), f"{example} to ',' or '.', or write no commas.")
+    return True
 
 
 def _filled(row: list[str]) -> bool:

@@ -141,8 +141,8 @@ class GroupedRunner:
             if updates:
                 self._compared += 1
                 if is_power_of_two(self._compared):
-                    last = min(reversed(whole), key=lambda member: member.width)  # of the most padding
-                    self._compare(round, last, updates)
+                    most_padded = min(reversed(whole), key=lambda member: member.width)
+                    self._compare(round, most_padded, updates)
         except Exception as error:
             if out_of_memory(error):
                 whole = []
@@ -173,12 +173,12 @@ class GroupedRunner:
         if isinstance(alone, ClientError):
             raise alone
         near = 0.1 if self.protocol.task.precision == "bf16" else 1e-3
-        lost = torch.finfo(round.w.dtype).eps * round.w.norm().cpu()  # in the rounding of the server's w
+        rounding = torch.finfo(round.w.dtype).eps * float(round.w.norm())  # of the server's w
         updates = [update for update in found.values() if isinstance(update, Update)]
         for part, mine in alone.parts.items():
             most = max(update.parts[part].norm() for update in updates if part in update.parts)
             differs = (mine - grouped.parts[part]).norm()
-            if differs > near * max(mine.norm(), 0.1 * most) + lost.to(differs):
+            if differs > near * max(mine.norm(), 0.1 * most) + rounding:
                 raise ValueError("alone, a client finds other changes")
 
     def _alone(self, round: Round, member: _Member) -> Update | ClientError:

@@ -79,7 +79,10 @@ class Model(nn.Module):
 
     def switch(self, dropout: bool) -> None:
         """Switch the network's stochastic layers; a part that came in evaluation mode stays in it."""
-        _ = self.module.train(True) if dropout else self.module.eval()  # which may be the user's own
+        if dropout:
+            self.module.train(True)
+        else:
+            self.module.eval()  # which may be the user's own, and not train(False)
         self.training = dropout  # the network itself may rest
         for layer in self._resting:
             layer.training = False

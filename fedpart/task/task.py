@@ -83,8 +83,10 @@ class Task:
         self.channels_last, self.stacked = channels_last, dict(stacked or {})
         named = psi_names.checked_transforms(transforms, module)
         check_memory(module)
-        own, self.notes = adapt(copied(module), learn_dropout, self.dtype)
-        self._model = Model(copied(named), own, ends, samples, precision == "bf16", channels_last, stratified)
+        adapted, self.notes = adapt(copied(module), learn_dropout, self.dtype)
+        self._model = Model(
+            copied(named), adapted, ends, samples, precision == "bf16", channels_last, stratified
+        )
         to_dtype(self._model, self.dtype)
         self._psi_paths = psi_names.psi_paths(self._model, hyperparameters)
         self.psi_space = ParameterSpace(self._model, only=self._psi_paths)

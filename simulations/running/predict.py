@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fedpart.data.cells import is_missing
 from fedpart.data.preprocessing import Pictures, Rows
 from fedpart.data.preprocessing.pictures import files_of
 from fedpart.data.table_files import columns_of
@@ -46,7 +47,9 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             for column, count in made.unknown(encoded).items() if isinstance(made, Rows) else ():
                 rows = f"{counted(count, 'row')} {'has' if count == 1 else 'have'}"
                 remarks.append(f"{rows} a level of {column!r} that training rows hardly have, or not at all.")
-            if source.suffix.casefold() == ".csv":  # as they are there: some look like numbers alone
+            if (
+                source.suffix.casefold() == ".csv" and signs.get("decimal") != "."
+            ):  # commas are points in these
                 columns, _ = columns_of(source, {**signs, "decimal": "."})
             written = {label: [_text(cell, signs) for cell in cells] for label, cells in columns.items()}
     answers, p = state.answers(inputs)
@@ -74,5 +77,5 @@ def _text(cell: Any, signs: dict[str, Any]) -> str:
     """A text as it is, a number with the decimal sign of the training file; empty: there is none."""
     if isinstance(cell, str):
         return cell
-    text = "" if cell is None or str(cell) in ("nan", "NaT") else str(cell)
+    text = "" if is_missing(cell) else str(cell)
     return POINT.sub(r"\1,\2", text) if signs.get("decimal") == "," else text

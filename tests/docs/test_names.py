@@ -14,7 +14,7 @@ LEFT = {
     "fedpart/kernels": 14,
     "fedpart/methods": 2,
     "fedpart/partition": 1,
-    "fedpart/task": 4,
+    "fedpart/task": 3,
     "simulations/building": 1,
     "simulations/config": 1,
     "simulations/deployment": 1,

@@ -24,7 +24,7 @@ def sobol(draw: Tensor, order: Tensor, samples: int, axis: int = 0) -> Tensor:
     """The first points of a Sobol sequence over a row's numbers, shifted by uniform ones (Cranley and
     Patterson 1976) and in a random order for each example, so that those of two draws are independent."""
     if axis:
-        raise NotImplementedError("Clients that are computed together")
+        raise ValueError("Sobol samples are for clients one by one or fused; leave out execution: grouped.")
     shifts = draw.reshape(-1, samples, draw[0].numel())
     points = torch.quasirandom.SobolEngine(shifts.shape[-1]).draw(samples)
     turn = order.reshape(shifts.shape)[..., 0].argsort(dim=1)

@@ -255,12 +255,15 @@ class Reach:
 
     def _layer_of(self, name: str, value: Any, uses: Iterable[tuple[str, str]]) -> None:
         """Note a layer of this name if what a function uses of it computes otherwise in training."""
-        used = [(part, getattr(value, part or "forward", None)) for holder, part in uses if holder == name]
-        if used and isinstance(value, nn.Module):
-            whole = [value] if "" in dict(used) and next(value.parameters(), None) is None else []
-            parts = (layer for _, part in used if isinstance(part, nn.Module) for layer in part.modules())
-            drops = any(isinstance(layer, _DropoutNd) for layer in (*whole, *parts))
-            self.switched += [(name, value)] if drops or "training" in dict(used) else []
+        attributes = {attribute for holder, attribute in uses if holder == name}
+        if not attributes or not isinstance(value, nn.Module):
+            return
+        used = [getattr(value, attribute, None) for attribute in attributes if attribute]
+        if "" in attributes and next(value.parameters(), None) is None:  # it is called, or handed on
+            used.append(value)
+        layers = (layer for part in used if isinstance(part, nn.Module) for layer in part.modules())
+        if "training" in attributes or any(isinstance(layer, _DropoutNd) for layer in layers):
+            self.switched.append((name, value))
 
     def _held(self, place: Place, value: Any, put: Callable[[Any], None] | None, depth: int = _DEPTH) -> None:
         """What a function holds; all but plain values and functions may keep what is not compared."""

@@ -43,13 +43,11 @@ def test_what_is_refused_without_being_asked_for(tmp_path):
     with pytest.raises(ValueError, match=r"'1,234' may be a number of thousands .* set data_options.decimal"):
         load_splits("table", str(tmp_path / "b.csv"), target="y")
     (tmp_path / "m.csv").write_text("dose;people;y\n" + "3,0;1.100;1\n0,5;2.300;0\n" * 10)
-    both, options = (
-        r"commas \(\['3,0'\]\) and points \(\['1.100'\]\); set data_options.decimal",
-        {"target": "y"},
-    )
+    both = r"commas \(\['3,0'\]\) and points \(\['1.100'\]\); set data_options.decimal"
+    options = {"target": "y", "categorical": "auto"}
     with pytest.raises(ValueError, match=both):
-        load_splits("table", str(tmp_path / "m.csv"), categorical="auto", **options)
-    chosen = load_splits("table", str(tmp_path / "m.csv"), decimal=",", categorical="auto", **options)
+        load_splits("table", str(tmp_path / "m.csv"), **options)
+    chosen = load_splits("table", str(tmp_path / "m.csv"), decimal=",", **options)
     assert chosen.preprocessing.state["columns"][0]["kind"] != "category"
     (tmp_path / "c.csv").write_text("since,y\n" + "2024-02-28,1\n" * 9 + "2024-02-30,0\n" * 9)
     with pytest.raises(ValueError, match=r"Row 10 .* 'since' is '2024-02-30', which is no date"):
