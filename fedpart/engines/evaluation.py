@@ -57,7 +57,7 @@ def evaluate(executor: Executor, round: Round, client: int, shard: Dataset) -> H
     view = executor.view(round, client)
     data = executor.checked(client, evaluated(protocol, client, shard), "evaluation").to(executor.device)
     batches = torch.split(torch.arange(len(data)), protocol.settings.local.batch_size)
-    point = executor.point(protocol.scored(client, round), protocol.partition_of(client), view.cap)
+    point = executor.point(executor.scored(client, round), protocol.partition_of(client), view.cap)
     noisy = executor.noisy(view, data, "client evaluation", batches if len(data) else ())
     scores = score(protocol.scoring_task(client), point.tensors, view.server_psi(), noisy)
     check_score(scores, has_hits(protocol.task), protocol.settings.max_examples)

@@ -23,8 +23,17 @@ from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, 
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
 from fedpart.training.local import LocalSettings
-from fedpart.training.local_sgd import ClientLoop, PartSGD, TrainFn, check_own_steps, own_steps, visited
+from fedpart.training.local_sgd import (
+    ClientLoop,
+    Correction,
+    PartSGD,
+    TrainFn,
+    check_own_steps,
+    own_steps,
+    visited,
+)
 from fedpart.trees import read, wide
+from fedpart.updates import stages
 from fedpart.updates.errors import ClientError, blamed
 from fedpart.updates.update import PSI, Round, Update
 
@@ -61,6 +70,12 @@ class Executor:
         self.device = torch.device(protocol.settings.device)
         self.wide, self.moved = wide(self.device), OnDevice(self.device)
         self.psi_mask = protocol.psi_mask.to(self.device)
+        doing, pull = partial(stages.doing, protocol.stages), protocol.settings.combination.pull
+        self._begin, self._send = doing("begin"), [*doing("send"), *doing("sent")[::-1]]
+        self._personal = stages.stage_of(protocol.stages, stages.Personal)
+        self._corrects = self._personal or stages.stage_of(protocol.stages, stages.Combining)
+        self._pull = None if protocol.draws or not pull else Correction(pull)  # or see :meth:`_through`
+        self._plain = not self._send and protocol.settings.on_client_error == "fail"
         self.doubts: list[Tensor] | None = None  # what is looked at later, see :meth:`settled`
         none = torch.zeros(0)
         self._round = self._here = Round(0, none, none)  # the last one, and it on the device
@@ -85,7 +100,7 @@ class Executor:
 
         Where one is not as it should be, all is computed again, and looked at client by client, for an error
         that names who is to blame. So it is where something has to see the clients' own updates."""
-        if self.protocol.plain and round.bounds is None and round.of_all is None:
+        if self._plain and round.bounds is None and round.of_all is None:
             self.doubts = doubts = list[Tensor]()
             try:
                 if (total := compute()).settle(doubts):
@@ -107,12 +122,13 @@ class Executor:
         shard = self.moved(self.checked(client, shard))
         learned = batching.count_learned(self.protocol, len(shard))
         work, update = [*jobs], Update(examples=learned)
-        begun, *second = self.protocol.begin(update, client, round)
+        begun, *second = self.begin(update, client, round)
         losses: list[Any] = [self._run_job(update, begun, view, shard, job) for job in jobs]
         for mine in second:
             apart, more = Update(), [replace(job, psi=False) for job in jobs if job.partition is not None]
             losses += [self._run_job(apart, mine, view, shard, job) for job in more]
-            self.protocol.keep(update, mine, apart.parts)
+            if self._personal is not None:
+                self._personal.keep(update, mine, apart.parts)
             work, update.visited = work + more, update.visited + apart.visited
         if self.doubts is None:
             losses = read(losses)
@@ -125,7 +141,30 @@ class Executor:
                     )
         self.note(update, client, dict(zip(jobs, losses, strict=False)))
         update.seconds = time.perf_counter() - start
-        return self.protocol.send(update, client, round)
+        return self.send(update, client, round)
+
+    def begin(self, update: Update, client: int, round: Round) -> list[Round]:
+        """Give an update that a client is about to compute what it has kept for that. What it begins from:
+        for what it sends, and, if it trains a second network, for that."""
+        for restore in self._begin:
+            restore(update, client, round)
+        return [round] if self._personal is None else self._personal.starts(update, round)
+
+    def scored(self, client: int, round: Round) -> Round:
+        """The values with which the client is scored: the server's, or those that it has for itself."""
+        return round if self._personal is None else self.begin(Update(), client, round)[-1]
+
+    def correction(self, update: Update, client: int, round: Round, j: int | None) -> Correction | None:
+        """What the client that makes ``update`` adds to the gradients of w_j; ``round``: on its device."""
+        if self._corrects is None or j is None:
+            return self._pull
+        return self._corrects.correction(update, round, self.protocol.partition_of(client), j)
+
+    def send(self, update: Update, client: int, round: Round) -> Update:
+        """A client's update as it leaves the client, changed by all stages in place."""
+        for change in self._send:
+            change(update, client, round)
+        return update
 
     def note(self, update: Update, client: int, losses: Mapping[Job, Any]) -> None:
         """Write down which of the jobs' losses a client tells, and which is its term of L_ML; they may be
@@ -173,7 +212,7 @@ class Executor:
             decay = 0.0 if sizes else local.decays(protocol.chunks)[j - 1]
             how = local.sgd, decay, len(batches), asked != job or self._own
             sgd = PartSGD(partition, start.theta, j, k, *how)
-            sgd.correction = protocol.correction(update, view.number, self.on_device(round), j)
+            sgd.correction = self.correction(update, view.number, self.on_device(round), j)
 
         def at(step: int, batch: Batch, noise: Noise) -> Gradients:
             if sgd is not None and sizes:

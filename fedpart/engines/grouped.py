@@ -124,9 +124,9 @@ class GroupedRunner:
         asked = [replace(job, psi=False) if apart else job for job in jobs]
         learned = count_learned(self.protocol, len(shard))
         update = Update(examples=learned)
-        self.protocol.begin(update, client, round)
+        self._executor.begin(update, client, round)
         here = self._executor.on_device(round)
-        corrected = [self.protocol.correction(update, client, here, job.partition) for job in asked]
+        corrected = [self._executor.correction(update, client, here, job.partition) for job in asked]
         work = [ClientJob(client, local, *of) for of in zip(asked, steps, corrected, strict=True)]
         return _Member(client, shard, jobs, work, update)
 
@@ -213,7 +213,7 @@ class GroupedRunner:
             for member in members:
                 self._add_feedback(round, updates[member.client], member)
         return {
-            client: _attempt(client, round, partial(self.protocol.send, update, client, round))
+            client: _attempt(client, round, partial(self._executor.send, update, client, round))
             for client, update in updates.items()
             if later or all(map(math.isfinite, losses[client].values()))
         }

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,12 @@ from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
 from fedpart.federated.pace.turns import Pace, pace_of
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.race import Candidate, Race
+from fedpart.federated.race import Race
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
 from fedpart.updates.stages.base import Stage
 from fedpart.updates.stages.personal import parted
 from fedpart.updates.update import Round
-
-
-def _rounded(narrow: torch.dtype, round: Round) -> Round:
-    """With the weights as they travel; the server's own are not rounded."""
-    return replace(round, w=round.w.to(narrow).to(round.w.dtype))
 
 
 class Federation(ModelState):
@@ -49,22 +42,17 @@ class Federation(ModelState):
         super().__init__(*of_run, seed=settings.seed, device=settings.device)
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
         self.parted = parted(protocol)
-        self._start, self._cohort = doing(self.stages, "start"), doing(self.stages, "cohort")
-        if (narrow := protocol.download) is not None:
-            self._start.insert(0, partial(_rounded, narrow))
+        self._start = doing(self.stages, "start")
+        self._cohort: Callable[..., list[int]] = [*doing(self.stages, "cohort"), protocol.cohort][0]
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")
         self.best = Best(self) if settings.keep_best else None
         self._accept += [] if self.best is None else [self.best.accept]
-        self.agreement = {**protocol.agreement, **settings.of_server()}
-        self.stepped = True
-        self._limits = [bound.to(settings.device) for bound in protocol.task.psi_bounds]
-        stateful: list[Stage | Pace | Race | None] = [*self.stages, self.pace, self.best]
-        self.race: Race | None = None
-        if (halving := protocol.method.halving) is not None:
-            self.race = Race(protocol, halving, type(self))
-            stateful = [self.race]
-            self._follow(self.race.leader)
-        self.remembering = [part for part in stateful if part is not None]
+        self.agreement, self.stepped = {**protocol.agreement, **settings.of_server()}, True
+        halving = protocol.method.halving
+        self.race = None if halving is None else Race(protocol, halving, type(self))
+        alone: list[Stage | Pace | Best | None] = [*self.stages, self.pace, self.best]
+        self.remembering = [part for part in ([self.race] if self.race else alone) if part is not None]
+        self._follow()
 
     def keep_in(self, residuals: Path, releases: Path) -> None:
         """Where clients of this machine keep their residuals, and private runs count their releases.
@@ -115,10 +103,7 @@ class Federation(ModelState):
         """Clients of round ``round`` (1..), see :meth:`.Protocol.cohort`, or whom a stage draws.
 
         Privacy's cohorts have no size, and nobody is left out of them but who is not available."""
-        if self._cohort:
-            drawn: list[int] = self._cohort[0](round, available)
-            return drawn
-        return self.protocol.cohort(round, available, **more)
+        return self._cohort(round, available, **more)
 
     def step(self, answers: CohortSum) -> None:
         """Finish a round with the cohort's sum; stages change it in place.
@@ -129,7 +114,7 @@ class Federation(ModelState):
         if self.race is not None:
             self.race.step(answers)
             self.completed = number
-            return self._follow(self.race.leader)
+            return self._follow()
         for change in self._total:
             total = change(total, number, answers.norms)
         replies = 0 if total is None else total.clients
@@ -141,8 +126,9 @@ class Federation(ModelState):
         self._hold()
         self.completed = number
 
-    def _follow(self, leader: Candidate) -> None:
-        """Show the state of the best candidate."""
+    def _follow(self) -> None:
+        """Show the state of the best candidate, if there are any."""
+        leader = self if self.race is None else self.race.leader
         for name in ("w", "psi", "optimiser", "optimiser_psi", "stages"):
             setattr(self, name, getattr(leader, name))
 
@@ -151,16 +137,9 @@ class Federation(ModelState):
         for values, kept in zip((self.w, self.psi), self.best.kept if self.best else (), strict=False):
             values.copy_(kept)
 
-    def held(self) -> list[str]:
-        """Names of hyperparameters that are at the bound of what they can mean, at least in part."""
-        low, high = self._limits
-        start = self.task.psi_space.initial().to(self.psi.device)
-        bounded = ((self.psi <= low) | (self.psi >= high)) & (self.psi != start)
-        return [name for name, places in self.task.psi_tensors(bounded).items() if places.any()]
-
     def _hold(self) -> None:
         """Bring hyperparameters back to what their kinds can mean, and name them."""
-        within = self.psi.clamp(*self._limits)
+        within = self.psi.clamp(*self.limits)
         if not torch.equal(within, self.psi):  # all that is read of the device here
             self.psi.copy_(within)
             warnings.warn(
@@ -182,8 +161,7 @@ class Federation(ModelState):
         super().load_state_dict(dict(state))
         for part in self.remembering:
             part.load_state_dict(state)
-        if self.race is not None:
-            self._follow(self.race.leader)
+        self._follow()
 
     def load(self, path: str | Path) -> None:
         """See :meth:`.ModelState.load`, and :meth:`.Stage.loaded`."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,9 +22,8 @@ from fedpart.task.gradients import Job, psi_mask
 from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
 from fedpart.training.agreement import agreement, shapes
-from fedpart.training.local_sgd import Correction
 from fedpart.updates.codecs import Codec
-from fedpart.updates.stages import Combining, Personal, UploadCodec, doing, stage_of, stages_of
+from fedpart.updates.stages import UploadCodec, doing, stage_of, stages_of
 from fedpart.updates.update import LARGEST, PSI, Norms, Round, Update, validate
 
 
@@ -86,7 +85,6 @@ class Protocol:
         draws: whether local steps go through parts of the clients' networks.
         expected_shares: by architecture and cell the mean share of steps that train it, where they do.
         codec: in which clients' changes of weights travel; None: as they are.
-        plain: whether nothing looks at a client's own update, nor goes on without one that is not finite.
         download: the type as which weights travel to clients; None: the task's own.
         holds_out: whether clients hold out examples, for the method or for evaluations.
         psi_mask: ``[P]``, 1 where psi is learned.
@@ -126,8 +124,6 @@ class Protocol:
         more, local = settings.combination.head_epochs, settings.local
         self._local = replace(local, epochs=local.epochs + more) if more else local
         self.draws = draws_sizes(self.method, settings)
-        pull = 0.0 if self.draws else settings.combination.pull  # or the executor pulls parts
-        self._pull = Correction(pull) if pull else None
         nets = [*enumerate(self.partitions)]  # of each, those whose networks are parts of it, itself first
         self._parts = [(i, *(j for j, other in nets if i != j and net.has(other))) for i, net in nets]
         self.expected_shares = [
@@ -138,10 +134,7 @@ class Protocol:
         self._equal = any(stage.equal for stage in self.stages)
         coding = stage_of(self.stages, UploadCodec)
         self.codec: Codec | None = None if coding is None else coding.codec
-        self._send, self._receive = doing(self.stages, "send"), doing(self.stages, "receive")
-        self._sent, self._begin = doing(self.stages, "sent")[::-1], doing(self.stages, "begin")
-        self._combining, self._personal = stage_of(self.stages, Combining), stage_of(self.stages, Personal)
-        self.plain = not (self._send or self._sent or settings.on_client_error == "skip")
+        self._receive = doing(self.stages, "receive")
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
         if settings.caps is not None:
@@ -237,35 +230,6 @@ class Protocol:
     def check(self, update: Update, limit: float = LARGEST) -> None:
         """Refuse, with a :class:`.Refusal`, numbers that cannot be summed; ``limit``: see :class:`.Round`."""
         validate(update, self.settings.max_examples, limit)
-
-    def begin(self, update: Update, client: int, round: Round) -> list[Round]:
-        """Give an update that a client is about to compute what it has kept for that. What it begins from:
-        for what it sends, and, if it trains a second network, for that."""
-        for read in self._begin:
-            read(update, client, round)
-        return [round] if self._personal is None else self._personal.starts(update, round)
-
-    def keep(self, update: Update, start: Round, changes: Mapping[int, Tensor]) -> None:
-        """What a client's second network has become, with these changes of its cells."""
-        if self._personal is not None:
-            self._personal.keep(update, start, changes)
-
-    def scored(self, client: int, round: Round) -> Round:
-        """The values with which the client is scored: the server's, or those that it has for itself."""
-        return round if self._personal is None else self.begin(Update(), client, round)[-1]
-
-    def correction(self, update: Update, client: int, round: Round, j: int | None) -> Correction | None:
-        """What the client that makes ``update`` adds to the gradients of w_j; ``round``: on its device."""
-        if (corrects := self._personal or self._combining) is None or j is None:
-            return self._pull
-        return corrects.correction(update, round, self.partition_of(client), j)
-
-    def send(self, update: Update, client: int, round: Round) -> Update:
-        """A client's update as it leaves the client, changed by all stages in place: the numbers that are
-        read."""
-        for change in (*self._send, *self._sent):
-            change(update, client, round)
-        return update
 
     def receive(self, update: Update, client: int, round: Round) -> tuple[Update, Norms]:
         """A client's checked update as a term of the cohort's sum, in place, and the norms that it had; what

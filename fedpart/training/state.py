@@ -31,6 +31,7 @@ class ModelState:
     Attributes:
         completed: rounds or iterations.
         w: ``[size]`` in partition order; psi: ``[P]``.
+        limits: the least and the largest values that psi can mean, ``[P]`` each.
         optimiser, optimiser_psi: see :class:`.SlicedOptimiser`; of w, one state per cell.
         agreement: what a checkpoint must agree on, as plain data by name.
         like: inputs ``[0, ...]`` of the form and types of the data; None: none have been looked at.
@@ -51,6 +52,7 @@ class ModelState:
         self.completed, self.like = 0, None
         self.w = partition.initial().to(device)
         self.psi = task.psi_space.initial().to(device)
+        self.limits = [bound.to(device) for bound in task.psi_bounds]
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
         slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]
         self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays, slow, scalars)
@@ -63,6 +65,13 @@ class ModelState:
     def psi_tensors(self) -> dict[str, Tensor]:
         """psi by name."""
         return self.task.psi_tensors(self.psi)
+
+    def held(self) -> list[str]:
+        """Names of hyperparameters that are at the bound of what they can mean, at least in part."""
+        low, high = self.limits
+        start = self.task.psi_space.initial().to(self.psi.device)
+        bounded = ((self.psi <= low) | (self.psi >= high)) & (self.psi != start)
+        return [name for name, places in self.task.psi_tensors(bounded).items() if places.any()]
 
     def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.

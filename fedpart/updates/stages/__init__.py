@@ -6,6 +6,7 @@ from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.stages.clip import Clip as Clip
 from fedpart.updates.stages.clip import UsualBounds as UsualBounds
 from fedpart.updates.stages.clip import UsualNorms as UsualNorms
+from fedpart.updates.stages.coding import Download as Download
 from fedpart.updates.stages.coding import Feedback as Feedback
 from fedpart.updates.stages.coding import UploadCodec as UploadCodec
 from fedpart.updates.stages.combining import Combining as Combining
@@ -15,7 +16,8 @@ from fedpart.updates.stages.privacy import Privacy as Privacy
 from fedpart.updates.stages.robust import RobustSum as RobustSum
 
 STAGES: tuple[type[Stage], ...] = (
-    Kept, Personal, Feedback, UsualNorms, UsualBounds, Clip, UploadCodec, Combining, Privacy, RobustSum,
+    Download, Kept, Personal, Feedback, UsualNorms, UsualBounds, Clip, UploadCodec, Combining, Privacy,
+    RobustSum,
 )  # fmt: skip
 Kind = TypeVar("Kind", bound=Stage)
 

@@ -20,6 +20,7 @@ class Run(Protocol):
     psi_mask: Tensor
     kinds: Any
     fingerprint: str
+    download: Any
     chunks: tuple[float, ...]
     expected_shares: Any
 
@@ -66,9 +67,9 @@ class Stage:
         """On the server: the round with what the stage sends along."""
         return round
 
-    def cohort(self, round: int, available: Sequence[int] | None) -> list[int] | None:
-        """On the server: who is asked, ascending; None: the run decides."""
-        return None
+    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
+        """On the server, in place of :meth:`.Protocol.cohort`: who is asked, ascending."""
+        raise NotImplementedError
 
     def begin(self, update: Update, client: int, round: Round) -> None:
         """On the client: before it computes its update, which has ``examples`` alone."""

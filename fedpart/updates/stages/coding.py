@@ -1,11 +1,23 @@
-"""Upload codec: clients send changes in fewer bits, and what these lose is added to their next ones."""
+"""Fewer bits: of weights that clients download, and of changes, whose losses are added to later ones."""
 
+from dataclasses import replace
 from typing import Any
 
 from fedpart.checks import require
 from fedpart.randomness.streams import generator
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Round, Update
+
+
+class Download(Stage):
+    """Weights as they travel to clients, in fewer bits; the server's own are not rounded."""
+
+    @classmethod
+    def wanted(cls, settings: Any) -> bool:
+        return settings.download is not None
+
+    def start(self, round: Round) -> Round:
+        return replace(round, w=round.w.to(self.run.download).to(round.w.dtype))
 
 
 class UploadCodec(Stage):

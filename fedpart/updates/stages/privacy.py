@@ -155,7 +155,7 @@ class Privacy(Stage):
         """To what the next round's updates are clipped; None: to what the settings say."""
         return None if self._quantile is None else [Bound(norm) for norm in self._norms]
 
-    def cohort(self, round: int, available: Sequence[int] | None = None) -> list[int]:
+    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
         """Each client with probability q, so that their number varies; the server's secret."""
         pool = sorted(set(range(self.run.settings.clients) if available is None else available))
         drawn = self._uniform(pool[-1] + 1 if pool else 0, "cohort", round)

@@ -6,6 +6,7 @@ from problems import nothing, settings, update_of
 from torch import nn
 
 from fedpart import ClipSettings, Protocol, Task
+from fedpart.engines.executor import Executor
 from fedpart.updates.client_state import ClientState
 
 KNOWN = {"chunks": (0.6, 0.4), "error_feedback": True}
@@ -28,8 +29,8 @@ def changes(protocol, seed):
 def sent(protocol, residuals, client, round, deltas, taken=True):
     deltas = {j: delta.clone() for j, delta in deltas.items()}
     update = update_of(deltas)
-    protocol.begin(update, client, nothing(round, residuals))
-    found = protocol.send(update, client, nothing(round, residuals)).cells
+    Executor(protocol).begin(update, client, nothing(round, residuals))
+    found = Executor(protocol).send(update, client, nothing(round, residuals)).cells
     if taken:
         residuals.take(round, [client])
     return found

@@ -16,6 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fedpart import Protocol, Task
+from fedpart.engines.executor import Executor
 from fedpart.federated.wire import Header, encode_update, npy_bytes, update_scalars
 from fedpart.flower.messages import read_reply
 from fedpart.updates.codecs import CODECS
@@ -67,7 +68,7 @@ class Server:
         sizes = protocol.upload_sizes(client, protocol.plan(client, 1))
         parts = {part: torch.randn(size, generator=g) for part, size in sizes.items()}
         more = {"unseen_loss": 0.3, "unseen_examples": 5} if PSI in parts else {}
-        return protocol.send(Update(parts, examples=5, loss=0.5, **more), client, nothing())
+        return Executor(protocol).send(Update(parts, examples=5, loss=0.5, **more), client, nothing())
 
     def read(self, client, arrays):
         """The update in a reply, as the strategy reads it."""

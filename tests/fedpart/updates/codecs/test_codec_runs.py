@@ -13,6 +13,7 @@ from torch import nn
 
 from fedpart import Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task, federate
 from fedpart.engines import LocalEngine
+from fedpart.engines.executor import Executor
 from fedpart.nn.likelihoods import Gaussian
 from fedpart.updates.stages import Kept
 
@@ -42,7 +43,7 @@ def test_rounding_is_a_function_of_seed_client_round_and_partition():
         """What becomes of the same numbers in two partitions."""
         protocol = Protocol(Task(chain_net()), settings(10, chunks=(0.5, 0.5), upload="int4", seed=seed))
         deltas = {j: torch.linspace(-1, 1, 64).repeat(2) for j in (1, 2)}
-        sent = protocol.send(update_of(deltas), client, nothing(round))
+        sent = Executor(protocol).send(update_of(deltas), client, nothing(round))
         return [tuple(sent.cells[j].tolist()) for j in (1, 2)]
 
     assert rounded(0, 1, 1) == rounded(0, 1, 1)

@@ -6,6 +6,7 @@ from problems import after, settings
 from torch import nn
 
 from fedpart import ClipSettings, Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task
+from fedpart.engines.executor import Executor
 from fedpart.training.local_sgd import LocalSGD
 
 BENDS, TARGETS = torch.tensor([1.0, 4.0, 0.25, 2.25]).double(), torch.tensor([-1.0, 0.5, 2.0, 4.0]).double()
@@ -142,5 +143,5 @@ def test_dittos_networks_end_where_their_loss_and_the_pull_balance():
     found = ended("ditto", 100, options={"lam": lam})
     assert found.w.item() == pytest.approx(w, rel=1e-6)
     for client, best in enumerate((BENDS * TARGETS + lam * w) / (BENDS + lam)):
-        own = found.protocol.scored(client, found.start()).w.item()
+        own = Executor(found.protocol).scored(client, found.start()).w.item()
         assert own == pytest.approx(best.item(), rel=1e-6)

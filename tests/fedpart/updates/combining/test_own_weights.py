@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from fedpart import Federation, LocalSettings, Protocol, SGDSettings, Task
 from fedpart.engines.batches import divided
+from fedpart.engines.executor import Executor
 from fedpart.updates.combining import COMBINATIONS
 from fedpart.updates.errors import ClientError
 from fedpart.updates.stages import Personal
@@ -26,7 +27,7 @@ def made(method, net=None, batch=3, options=None, **changes):
 def mine(federation, client):
     """The client's own weights, by name."""
     protocol = federation.protocol
-    w, partition = protocol.scored(client, federation.start()).w, protocol.partition_of(client)
+    w, partition = Executor(protocol).scored(client, federation.start()).w, protocol.partition_of(client)
     return partition.materialise(w, partition.chunks)
 
 
