@@ -31,23 +31,12 @@ from fedpart.updates.stages.personal import parted
 
 
 def federate(
-    task: Task | nn.Module,
-    shards: Sequence[Examples],
-    *,
-    rounds: int = 100,
-    validation: Examples | None = None,
-    test: Examples | None = None,
-    evaluate_every: int = 10,
-    on_round: Callable[[RoundReport], None] | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int = 10,
-    resume: bool = False,
-    workers: int = 1,
-    execution: str = "auto",
-    progress: bool = False,
-    loggers: Sequence[Any] = (),
-    **settings: Unpack[FederationOptions],
-) -> Result[RoundReport]:
+    task: Task | nn.Module, shards: Sequence[Examples], *, rounds: int = 100,
+    validation: Examples | None = None, test: Examples | None = None, evaluate_every: int = 10,
+    on_round: Callable[[RoundReport], None] | None = None, checkpoint: str | Path | None = None,
+    checkpoint_every: int = 10, resume: bool = False, workers: int = 1, execution: str = "auto",
+    progress: bool = False, loggers: Sequence[Any] = (), **settings: Unpack[FederationOptions],
+) -> Result[RoundReport]:  # fmt: skip
     """Train ``task`` over clients, on this machine.
 
     Ctrl-C ends it after the round in progress, which is saved; the result is that of the rounds done.

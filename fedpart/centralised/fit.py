@@ -24,19 +24,12 @@ __all__ = ["Training", "TrainingError", "TrainingReport", "TrainingSettings", "f
 
 
 def fit(
-    task: Task | nn.Module,
-    dataset: Examples | Sequence[Examples],
-    *,
-    validation: Examples | None = None,
-    test: Examples | None = None,
-    evaluate_every: int = 100,
-    on_report: Callable[[TrainingReport], None] | None = None,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    progress: bool = False,
-    loggers: Sequence[Any] = (),
+    task: Task | nn.Module, dataset: Examples | Sequence[Examples], *, validation: Examples | None = None,
+    test: Examples | None = None, evaluate_every: int = 100,
+    on_report: Callable[[TrainingReport], None] | None = None, checkpoint: str | Path | None = None,
+    resume: bool = False, progress: bool = False, loggers: Sequence[Any] = (),
     **settings: Unpack[TrainingOptions],
-) -> Result[TrainingReport]:
+) -> Result[TrainingReport]:  # fmt: skip
     """Train ``task`` on data in one place, with its hyperparameters, in one run.
 
     Ctrl-C ends it after the iteration in progress, which is saved; the result is as far as it has come.

@@ -34,16 +34,9 @@ class ImageDataset(Dataset):
     _limits: Limits
 
     def __init__(
-        self,
-        read: Callable[[int], Any],
-        targets: Tensor,
-        *,
-        size: int | None = None,
-        colour: Colour = "rgb",
-        name: Callable[[int], str] = "image {}".format,
-        clients: Tensor | None = None,
-        limits: Limits = USUAL,
-    ) -> None:
+        self, read: Callable[[int], Any], targets: Tensor, *, size: int | None = None, colour: Colour = "rgb",
+        name: Callable[[int], str] = "image {}".format, clients: Tensor | None = None, limits: Limits = USUAL,
+    ) -> None:  # fmt: skip
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ValueError(f"The size of images is a number of pixels, 1 or more, or null, got {size!r}.")
         if colour not in _MODES:

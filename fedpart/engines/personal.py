@@ -50,18 +50,10 @@ class Personal:
 
 
 def personalise(
-    result: Result[Any] | ModelState,
-    shard: Examples,
-    *,
-    client: int = 0,
-    held_out: float | Examples = 0.25,
-    epochs: int = 5,
-    batch_size: int = 64,
-    sgd: SGDSettings | None = None,
-    weight_decay: float = 0.0,
-    layers: Sequence[str] = ("*",),
-    samples: int | None = None,
-) -> Personal:
+    result: Result[Any] | ModelState, shard: Examples, *, client: int = 0, held_out: float | Examples = 0.25,
+    epochs: int = 5, batch_size: int = 64, sgd: SGDSettings | None = None, weight_decay: float = 0.0,
+    layers: Sequence[str] = ("*",), samples: int | None = None,
+) -> Personal:  # fmt: skip
     """Fine-tune what a run has learned on one client's examples, and score it there before and after.
 
     Training minimises the mean negative log-likelihood under the learned augmentation and dropout. The result

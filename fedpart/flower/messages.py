@@ -37,15 +37,10 @@ def state_record(values: Round, protocol: Protocol, partition: Partition) -> Arr
 
 
 def instruction(
-    protocol: Protocol,
-    round: int,
-    client: int,
-    node: int,
-    state: ArrayRecord,
-    residuals: ClientState | None = None,
-    kind: str = MessageType.TRAIN,
+    protocol: Protocol, round: int, client: int, node: int, state: ArrayRecord,
+    residuals: ClientState | None = None, kind: str = MessageType.TRAIN,
     rates: Mapping[str, Any] | None = None,
-) -> Message:
+) -> Message:  # fmt: skip
     """What ``client``, reached at ``node``, is asked to do in ``round``; no node begins with it later.
 
     With ``MessageType.EVALUATE`` it is asked what it makes of the network that came out of the round.

@@ -92,19 +92,12 @@ class FedEx(Plain, FederatedMethod):
     """
 
     def __init__(
-        self,
-        arms: Mapping[str, Sequence[float]] | Sequence[Mapping[str, float]] | int = DROP_RATES,
-        space: Mapping[str, Any] | None = None,
-        eps: float = 0.1,
-        arms_seed: int = 0,
-        held_out: float = 0.2,
-        score: Literal["error", "loss"] = "error",
-        difference: bool = False,
+        self, arms: Mapping[str, Sequence[float]] | Sequence[Mapping[str, float]] | int = DROP_RATES,
+        space: Mapping[str, Any] | None = None, eps: float = 0.1, arms_seed: int = 0, held_out: float = 0.2,
+        score: Literal["error", "loss"] = "error", difference: bool = False,
         schedule: Literal["aggressive", "adaptive", "auto", "constant", "scale"] = "aggressive",
-        discount: float = 0.5,
-        cutoff: float = 1e-4,
-        augment: bool = False,
-    ) -> None:
+        discount: float = 0.5, cutoff: float = 1e-4, augment: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(augment)
         self.grids = grids_of(arms, space, eps, arms_seed)
         schedules = ", ".join(SCHEDULES)

@@ -58,22 +58,13 @@ class Task:
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        *,
-        transforms: Sequence[HyperModule] | Mapping[str, HyperModule] = (),
+        self, module: nn.Module, *, transforms: Sequence[HyperModule] | Mapping[str, HyperModule] = (),
         hyperparameters: Sequence[str] = (),
-        likelihood: str | Likelihood | Callable[[Tensor, Any], Tensor] = "classification",
-        samples: int = 10,
-        average: str = "logits",
-        share_dropout_mask: bool = False,
-        stratified: bool = False,
-        precision: str = "fp32",
-        channels_last: bool = False,
-        stacked: Mapping[str, Fold] | None = None,
-        learn_dropout: bool = False,
-        sizes: Callable[..., nn.Module] | None = None,
-    ) -> None:
+        likelihood: str | Likelihood | Callable[[Tensor, Any], Tensor] = "classification", samples: int = 10,
+        average: str = "logits", share_dropout_mask: bool = False, stratified: bool = False,
+        precision: str = "fp32", channels_last: bool = False, stacked: Mapping[str, Fold] | None = None,
+        learn_dropout: bool = False, sizes: Callable[..., nn.Module] | None = None,
+    ) -> None:  # fmt: skip
         self._given = {name: given for name, given in locals().items() if name not in ("self", "module")}
         check_options(**self._given)
         self.dtype = dtype_of(precision)

@@ -99,16 +99,9 @@ class PartSGD(LocalSGD):
     """SGD on w_j of subnetworks w_s^(k), ``start [..., n]``, of which nothing else moves."""
 
     def __init__(
-        self,
-        partition: Partition,
-        start: Tensor,
-        j: int,
-        k: int,
-        settings: SGDSettings,
-        weight_decay: float,
-        steps: int,
-        final: bool = False,
-    ) -> None:
+        self, partition: Partition, start: Tensor, j: int, k: int, settings: SGDSettings, weight_decay: float,
+        steps: int, final: bool = False,
+    ) -> None:  # fmt: skip
         self._partition, self._start, self._which = partition, start, (j, k)
         super().__init__(partial(partition.take, start, j, k), settings, weight_decay, steps, final)
 

@@ -54,16 +54,9 @@ def _rayjob(config: ExperimentConfig, name: str, nodes: int, gpus: int, image: s
 
 
 def _slurm(
-    file: str,
-    name: str,
-    settings: list[str],
-    nodes: int,
-    *,
-    gpus: int,
-    limit: str,
-    before: int,
+    file: str, name: str, settings: list[str], nodes: int, *, gpus: int, limit: str, before: int,
     out: Path | None,
-) -> None:
+) -> None:  # fmt: skip
     if (times := _LIMIT.fullmatch(limit)) is None:
         raise ConfigError(f"--limit {limit}: give a time as 24:00:00 or 1-00:00:00.")
     days, hours, minutes, seconds = (int(part or 0) for part in times.groups())

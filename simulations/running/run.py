@@ -41,16 +41,10 @@ MakeEngine = Callable[[Experiment, Federation], AbstractContextManager[RoundEngi
 
 
 def run_experiment(
-    config: Config,
-    out: str | Path,
-    *,
-    resume: bool = False,
-    progress: Progress | None = None,
-    engine: MakeEngine | None = None,
-    watch: Callable[[dict[str, Any]], None] | None = None,
-    at_a_time: int = 1,
-    draw: bool = False,
-) -> dict[str, Any]:
+    config: Config, out: str | Path, *, resume: bool = False, progress: Progress | None = None,
+    engine: MakeEngine | None = None, watch: Callable[[dict[str, Any]], None] | None = None,
+    at_a_time: int = 1, draw: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Run an experiment and write its folder; the summary.
 
     A run that is resumed ends with the bits of an undisturbed one. Seconds are those of training and of the

@@ -109,16 +109,10 @@ def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner,
 
 
 def run_table(
-    file: Path,
-    overrides: list[str],
-    out: str | Path,
-    runner: CellRunner | None = None,
-    *,
-    scale: str | None = None,
-    labels: Sequence[str] = (),
-    read_only: bool = False,
+    file: Path, overrides: list[str], out: str | Path, runner: CellRunner | None = None, *,
+    scale: str | None = None, labels: Sequence[str] = (), read_only: bool = False,
     records: Path | None = None,
-) -> Found:
+) -> Found:  # fmt: skip
     """Run what is not finished, all rows of a seed before the next seed; print and write the table.
     ``records``: folder in which finished runs leave a record; those that have one are not made."""
     out, runner, table = Path(out), runner or CellRunner(), read_table(file)

@@ -22,30 +22,14 @@ from fedpart.extras import need
 
 @DATASETS.register("hf")
 def load_hugging_face(
-    name: str | None,
-    data_dir: str | None = None,
-    *,
-    target: str = "label",
-    client: str | None = None,
-    image: str | None = None,
-    ignore: Sequence[Any] = (),
-    subset: str | None = None,
-    revision: str | None = None,
-    examples: int | None = None,
-    size: int | None = None,
-    colour: Colour = "rgb",
-    standardise: bool = False,
-    standardise_target: bool = True,
-    categorical: Categorical = None,
-    missing: Missing = "refuse",
-    validation: float = 0.1,
-    test: float = 0.2,
-    hold_out: HoldOut | ClientHoldOut = "random",
-    real_targets: bool = False,
-    download: bool = True,
-    limits: Mapping[str, int] | None = None,
-    data_seed: int = 0,
-) -> Splits:
+    name: str | None, data_dir: str | None = None, *, target: str = "label", client: str | None = None,
+    image: str | None = None, ignore: Sequence[Any] = (), subset: str | None = None,
+    revision: str | None = None, examples: int | None = None, size: int | None = None, colour: Colour = "rgb",
+    standardise: bool = False, standardise_target: bool = True, categorical: Categorical = None,
+    missing: Missing = "refuse", validation: float = 0.1, test: float = 0.2,
+    hold_out: HoldOut | ClientHoldOut = "random", real_targets: bool = False, download: bool = True,
+    limits: Mapping[str, int] | None = None, data_seed: int = 0,
+) -> Splits:  # fmt: skip
     """``data: hf:OWNER/NAME`` of the hub, or ``data: hf:FORMAT`` of files in ``data_dir``.
 
     A format is one that ``datasets.load_dataset`` knows, such as ``imagefolder``, ``parquet`` or ``json``.

@@ -16,17 +16,10 @@ from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_ou
 
 @DATASETS.register("image_folder")
 def load_image_folder(
-    data_dir: str | None = None,
-    *,
-    size: int | None = None,
-    colour: Colour = "rgb",
-    validation: float = 0.1,
-    test: float = 0.2,
-    hold_out: HoldOut | ClientHoldOut = "random",
-    clients: bool = False,
-    limits: Mapping[str, int] | None = None,
-    data_seed: int = 0,
-) -> Splits:
+    data_dir: str | None = None, *, size: int | None = None, colour: Colour = "rgb", validation: float = 0.1,
+    test: float = 0.2, hold_out: HoldOut | ClientHoldOut = "random", clients: bool = False,
+    limits: Mapping[str, int] | None = None, data_seed: int = 0,
+) -> Splits:  # fmt: skip
     """A user's own images: ``train/CLASS/...`` and ``test/CLASS/...``, or ``CLASS/...`` alone.
 
     Classes are the folders' names in alphabetical order; images may lie in folders below them. A folder

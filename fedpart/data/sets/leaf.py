@@ -25,16 +25,10 @@ _LAYOUT = "train/*.json and, if there are any, test/*.json, as LEAF's preprocess
 
 @DATASETS.register("leaf")
 def load_leaf(
-    data_dir: str | None = None,
-    *,
-    shape: Sequence[int] | None = None,
-    validation: float = 0.1,
-    test: float = 0.2,
-    hold_out: ClientHoldOut = "random",
-    real_targets: bool = False,
-    limits: Mapping[str, int] | None = None,
-    data_seed: int = 0,
-) -> Splits:
+    data_dir: str | None = None, *, shape: Sequence[int] | None = None, validation: float = 0.1,
+    test: float = 0.2, hold_out: ClientHoldOut = "random", real_targets: bool = False,
+    limits: Mapping[str, int] | None = None, data_seed: int = 0,
+) -> Splits:  # fmt: skip
     """LEAF's files: ``{"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}``, of numbers.
 
     The data set knows its clients: the users, numbered in ascending order. Users of the test files who have

@@ -17,25 +17,13 @@ from fedpart.data.table_files import Signs, columns_of, read_table, table_files
 
 @DATASETS.register("table")
 def load_table(
-    data_dir: Any = None,
-    *,
-    target: str,
-    client: str | None = None,
-    ignore: Sequence[Any] = (),
-    standardise: bool = False,
-    standardise_target: bool = True,
-    categorical: Categorical = None,
-    missing: Missing = "refuse",
-    statistics: Literal["pooled", "federated"] | Mapping[str, Any] = "pooled",
-    delimiter: str | None = None,
-    decimal: str | None = None,
-    validation: float = 0.1,
-    test: float = 0.2,
-    hold_out: HoldOut | ClientHoldOut = "random",
-    real_targets: bool = False,
-    limits: Mapping[str, int] | None = None,
-    data_seed: int = 0,
-) -> Splits:
+    data_dir: Any = None, *, target: str, client: str | None = None, ignore: Sequence[Any] = (),
+    standardise: bool = False, standardise_target: bool = True, categorical: Categorical = None,
+    missing: Missing = "refuse", statistics: Literal["pooled", "federated"] | Mapping[str, Any] = "pooled",
+    delimiter: str | None = None, decimal: str | None = None, validation: float = 0.1, test: float = 0.2,
+    hold_out: HoldOut | ClientHoldOut = "random", real_targets: bool = False,
+    limits: Mapping[str, int] | None = None, data_seed: int = 0,
+) -> Splits:  # fmt: skip
     """A CSV or Parquet file, or ``train.csv`` and ``test.csv`` in a folder; in Python also a data frame.
 
     All columns but the target, the client's and those to ignore are inputs, [n, features] float32. Classes

@@ -24,18 +24,11 @@ NAMES = {"fashion_mnist": "FashionMNIST", "kmnist": "KMNIST", "cifar100": "CIFAR
 
 @DATASETS.register("torchvision")
 def load_torchvision(
-    data_dir: str | None = None,
-    *,
-    name: str = "",
-    options: Mapping[str, Any] | None = None,
-    size: int | None = None,
-    colour: Colour | None = None,
-    validation: float = 0.1,
-    hold_out: HoldOut = "last_of_class",
-    download: bool = True,
-    limits: Mapping[str, int] | None = None,
+    data_dir: str | None = None, *, name: str = "", options: Mapping[str, Any] | None = None,
+    size: int | None = None, colour: Colour | None = None, validation: float = 0.1,
+    hold_out: HoldOut = "last_of_class", download: bool = True, limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
-) -> Splits:
+) -> Splits:  # fmt: skip
     """Any image classification data set of ``torchvision.datasets`` that has training and test images.
 
     Inputs are [n, 3 or 1, h, w] float32 in [0, 1], no mean subtracted, labels [n].

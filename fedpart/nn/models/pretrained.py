@@ -115,15 +115,9 @@ class AdaptedText(nn.Module):
 
 @MODELS.register("lora_text")
 def lora_text(
-    num_classes: int,
-    input_shape: Any,
-    weights: str,
-    rank: int = 4,
-    alpha: float = 4.0,
-    target_modules: Sequence[str] = ("q_lin", "v_lin"),
-    scale: bool = True,
-    dropout: float | None = 0.1,
-) -> nn.Module:
+    num_classes: int, input_shape: Any, weights: str, rank: int = 4, alpha: float = 4.0,
+    target_modules: Sequence[str] = ("q_lin", "v_lin"), scale: bool = True, dropout: float | None = 0.1,
+) -> nn.Module:  # fmt: skip
     """A sequence classifier of Hugging Face's transformers with LoRA adapters of peft (Hu et al. 2021).
 
     Trained are the adapters and the classifier on top; everything else is frozen. Psi are the adapters'

@@ -38,16 +38,10 @@ class Residual(nn.Module):
 
 @MODELS.register("resnet9")
 def resnet9(
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (3, 32, 32),
-    dropout: float | None = 0.1,
-    temperature: float = 0.1,
-    width: int = 64,
-    groups: int = 32,
-    dropout_in: Literal["residual", "stage"] = "residual",
-    logit_scale: float = 0.125,
-    bias: bool = False,
-) -> nn.Sequential:
+    num_classes: int = 10, input_shape: tuple[int, int, int] = (3, 32, 32), dropout: float | None = 0.1,
+    temperature: float = 0.1, width: int = 64, groups: int = 32,
+    dropout_in: Literal["residual", "stage"] = "residual", logit_scale: float = 0.125, bias: bool = False,
+) -> nn.Sequential:  # fmt: skip
     """ResNet-9 (the DAWNBench network of Page 2018) with GroupNorm in place of BatchNorm.
 
     Eight 3x3 convolutions of 1, 2, 2, 2, 4, 8, 8 and 8 times ``width`` channels, with GroupNorm and ReLU:

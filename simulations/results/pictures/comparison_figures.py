@@ -79,16 +79,10 @@ def clients_figure(runs: Runs, *, page: bool = False) -> fig.Figure:
 
 
 def _figure(
-    runs: Runs,
-    title: str,
-    y: str,
-    curves: Sequence[tuple[str, str, Band, dict[str, Any]]],
-    x: str = "round",
-    limits: tuple[float, float] | None = None,
-    averaged: str = AVERAGED,
-    zoom: bool = True,
+    runs: Runs, title: str, y: str, curves: Sequence[tuple[str, str, Band, dict[str, Any]]], x: str = "round",
+    limits: tuple[float, float] | None = None, averaged: str = AVERAGED, zoom: bool = True,
     page: bool = False,
-) -> fig.Figure:
+) -> fig.Figure:  # fmt: skip
     """Bands with label and style; the y axis is fitted to them without the first tenth of their points."""
     figure, (ax,) = fig.canvas(f"{title}, {averaged}\n{spread(runs)}", page=page)
     fig.dress(ax, y, x, limits=limits or (1, max(band.x[-1] for _, _, band, _ in curves)))
