@@ -24,6 +24,7 @@ from fedpart.federated.settings import FederationSettings
 from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
 from fedpart.task.task import Task
+from fedpart.training.files import companion
 from fedpart.training.result import Result, as_task, check_shards, held_out, remark_outputs
 from fedpart.training.settings import check_names
 from fedpart.training.stopping import Stopped, stoppable
@@ -83,7 +84,9 @@ def federate(
     given: dict[str, Any] = {"cohort": min(10, len(data)), **settings}
     chosen = FederationSettings(clients=len(data), **given)
     federation = Federation(Protocol(task, chosen))
-    for note in filter(None, (*task.notes, *(tell(federation.protocol) for tell in (untaught, parted)))):
+    for note in filter(
+        None, (*federation.task.notes, *(tell(federation.protocol) for tell in (untaught, parted)))
+    ):
         print(note)
     scored = held_out(federation, validation, "validation")
     tested = held_out(federation, test, "test")
@@ -91,7 +94,7 @@ def federate(
         check_shards(federation, data)
         remark_outputs(federation, [*data, *(part for part in (scored, tested) if part is not None)])
     if checkpoint is not None:
-        federation.keep_in(*(Path(checkpoint).with_suffix(kind) for kind in (".residuals", ".releases")))
+        federation.keep_in(*(companion(checkpoint, kind) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)
     if progress and isinstance(data, list):
         learned, apart = told_apart(federation.protocol, data)
@@ -115,7 +118,7 @@ def federate(
                 federation.save(path)
             raise Stopped
 
-    logs = None if path is None else path.with_suffix(".logs")
+    logs = None if path is None else companion(path, ".logs")
     printed = Printed(rounds, evaluate_every) if progress else None
     with (
         local_engine(federation, data, workers, execution, evaluate_every) as engine,

@@ -16,6 +16,7 @@ from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
 from fedpart.methods.partitioned import Partitioned
 from fedpart.task.task import Task
+from fedpart.training.files import companion
 from fedpart.training.result import Result, as_task, held_out, remark_outputs
 from fedpart.training.settings import check_names
 from fedpart.training.stopping import Stopped, stoppable
@@ -71,6 +72,8 @@ def fit(
     scored = held_out(training, validation, "validation")
     tested = held_out(training, test, "test")
     data = training.examples(1, len(training.shares))
+    for note in training.task.notes:
+        print(note)
     remark_outputs(training, [data, *(part for part in (scored, tested) if part is not None)])
     path = training.resume(checkpoint, resume)
 
@@ -91,7 +94,7 @@ def fit(
                 training.save(path)
             raise Stopped
 
-    logs = None if path is None else path.with_suffix(".logs")
+    logs = None if path is None else companion(path, ".logs")
     printed = Printed(training.total, evaluate_every) if progress else None
     with logged(loggers, logs, training.settings, training.completed, printed) as log:
         metrics, ends = reports_of(TrainingReport, log.kept), {end: name for name, end in training.stages}

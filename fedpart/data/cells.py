@@ -108,6 +108,7 @@ def _meaning(text: str) -> str:
 Floats = NDArray[np.float64]
 OTHER_UNIT = "write it in another unit, or subtract a constant"
 _MOST = 2**24  # numbers of a tensor that are looked at, but never fewer than 1000 rows
+_EXACT = 2**24  # whole numbers up to it are ones of float32
 _SEEN: WeakSet[Dataset] = WeakSet()
 
 
@@ -117,9 +118,10 @@ def check_examples(data: Dataset, dtype: torch.dtype) -> None:
         return
     for kind in ("inputs", "targets"):
         for name, leaf in leaves(vars(data).get(kind, ()), kind):  # images that are not decoded have 32 bits
-            if leaf.dtype == torch.float64:
+            large = kind == "targets" and leaf.dtype == torch.int64 and bool((leaf.abs() > _EXACT).any())
+            if leaf.dtype == torch.float64 or large:
                 way_out = f"{OTHER_UNIT}, or compute with Task(module, precision='fp64')"
-                check_positions(leaf.cpu().numpy(), f"Dataset {name}", way_out)
+                check_positions(leaf.double().cpu().numpy(), f"Dataset {name}", way_out)
     _SEEN.add(data)
 
 

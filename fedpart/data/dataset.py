@@ -18,7 +18,19 @@ from fedpart.trees import Tree, first_leaf, leaves, map_leaves, tensors_in
 if TYPE_CHECKING:
     from fedpart.data.preprocessing.base import Preprocessing
 
-Indices = Tensor | NDArray[np.int64] | Sequence[int]
+Indices = Tensor | NDArray[np.int64] | Sequence[int] | slice
+
+
+def places_of(indices: Indices, examples: int) -> Tensor:
+    """What chooses some of so many examples, see :meth:`Dataset.subset`, as ``[m]`` int64."""
+    index = torch.as_tensor(range(examples)[indices] if isinstance(indices, slice) else indices)
+    if index.dtype == torch.bool:
+        fault = f"A mask of examples is [{examples}] bool, got {[*index.shape]}; give one entry for each"
+        require(index.shape == (examples,), f"{fault}.")
+        index = index.nonzero().flatten()
+    whole = not index.numel() or not (index.is_floating_point() or index.is_complex())
+    require(whole and index.ndim == 1, f"Examples are chosen by [m] integers, got {index.dtype}; write them.")
+    return index.long()
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +130,14 @@ class Dataset:
         """Inputs and targets of the examples at ``places`` ([m] int64, where the data are), in that order."""
         return map_leaves(lambda leaf: leaf[places].to(device), (self.inputs, self.targets))  # type: ignore[no-any-return]
 
+    def __getitem__(self, place: int) -> tuple[Tree, Tree]:
+        """Input and target of one example, as torch's data sets have it."""
+        return map_leaves(lambda leaf: leaf[place], (self.inputs, self.targets))  # type: ignore[no-any-return]
+
     def subset(self, indices: Indices) -> Dataset:
-        """The examples at ``indices`` ([m] integers), in that order, as a copy."""
-        index = torch.as_tensor(indices, dtype=torch.int64, device=first_leaf(self.targets).device)
+        """The examples at ``indices`` ([m] integers, a slice, or a mask [n] bool), in that order, as a
+        copy."""
+        index = places_of(indices, len(self)).to(first_leaf(self.targets).device)
         groups, clients = (None if part is None else part[index] for part in (self.groups, self.clients))
         inputs, targets = self.batch(index)
         return Dataset(inputs, targets, groups, clients=clients)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedpart.data.dataset import Dataset, Indices
+from fedpart.data.dataset import Dataset, Indices, places_of
 from fedpart.data.reading import USUAL, Limits
 
 Colour = Literal["rgb", "grey"]
@@ -52,7 +52,7 @@ class ImageDataset(Dataset):
         """The examples at ``indices``, in that order; decoded only if these are."""
         if "inputs" in vars(self):
             return super().subset(indices)
-        index = torch.as_tensor(indices, dtype=torch.int64)
+        index = places_of(indices, len(self))
         clients = None if self.clients is None else self.clients[index]
         return self._at(self._places[index], self.targets[index], clients)
 

@@ -32,6 +32,11 @@ PARTS = {
 _NAMED = {alias: part for part, aliases in PARTS.items() for alias in aliases}
 
 
+def _part(path: str) -> str:
+    """The part in whose folder a path lies; empty: in none."""
+    return _NAMED.get(path.partition("/")[0].casefold(), "")
+
+
 def unread(place: str) -> str:
     """What is said of an image in another format."""
     return f"{place} is in a format not read ({', '.join(EXTENSIONS)} are); save it as PNG, or remove it."
@@ -40,7 +45,7 @@ def unread(place: str) -> str:
 def check_aliases(root: str | Path, folders: Iterable[str]) -> None:
     """Refuse two folders for one part, such as val and validation, which would be one set."""
     for part, names in PARTS.items():
-        both = [name for name in names if name in folders]
+        both = sorted((f for f in folders if f.casefold() in names), key=lambda f: names.index(f.casefold()))
         if len(both) > 1:
             raise ValueError(f"{root} has {both[0]} and {both[1]} for one part, {part}; move one away.")
 
@@ -81,7 +86,9 @@ class ImageSource(ABC):
     @property
     def level(self) -> int:
         """Of the classes' folders: 1, in ``train/`` and the like, or 0."""
-        return int(any(folder in PARTS["train"] for folder in self.folders))
+        top = {folder for folder in self.folders if "/" not in folder}
+        named = {folder.casefold() for folder in top}  # where other folders lie beside it, Train is a class
+        return int(any(n in top or (n in named and named <= _NAMED.keys()) for n in PARTS["train"]))
 
     def parts(self, by_client: bool = False) -> dict[str, list[tuple[str, str]]]:
         """(class, path) of the images of the parts train, validation and test, sorted by both; with
@@ -90,19 +97,19 @@ class ImageSource(ABC):
         parts: dict[str, list[tuple[str, str]]] = {part: [] for part in PARTS}
         level = self.level
         if level:
-            odd = sorted({name.partition("/")[0] for name in self.images if "/" in name} - _NAMED.keys())
+            odd = sorted({name.partition("/")[0] for name in self.images if "/" in name and not _part(name)})
             if odd:
                 beside = f"the folder {odd[0]!r} beside its training images"
                 raise ValueError(f"{self.root} has {beside}; the layout is {layout}.")
-            check_aliases(self.place("").rstrip("/"), self.folders)
+            check_aliases(self.place("").rstrip("/"), sorted(self.folders))
         for name in self._unread:
             path = name.split("/")
-            if len(path) > level + 1 + by_client and (not level or path[0] in _NAMED):
+            if len(path) > level + 1 + by_client and (not level or _part(name)):
                 raise ValueError(unread(self.place(name)))
         for name in self.images:
             path = name.split("/")
             if len(path) > level + 1 + by_client:
-                parts[_NAMED[path[0]] if level else "train"].append((plain(path[level + by_client]), name))
+                parts[_part(name) if level else "train"].append((plain(path[level + by_client]), name))
         if self.images:
             self._check_folders(by_client)
         classes = len({label for label, _ in parts["train"]})
@@ -123,7 +130,7 @@ class ImageSource(ABC):
         above = level + by_client
         full = {folder for name in self.images for folder in _above(name) if name.count("/") > above}
         for folder in sorted(self.folders - full):
-            ours = not level or folder.partition("/")[0] in _NAMED
+            ours = not level or _part(folder)
             if ours and folder.count("/") <= level:
                 fault = f"There are no readable images in {self.place(folder)}"
                 raise ValueError(f"{fault} ({', '.join(EXTENSIONS)}); add some, or remove the folder.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedpart.data.dataset import Dataset, Indices, Splits
+from fedpart.data.dataset import Dataset, Indices, Splits, places_of
 from fedpart.randomness.streams import generator
 
 _BATCH = 4096  # images turned at a time, to bound memory
@@ -49,7 +49,7 @@ def rotated(
     drawn = generator(seed, "data.rotation", part).uniform(-max_angle, max_angle, len(dataset))
     angles = torch.as_tensor(drawn, dtype=torch.float32)
     if places is not None:
-        index = torch.as_tensor(places, dtype=torch.int64)
+        index = places_of(places, len(dataset))
         dataset, angles = dataset.subset(index), angles[index]
     angles = angles.to(dataset.inputs.device)
     turned = rotate(dataset.inputs, angles)

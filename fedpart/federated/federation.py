@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedpart.data.dataset import Dataset
 from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
@@ -140,11 +138,11 @@ class Federation(ModelState):
     def _hold(self) -> None:
         """Bring hyperparameters back to what their kinds can mean, and name them."""
         within = self.psi.clamp(*self.limits)
-        if not torch.equal(within, self.psi):  # all that is read of the device here
+        if (beyond := within != self.psi).any():  # all that is read of the device here
             self.psi.copy_(within)
             warnings.warn(
-                f"{', '.join(self.held())}: held at the bound of what it can mean, beyond which the clients' "
-                f"gradients would take it; look at who has sent them.",
+                f"{', '.join(self.names_at(beyond))}: held at the bound of what it can mean, beyond which "
+                f"the clients' gradients would take it; look at who has sent them.",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -43,14 +43,10 @@ class Augerino(FederatedMethod, CentralMethod):
     """
 
     def __init__(
-        self,
-        weight: float = 0.01,
-        safe: bool = True,
-        limit: float = 10.0,
-        family: Family | None = "augerino",
-        initial: float | Sequence[float] | None = None,
+        self, weight: float = 0.01, safe: bool = True, limit: float = 10.0,
+        family: Family | None = "augerino", initial: float | Sequence[float] | None = None,
         psi_gradient: Literal["training", "server"] = "training",
-    ) -> None:
+    ) -> None:  # fmt: skip
         for name, value in (("weight", weight), ("limit", limit)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise ValueError(f"Augerino's {name} is a number >= 0, got {value!r}.")
@@ -76,7 +72,8 @@ class Augerino(FederatedMethod, CentralMethod):
         if transform.family == self.family and self.initial is None:
             return transform
         how = transform.align_corners, transform.padding, transform.wrap
-        return AffineAugmentation(self.family, self.initial, *how)
+        own = AffineAugmentation(self.family, self.initial, *how)
+        return own if transform.part is None else own.on(transform.part)
 
     def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
         return (1.0,)

@@ -50,14 +50,9 @@ class Laplace(CentralMethod):
     estimates = True
 
     def __init__(
-        self,
-        evidence: Literal["kfac", "last_layer"] = "kfac",
-        burn_in: int = 10,
-        precision_steps: int = 4,
-        batches: int = 100,
-        batch: int = 25,
-        final_rate: float = 0.1,
-    ) -> None:
+        self, evidence: Literal["kfac", "last_layer"] = "kfac", burn_in: int = 10, precision_steps: int = 4,
+        batches: int = 100, batch: int = 25, final_rate: float = 0.1,
+    ) -> None:  # fmt: skip
         require(evidence in ESTIMATES, f"The method's evidence is kfac or last_layer, got {evidence!r}.")
         whole = {"burn_in": (burn_in, 0), "precision_steps": (precision_steps, 0)}
         for name, (value, least) in {**whole, "batches": (batches, 1), "batch": (batch, 1)}.items():

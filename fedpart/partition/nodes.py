@@ -48,15 +48,9 @@ class NodePartition(partition.AssignedPartition):
     """
 
     def __init__(
-        self,
-        space: ParameterSpace,
-        proportions: Sequence[float],
-        module: nn.Module,
-        *,
-        defaults: partition.Defaults = "initial",
-        seed: int = 0,
-        chain: Sequence[str] | None = None,
-    ) -> None:
+        self, space: ParameterSpace, proportions: Sequence[float], module: nn.Module, *,
+        defaults: partition.Defaults = "initial", seed: int = 0, chain: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
         u = partition.proportions_of(space, proportions)
         units = unit_assignments(module, u, seed, chain)
         super().__init__(space, u, node_assignment(space, units), defaults)

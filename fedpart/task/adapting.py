@@ -10,7 +10,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 
-from fedpart.nn.hyperparameters.dropout import LearnedDropout
+from fedpart.nn.hyperparameters.dropout import ConcreteDropout, LearnedDropout
 from fedpart.nn.layers import FrozenBatchNorm
 from fedpart.nn.layers.batchnorm import has_own_forward, is_constant
 from fedpart.nn.layers.copying import replace_layers
@@ -84,7 +84,8 @@ def _dropouts_at_rest(module: nn.Module) -> int:
     trained = (layer for layer in module.modules() if layer.training)
     if not module.training and not any(p.requires_grad for part in trained for p in part.parameters(False)):
         return 0
-    return sum(isinstance(part, _DropoutNd) and part.p > 0 and not part.training for part in module.modules())
+    drops = (part for part in module.modules() if isinstance(part, (_DropoutNd, ConcreteDropout)))
+    return sum(getattr(part, "p", 1.0) > 0 and not part.training for part in drops)
 
 
 def _keeps(layer: _BatchNorm) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from fedpart.checks import require
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.partition.inspection import check_supported
 from fedpart.partition.sharing import Composed, plain_name
@@ -118,7 +119,13 @@ def psi_bounds(model: nn.Module, space: ParameterSpace) -> tuple[Tensor, Tensor]
         path, _, name = entry.name.rpartition(".")
         owner = model.get_submodule(path)
         bounds = owner.bounds() if isinstance(owner, HyperModule) else {}
+        if unknown := bounds.keys() - {*getattr(owner, "hyperparameters", ())}:
+            who = type(owner).__name__
+            raise ValueError(
+                f"{who} limits {min(unknown)!r}, which is none of its hyperparameters; name one."
+            )
         least, most = (torch.as_tensor(end).to(low).flatten() for end in bounds.get(name, _NO_BOUNDS))
+        require((least <= most).all(), f"Limits of {name!r} are ({least}, {most}); the smaller is the first.")
         lows.clamp_(max=least)
         highs.clamp_(min=most)
     return low, high

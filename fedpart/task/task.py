@@ -110,7 +110,12 @@ class Task:
 
     def plain(self) -> "Task":
         """The task without augmentation: the identity transform and S = 1; layers keep their (frozen) psi."""
-        return self.replace(transforms={}, samples=1)
+        task = self.replace(transforms={}, samples=1)
+        fixed = [repr(name) for name, made in self.transforms.items() if not [*made.parameters()]]
+        if fixed:
+            left = f"{', '.join(fixed)} without hyperparameters; method_options augment: true keeps them"
+            task.notes = [*self.notes, f"The method leaves all transforms out, also {left}."]
+        return task
 
     def replace(self, **changes: Any) -> "Task":
         """A copy with other arguments, such as ``transforms``, ``samples`` or ``precision``."""
@@ -226,14 +231,9 @@ class Task:
         return returned, loss.view(batch.examples, self.samples).mean(1) if loss.ndim else loss
 
     def predict(
-        self,
-        w: Tensors,
-        psi: Tensor,
-        batch: Batch,
-        noise: Noise | None,
-        dropout: bool = False,
+        self, w: Tensors, psi: Tensor, batch: Batch, noise: Noise | None, dropout: bool = False,
         change: Callable[[Tensor], Tensor] | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         """Outputs, ``change`` made of them, and how good they are; where targets are needed, the losses."""
         if self._computes_loss:
             returned, loss = self._own(w, psi, batch, noise, dropout)

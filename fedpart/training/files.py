@@ -79,6 +79,12 @@ def previous_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
+def companion(path: str | Path, kind: str) -> Path:
+    """What belongs to a checkpoint: ``run.pt`` has ``run.logs``, and ``lr0.1`` has ``lr0.1.logs``."""
+    path = Path(path)
+    return path.with_suffix(kind) if path.suffix == ".pt" else path.with_name(f"{path.name}{kind}")
+
+
 def kept(path: Path) -> list[Path]:
     """The checkpoints that exist of ``path`` and the one before, the latest first."""
     return [file for file in (path, previous_of(path)) if file.exists()]

@@ -174,14 +174,10 @@ class SlicedOptimiser:
     at ``scalars`` times the rate, decay included. With a ``hypergradient`` every number learns its rate."""
 
     def __init__(
-        self,
-        vector: Tensor,
-        slices: Sequence[slice],
-        settings: ServerSettings,
-        weight_decays: Sequence[float] | None = None,
-        slow: Sequence[Tensor] | None = None,
+        self, vector: Tensor, slices: Sequence[slice], settings: ServerSettings,
+        weight_decays: Sequence[float] | None = None, slow: Sequence[Tensor] | None = None,
         scalars: float = 1.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._slices = [vector[s] for s in slices]
         self._slow, self._scalars = slow, scalars
         self._decays = weight_decays or [0.0] * len(self._slices)

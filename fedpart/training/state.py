@@ -22,7 +22,7 @@ from fedpart.training.files import kept, previous_of, read_tensors, replace
 from fedpart.training.optimisers import ServerSettings, SlicedOptimiser, refuse_other_form
 from fedpart.training.plain import plain
 from fedpart.training.settings import check_device
-from fedpart.trees import Tree, first_leaf, map_leaves
+from fedpart.trees import Tree, first_leaf, leaves, map_leaves
 
 
 class ModelState:
@@ -71,7 +71,11 @@ class ModelState:
         low, high = self.limits
         start = self.task.psi_space.initial().to(self.psi.device)
         bounded = ((self.psi <= low) | (self.psi >= high)) & (self.psi != start)
-        return [name for name, places in self.task.psi_tensors(bounded).items() if places.any()]
+        return self.names_at(bounded)
+
+    def names_at(self, places: Tensor) -> list[str]:
+        """Names of the hyperparameters that have some of ``places``, a mask ``[P]`` bool."""
+        return [name for name, of_name in self.task.psi_tensors(places).items() if of_name.any()]
 
     def module(self, changed: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The full network as a plain module on the CPU, in eval mode, norms folded, its psi set.
@@ -172,6 +176,12 @@ class ModelState:
         check_examples(dataset, self.task.dtype)
         if self.like is None:
             self.like = map_leaves(lambda leaf: leaf.new_empty(0, *leaf.shape[1:]), dataset.inputs)
+        held = leaves(vars(dataset).get("inputs", ()), "inputs")  # images that are not decoded are no masks
+        for (part, leaf), (_, like) in zip(held, leaves(self.like, "inputs"), strict=False):
+            learned = (
+                f"Dataset {part} are {leaf.dtype}, and were {like.dtype} in training; give the same type"
+            )
+            require((leaf.dtype == torch.bool) == (like.dtype == torch.bool), f"{learned}.")
         if classes is not None:
             check_labels(dataset, classes, name)
         with self.task.likelihood_at(None) as likelihood:

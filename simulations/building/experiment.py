@@ -45,7 +45,7 @@ class Experiment:
         rows = rows_told(self.preprocessing)
         told = f"{counted(len(rows), 'client')} shared sums of {counted(sum(rows), 'row')}"
         what = "counts of levels and classes, means and deviations by column, which are not private"
-        return [*([f"{told}: {what}."] if rows else []), *self.task.notes, *filter(None, said)]
+        return [*([f"{told}: {what}."] if rows else []), *self.protocol.task.notes, *filter(None, said)]
 
     def start(self) -> Federation:
         return Federation(self.protocol)

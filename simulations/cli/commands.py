@@ -2,11 +2,11 @@
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
@@ -47,7 +47,8 @@ def _run(
     if resume is not None:
         _refuse_another(out, resume)
         config, folder = resumed_config(resume, file, overrides, kind), resume
-        before, other = read_summary(resume, config), missing_beside(config, folder)
+        before = read_summary(resume, config)
+        other = missing_beside(config, folder, set(map(key_of, overrides)))
         if before is not None and other is None:
             console = Console()
             more = f"; add --set {kind.clock.total}=N to train on" if config.may_grow else ""
@@ -68,7 +69,7 @@ train = partial(_run, load.TrainingConfig)
 
 def new(kind: str, folder: Path) -> None:
     command = start_folder(kind, folder)
-    print(f"{folder} has what runs as it is; next:\n  cd {shlex.quote(str(folder))}\n  {command}")
+    print(f"{folder} has what runs as it is; next:\n  cd {quote(str(folder))}\n  {command}")
 
 
 def show(run: Path) -> None:
@@ -207,7 +208,7 @@ def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, 
         file = _named(file, "search")
         config = load.load_config(file, overrides, load.kind_of(read_extended(Path(file))[0]))
     folder = out or Path("runs") / f"search-{Path(str(file)).stem}"
-    with _sweeping(jobs, folder, f"continue with: fedpart search --resume {folder}") as runner:
+    with _sweeping(jobs, folder, f"continue with: fedpart search --resume {quote(str(folder))}") as runner:
         run_search(config, folder, runner)
 
 
@@ -221,7 +222,9 @@ def _show(
 ) -> None:
     """Run it, and then the ``other`` beside it, with progress, pictures and the panel at the end."""
     console = Console()
-    with interruptible(f"continue with: fedpart {config.clock.command} --resume {folder}", folder):
+    with interruptible(
+        f"continue with: fedpart {config.clock.command} --resume {quote(str(folder))}", folder
+    ):
         alone = other is None  # else all is drawn when both are there
         summary = run_experiment(config, folder, resume=resume, progress=Progress(console), draw=alone)
         if other is not None:

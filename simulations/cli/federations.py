@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import typer
 from rich.console import Console
@@ -49,7 +50,7 @@ def up(
         run_directory.refuse_existing(folder)
         with one_sentence():
             listed_data(config)  # files that are not there are missed before a federation is started
-    with interruptible(f"continue with: fedpart up --resume {folder}", folder):
+    with interruptible(f"continue with: fedpart up --resume {quote(str(folder))}", folder):
         run_deployed(config, folder, resume=resume is not None, show=_show_ours)
     plot_run(folder)
     if (summary := run_directory.read_summary(folder, config)) is None:

@@ -3,8 +3,11 @@
 import datetime
 import ipaddress
 import os
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -58,12 +61,25 @@ class _Authority:
     """A certificate authority in a folder: its key and its certificate, made once."""
 
     def __init__(self, folder: Path) -> None:
-        self._key = _key(folder / "ca.key")
+        self._folder = folder
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedpart federation")])
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-        new = self._sign(self._name, self._key.public_key(), DAYS_CA, [(constraints, True), (usage, True)])
-        self.pem = _once(folder / CA, new)
+        extensions: Extensions = [(constraints, True), (usage, True)]
+        self.pem = _once(
+            folder / CA, lambda: self._sign(self._name, self._key.public_key(), DAYS_CA, extensions)
+        )
+
+    @cached_property
+    def _key(self) -> ec.EllipticCurvePrivateKey:
+        """What signs; it may be kept elsewhere while nothing is to be signed."""
+        path, made = self._folder / "ca.key", self._folder / CA
+        if made.exists() and not path.exists():
+            raise FileNotFoundError(f"{made} is there without its key; put {path} back, and try again")
+        key = _key(path)
+        if made.exists() and x509.load_pem_x509_certificate(self.pem).public_key() != key.public_key():
+            raise FileExistsError(f"{path} is not the key of {made}; put back the one that belongs to it")
+        return key
 
     def certify(self, folder: Path, hosts: Sequence[str]) -> None:
         """Put a server's key and certificate into a folder, with the CA's certificate."""
@@ -73,7 +89,7 @@ class _Authority:
             (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
         ]
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-        _once(folder / CERTIFICATE, self._sign(name, public, DAYS_SERVER, extensions))
+        _once(folder / CERTIFICATE, lambda: self._sign(name, public, DAYS_SERVER, extensions))
         _copy(folder, CA, self.pem)
 
     def _sign(
@@ -91,10 +107,14 @@ class _Authority:
 
 
 def _general(host: str) -> x509.GeneralName:
-    try:
+    with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    name = ""
+    with suppress(UnicodeError):
+        name = host.encode("idna").decode()
+    if not re.fullmatch(r"(\*\.)?(?!-)[\w-]{1,63}(\.[\w-]{1,63})*\.?", name, re.ASCII):
+        raise OSError(f"{host!r} is no name of a host; give each with --host, without port or https://")
+    return x509.DNSName(name)
 
 
 def _key(path: Path, ssh: bool = False) -> ec.EllipticCurvePrivateKey:
@@ -103,15 +123,24 @@ def _key(path: Path, ssh: bool = False) -> ec.EllipticCurvePrivateKey:
     read = serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key
     fresh = ec.generate_private_key(ec.SECP384R1())
     text = fresh.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    return cast(ec.EllipticCurvePrivateKey, read(_once(path, text), None))
+    held = _once(path, text)
+    try:
+        return cast(ec.EllipticCurvePrivateKey, read(held, None))
+    except ValueError as error:
+        raise OSError(f"{path} holds no private key; put it back, or remove it for a new one") from error
 
 
-def _once(path: Path, content: bytes) -> bytes:
-    """What the file holds; it is made with ``content`` if it is not there."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _once(path: Path, content: bytes | Callable[[], bytes]) -> bytes:
+    """What the file holds; it is made with ``content``, in one piece, if it is not there."""
     if not path.exists():
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
+        made = content if isinstance(content, bytes) else content()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(made)
+        with suppress(FileExistsError):  # another process has made it since
+            os.link(draft, path)
+        draft.unlink()
     return path.read_bytes()
 
 
@@ -119,4 +148,4 @@ def _copy(folder: Path, name: str, content: bytes) -> None:
     """A file with that content."""
     if _once(folder / name, content) != content:
         remedy = "give an empty folder, or the whole of one"
-        raise FileExistsError(f"{folder / name} belongs to another federation; {remedy}.")
+        raise FileExistsError(f"{folder / name} belongs to another federation; {remedy}")

@@ -120,11 +120,13 @@ class RunDirectory:
                 f"The metrics begin at {clock.name} {first}; sums and means in the summary leave out what "
                 f"was before."
             )
-        if federated:  # a shorter run evaluated its last round, out of turn
-            for line in lines:
-                if line["round"] % self.config.evaluate_every and line["round"] != self.config.rounds:
-                    line.pop("val_accuracy", None)
-                    line.pop("val_nll", None)
+        if federated:  # a shorter run evaluated its last rounds out of turn, or on all data
+            before = saved_config(self.path)
+            for line in lines if before.rounds < self.config.rounds else ():
+                whole = line["round"] > before.rounds - before.full_validation_rounds
+                for name in [*line] if line["round"] % self.config.evaluate_every or whole else ():
+                    if name.startswith(("val_", "client_accuracy", "client_nll", "evaluation_")):
+                        del line[name]
         self._last = self._name
         content = "".join(map(self._line, lines))
         with self._room():

@@ -45,15 +45,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
     already. From the moment ``until``, of ``time.monotonic``, no reply is waited for."""
 
     def __init__(
-        self,
-        load: Callable[[], ClientApp],
-        clients: int,
-        run_config: Mapping[str, Any] | None = None,
-        *,
-        workers: int | None = None,
-        address: str | None = None,
-        gpu: bool = False,
-    ) -> None:
+        self, load: Callable[[], ClientApp], clients: int, run_config: Mapping[str, Any] | None = None, *,
+        workers: int | None = None, address: str | None = None, gpu: bool = False,
+    ) -> None:  # fmt: skip
         claim_identity()
         self._run, self._clients, self.until = Run.create_empty(RUN_ID), clients, math.inf
         self._owns_ray = not ray.is_initialized()

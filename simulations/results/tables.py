@@ -11,7 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedpart.checks import is_number
+from fedpart.checks import is_number, require
+from simulations.errors import ConfigError
 from simulations.results.scores import DASH, Estimate, shown
 
 LF = "\n"
@@ -19,8 +20,20 @@ CAPTION = "mean \N{PLUS-MINUS SIGN} standard error over seeds"
 # by the unit at a heading's end: what a number of the summary is multiplied by, and digits behind the point
 _UNITS = {
     "[%]": (100.0, 1), "[GB]": (1e-9, 2), "[MB]": (1e-6, 1), "[M]": (1e-6, 2), "[k]": (1e-3, 1),
-    "[deg]": (1.0, 0), "[min]": (1 / 60, 1),
+    "[kB]": (1e-3, 1), "[deg]": (1.0, 0), "[h]": (1 / 3600, 2), "[min]": (1 / 60, 1), "[s]": (1.0, 1),
+    "[nats]": (1.0, 3), "[bytes]": (1.0, 0),
 }  # fmt: skip
+
+
+def check_unit(heading: str, file: str) -> None:
+    """Refuse a column's heading that ends in a unit to which nothing is converted."""
+    unit = heading[heading.rfind("[") :]
+    known = unit in _UNITS or not (unit.startswith("[") and unit.endswith("]"))
+    require(
+        known,
+        f"{file}: the unit of {heading!r} is none of {', '.join(_UNITS)}; write one of these.",
+        ConfigError,
+    )
 
 
 def terminal_table(

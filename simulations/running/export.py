@@ -31,6 +31,11 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     """Write the network of a run; the file, and the names of the input transforms that are not in it."""
     if kind not in SUFFIXES:
         raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")
+    path = out or run / f"model{SUFFIXES[kind]}"
+    if (other := {suffix: name for name, suffix in SUFFIXES.items()}.get(path.suffix, kind)) != kind:
+        raise ConfigError(f"--out {path} is a name for --format {other}, not {kind}; change one of the two.")
+    if path.exists() and path.suffix not in SUFFIXES.values():
+        raise ConfigError(f"--out {path} would overwrite a file that may be no network; name another file.")
     loaded = read_run(run)
     task, made = loaded.state.task, loaded.preprocessing
     whole = made is not None and kind != "safetensors"  # weights alone hold no graph
@@ -45,7 +50,6 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     gaps = sorted(GAPS) if isinstance(made, Rows) else None
     known = {"classes": loaded.classes, "preprocessing": made and made.state, "gaps": gaps}
     metadata = {name: json.dumps(value) for name, value in known.items() if value}
-    path = out or run / f"model{SUFFIXES[kind]}"
     new = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")  # until it is checked

@@ -109,10 +109,15 @@ def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
         raise ConfigError(f"{told} {error}") from None
 
 
-def missing_beside(config: Config, folder: Path) -> ExperimentConfig | None:
-    """That run, if it is asked for and the folder of the first one does not have it to its end."""
+def missing_beside(config: Config, folder: Path, given: Collection[str] = ()) -> ExperimentConfig | None:
+    """That run, if it is asked for and the folder of the first one does not have it to its end; refused if it
+    has another one."""
     other = beside_config(config) if isinstance(config, ExperimentConfig) else None
-    return None if other is None or read_summary(folder / BESIDE, other) is not None else other
+    if other is None:
+        return None
+    if (folder / BESIDE / CONFIG).exists():
+        continued_config(folder / BESIDE, choose_precision(other, folder), given)
+    return None if read_summary(folder / BESIDE, other) is not None else other
 
 
 def run_beside(

@@ -63,6 +63,16 @@ class Found:
             table.add_row(*map(Text, (label, seeds, tables.LF.join(known))))
         return table
 
+    def empty(self) -> list[str]:
+        """Headings of columns without any number."""
+        rows = self.summaries.values()
+        cells = {
+            h: (tables.text_of(h, path, known) for known in rows) for h, path in self.file.columns.items()
+        }
+        return [
+            heading for heading, texts in cells.items() if not any(text.strip(f"{DASH} /") for text in texts)
+        ]
+
     def write(self, out: Path) -> None:
         """Write ``table.md``, and ``table.csv`` with the numbers as the summaries have them."""
         lines = [f"# {self.file.title}", "", f"{self.caption[0].upper()}{self.caption[1:]}.", ""]
@@ -83,9 +93,16 @@ class Found:
         )
 
 
+def _read(file: Path) -> TableFile:
+    table = read_table(file)
+    for heading in table.columns:
+        tables.check_unit(heading, str(file))
+    return table
+
+
 def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner, home: Path = HOME) -> Found:
     """The table of the records in ``home``, and of runs in ``out`` that are finished beside those."""
-    table, records = read_table(file), read_records(file.stem, scale, home)
+    table, records = _read(file), read_records(file.stem, scale, home)
     for label in table.rows:
         known = {record["seed"] for record in records.get(label, [])}
         for seed in table.seeds:
@@ -115,7 +132,7 @@ def run_table(
 ) -> Found:  # fmt: skip
     """Run what is not finished, all rows of a seed before the next seed; print and write the table.
     ``records``: folder in which finished runs leave a record; those that have one are not made."""
-    out, runner, table = Path(out), runner or CellRunner(), read_table(file)
+    out, runner, table = Path(out), runner or CellRunner(), _read(file)
     for label in labels:
         if label not in table.rows:
             raise ConfigError(f"{file} has no row {label!r}; its rows are {', '.join(table.rows)}.")
@@ -164,5 +181,6 @@ def run_table(
         outcome.write(out)
         runs = counted(sum(map(len, outcome.summaries.values())), "run")
         remarks = [f"{runs}; the table: {out / 'table.md'}"]
+        remarks += [f"No run has a number for {heading!r}." for heading in outcome.empty()]
     runner.conclude(outcome if remarks else None, remarks, failed, len(wanted))
     return outcome

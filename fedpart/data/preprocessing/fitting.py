@@ -68,15 +68,9 @@ def prepared(
 
 
 def fitted(
-    columns: Columns,
-    rows: Sequence[int] | np.ndarray[Any, Any],
-    file: str,
-    read: Mapping[str, Any],
-    *,
-    standardise: bool = False,
-    categorical: Categorical = None,
-    missing: Missing = "refuse",
-) -> Rows:
+    columns: Columns, rows: Sequence[int] | np.ndarray[Any, Any], file: str, read: Mapping[str, Any], *,
+    standardise: bool = False, categorical: Categorical = None, missing: Missing = "refuse",
+) -> Rows:  # fmt: skip
     """The preprocessing of a table.
 
     Args:

@@ -146,15 +146,10 @@ VALIDATION = 5_000
 
 @DATASETS.register("cifar10")
 def load_cifar10(
-    data_dir: str | None = None,
-    *,
-    size: int = 32,
-    validation: float = VALIDATION,
-    hold_out: HoldOut = "last_of_class",
-    download: bool = True,
-    limits: Mapping[str, int] | None = None,
+    data_dir: str | None = None, *, size: int = 32, validation: float = VALIDATION,
+    hold_out: HoldOut = "last_of_class", download: bool = True, limits: Mapping[str, int] | None = None,
     data_seed: int = 0,
-) -> Splits:
+) -> Splits:  # fmt: skip
     """CIFAR-10 (Krizhevsky 2009): 45,000 images for training, 5,000 for validation, 10,000 for test.
 
     Validation is the last 500 training images of each class; the paper does not say which form it. Inputs are

@@ -115,7 +115,8 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
 
 def given_chunks(data: Examples | Sequence[Examples]) -> list[Dataset] | None:
     """The chunks, if ``data`` are chunks; None for data that are still to be divided."""
-    if isinstance(data, (list, tuple)) and data and all(is_examples(chunk) for chunk in data):
+    trees = isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, tuple) for part in data)
+    if not trees and isinstance(data, (list, tuple)) and data and all(is_examples(chunk) for chunk in data):
         return [as_dataset(chunk) for chunk in data]
     return None
 

@@ -177,6 +177,9 @@ class AffineAugmentation(HyperModule):
         """``x``: images ``[rows, channels, height, width]``; each row gets its own map."""
         check_images(x, "Affine augmentation")
         matrices = self.sample(len(x)).to(x.dtype)
+        height, width = (max(1, n - self.align_corners) for n in x.shape[-2:])
+        if height != width:  # pixels are turned, and not halves of sides
+            matrices = matrices * x.new_tensor([[1, height / width, 1], [width / height, 1, 1]])
         return warp(x, matrices, align_corners=self.align_corners, padding=self.padding)
 
     def bounds(self) -> dict[str, tuple[Bound, Bound]]:

@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.nn.modules.loss import _Loss
 from fedpart.checks import NetworkError
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.registry import Registry, nearest
+from fedpart.trees import map_leaves
 
 AVERAGES = ("logits", "log_probabilities", "probabilities")
 Fault = tuple[Tensor, str, str]  # where [n, ...], what is there, and what to do
@@ -112,6 +114,9 @@ class Likelihood(HyperModule):
         return ", ".join(f"{n}={v!r}" for n, v in options.items() if n not in hidden and n[0] != "_")
 
 
+_LOOKED_AT: WeakSet[Likelihood] = WeakSet()
+
+
 class OwnLikelihood(Likelihood):
     """A function ``(outputs [B, ...], targets) -> nll [B]`` of the user's."""
 
@@ -123,7 +128,25 @@ class OwnLikelihood(Likelihood):
         self.function = function
 
     def forward(self, outputs: Tensor, targets: Any) -> Tensor:
-        return self.function(outputs, targets)
+        nll = self.function(outputs, targets)
+        transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        if self not in _LOOKED_AT and not transformed and nll.shape == (len(outputs),) and len(nll) > 1:
+            _LOOKED_AT.add(self)
+            self._check_rows(nll, outputs.detach(), targets)
+        return nll
+
+    def _check_rows(self, nll: Tensor, outputs: Tensor, targets: Any) -> None:
+        """Refuse a loss of an example that other examples change, unless it is a random one."""
+        with torch.no_grad():  # with copies, which it may write to
+            first, second = (map_leaves(lambda leaf: leaf[:1].clone(), (outputs, targets)) for _ in range(2))
+            alone, again = self.function(*first), self.function(*second)
+        if torch.allclose(alone, nll[:1], rtol=0.05, atol=1e-3) or not torch.equal(alone, again):
+            return
+        raise NetworkError(
+            f"The likelihood of an example depends on the other examples: {alone.item():.4g} alone, "
+            f"{nll[0].item():.4g} among {len(nll)}; where targets [B] and outputs [B, 1] make [B, B], take "
+            f"outputs[:, 0]."
+        )
 
 
 LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=(Likelihood, Tensor))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedpart.checks import NetworkError
 from fedpart.extras import need
 from fedpart.nn.hyperparameters.base import RARE
 from fedpart.nn.likelihoods import base
@@ -138,11 +139,12 @@ class MultiLabel(base.Likelihood):
     has_hits = True
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if targets.shape != outputs.shape:
-            raise ValueError(
-                f"multilabel takes a 0 or 1 for each of {list(outputs.shape)} outputs, got targets "
-                f"{list(targets.shape)}; use torch.nn.functional.one_hot, or likelihood='classification'."
-            )
+        if targets.shape != outputs.shape or outputs.ndim < 2:
+            remedy = "use torch.nn.functional.one_hot, or likelihood='classification'"
+            if targets.ndim < 2 and outputs.numel() == targets.numel():
+                remedy = "give [B, 1] of both: targets[:, None], and a network that ends in Linear(..., 1)"
+            fault = f"multilabel takes a 0 or 1 for each of {list(outputs.shape)} outputs [B, K]"
+            raise NetworkError(f"{fault}, got targets {list(targets.shape)}; {remedy}.")
         signed = outputs * (2 * targets.to(outputs.dtype) - 1)
         return -F.logsigmoid(signed).sum(1)
 

@@ -26,14 +26,9 @@ class Scaler(nn.Module):
 
 
 def _cnn(
-    channels: tuple[int, ...],
-    hidden: tuple[int, ...],
-    num_classes: int,
-    input_shape: tuple[int, int, int],
-    rate: float | None,
-    temperature: float,
-    share: float,
-) -> nn.Sequential:
+    channels: tuple[int, ...], hidden: tuple[int, ...], num_classes: int, input_shape: tuple[int, int, int],
+    rate: float | None, temperature: float, share: float,
+) -> nn.Sequential:  # fmt: skip
     """Twice conv 5x5 and pool, then fully connected layers; ReLU and dropout after each but the last."""
     depth, height, width = input_shape
     if height < 4 or width < 4:

@@ -17,14 +17,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "ta
 
 @MODELS.register("mlp")
 def mlp(
-    num_classes: int,
-    input_shape: Sequence[int],
-    hidden: Sequence[int] = (256, 256),
-    activation: str = "gelu",
-    dropout: float | None = None,
-    temperature: float = 0.1,
+    num_classes: int, input_shape: Sequence[int], hidden: Sequence[int] = (256, 256),
+    activation: str = "gelu", dropout: float | None = None, temperature: float = 0.1,
     initial: Literal["torch", "he"] = "torch",
-) -> nn.Sequential:
+) -> nn.Sequential:  # fmt: skip
     """The paper's network for input selection (App. I.3): two hidden layers of 256 units with GELU.
 
     The paper starts from "Kaiming uniform", which is two things: torch's start of nn.Linear, U(-b, b) with

@@ -48,14 +48,9 @@ class _Normalised(nn.Module):
 
 @MODELS.register("frozen_resnet")
 def frozen_resnet(
-    num_classes: int,
-    input_shape: tuple[int, int, int],
-    weights: str,
-    dropout: float | None = 0.1,
-    temperature: float = 0.1,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-) -> nn.Sequential:
+    num_classes: int, input_shape: tuple[int, int, int], weights: str, dropout: float | None = 0.1,
+    temperature: float = 0.1, mean: Sequence[float] | None = None, std: Sequence[float] | None = None,
+) -> nn.Sequential:  # fmt: skip
     """torchvision's ResNet-18 (He et al. 2016) with a frozen body: only the last linear layer is trained.
 
     The body's BatchNorm keeps the statistics that it was trained with. The head has 513 parameters a class.

@@ -105,14 +105,9 @@ def resnet_v2(
 
 
 def _network(
-    num_classes: int,
-    depth: int,
-    channels: int,
-    base: int,
-    blocks: int,
-    dropout: Callable[[], nn.Module | None],
-    norm: Norm,
-) -> nn.Sequential:
+    num_classes: int, depth: int, channels: int, base: int, blocks: int,
+    dropout: Callable[[], nn.Module | None], norm: Norm,
+) -> nn.Sequential:  # fmt: skip
     """Images of ``depth`` channels, a stem of ``channels``, stages of 1, 2 and 4 times ``base``."""
     layers = OrderedDict[str, nn.Module]()
     layers["stem"] = nn.Conv2d(depth, channels, 3, padding=1, bias=False)

@@ -87,6 +87,13 @@ def find(folder: Path) -> Found:
         mine = [run for run in runs if run.config.method == method]
         kept = _most(mine, _options, notes)
         runs = [run for run in runs if run in kept or run not in mine]
+    once: dict[tuple[str, int], Run] = {}
+    for run in runs:
+        if once.setdefault((run.config.method, run.config.seed), run) is not run:
+            notes.append(
+                f"{run.folder} is left out: it is {run.config.method}, seed {run.config.seed}, again."
+            )
+    runs = [*once.values()]
     rows = [row["method"] for row in written.get("rows", [])]
     mine = dict.fromkeys(run.config.method for run in runs)
     methods = [*(method for method in rows if method in mine), *(m for m in mine if m not in rows)]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from fedpart.checks import require
 from fedpart.extras import need
 from fedpart.training.files import parsed
 from simulations.config.load import Config, ConfigError, ExperimentConfig
@@ -68,6 +69,8 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     content |= {"name": folder.resolve().name, "prefix": PREFIX, "themes": themes}
     page = environment.get_template("page.html").render(content)
     path = folder / "report.html" if out is None else Path(out)
+    ours = out is None or not path.exists() or path.read_bytes()[:15].lower() == b"<!doctype html>"
+    require(ours, f"--out {path} would overwrite what is no page; name another file.", ConfigError)
     path.write_text(page, encoding="utf-8")
     return path
 

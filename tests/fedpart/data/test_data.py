@@ -2,6 +2,7 @@
 
 import os
 import pkgutil
+import re
 import shutil
 import socket
 import struct
@@ -15,6 +16,7 @@ import torch
 from places import ROOT
 
 from fedpart.data import DATASETS, Dataset, load_digits, load_splits, random_subset, rotated, sets
+from fedpart.data.given import as_dataset
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +183,20 @@ def test_real_images():
     assert original.mean().item() == pytest.approx(0.1307, abs=1e-4)
     assert original.min() == 0 and original.max() <= 1
     assert set(random_subset(splits.train, 1250, seed=0).targets.tolist()) == set(range(10))
+
+
+def test_examples_are_chosen_by_places_a_slice_or_a_mask():
+    data, wanted = ramp(), [1, 3, 5]
+    mask = [place in wanted for place in range(6)]
+    for chosen in (wanted, slice(1, None, 2), mask, np.array(mask), torch.tensor(mask)):
+        assert data.subset(chosen).targets.tolist() == wanted
+    assert len(data.subset([])) == len(data.subset([False] * 6)) == 0
+    for chosen, said in (
+        (mask[:5], "[6] bool, got [5]"),
+        ([0.9, 1.9], "float"),
+        ([[0], [1]], "[m] integers"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            data.subset(chosen)
+    assert [int(label) for _, label in data] == data.targets.tolist()
+    assert as_dataset(torch.utils.data.Subset(data, wanted)).targets.tolist() == wanted

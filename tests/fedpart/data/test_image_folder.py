@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import shutil
 from functools import partial
 
 import numpy as np
@@ -246,3 +247,18 @@ def test_images_that_are_not_read_and_parts_of_two_names(divided, tmp_path):
         write_leaf(leaf, {"a": ([[1], [2]], [0, 1])}, part)
     rows.append(("LEAF", partial(load_splits, "leaf", str(leaf)), "has test and testing for one part, test"))
     refusals.check(rows)
+
+
+def test_parts_are_known_in_any_case_and_train_is_a_class_beside_others(divided, tmp_path):
+    small = load_image_folder(str(divided)).parts()
+    assert all(len(part.inputs) for part in small.values())  # they are decoded
+    os.rename(divided / "train", divided / "Training")
+    os.rename(divided / "test", divided / "TEST")
+    for name, part in load_image_folder(str(divided)).parts().items():
+        assert torch.equal(part.inputs, small[name].inputs) and torch.equal(part.targets, small[name].targets)
+    shutil.copytree(divided / "TEST", divided / "Testing")
+    with pytest.raises(ValueError, match=r"has TEST and Testing for one part, test; move one away"):
+        load_image_folder(str(divided))
+    write_class_folders(tmp_path / "vehicles", 5, odd=False)
+    os.rename(tmp_path / "vehicles" / "blue", tmp_path / "vehicles" / "Train")
+    assert "Train" in load_image_folder(str(tmp_path / "vehicles")).classes

@@ -115,3 +115,25 @@ def test_where_psi_starts_beyond_a_bound_that_is_the_bound_and_what_names_none_h
     module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE**2, CLASSES))
     free = Task(module, transforms=[AffineAugmentation("augerino")], hyperparameters=["1.bias"])
     assert all(bound.isinf().all() for bound in free.psi_bounds)
+
+
+def test_a_bound_that_psi_starts_from_is_named_and_limits_make_sense():
+    class Share(hyper.HyperModule):
+        hyperparameters = ("share",)
+        limits = {"share": (0.0, 1.0)}  # noqa: RUF012
+
+        def __init__(self):
+            super().__init__()
+            self.share = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            return x * self.share
+
+    federation = Federation(Protocol(Task(chain_net(), transforms={"share": Share()}), settings(4)))
+    federation.psi += 1
+    with pytest.warns(RuntimeWarning, match=r"^share.share: held"):
+        federation._hold()
+    for limits, said in (({"shares": (0, 1)}, "'shares', which is none"), ({"share": (1, 0)}, "the smaller")):
+        Share.limits = limits
+        with pytest.raises(ValueError, match=said):
+            Federation(Protocol(Task(chain_net(), transforms={"share": Share()}), settings(4)))

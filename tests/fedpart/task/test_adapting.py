@@ -8,7 +8,7 @@ from adapted import NormAndReLU, Recurrent, chain, frozen_body, frozen_norm, tra
 from problems import CLASSES, SIZE, Gain, augmentation, outputs, settings, shards
 from torch import nn
 
-from fedpart import ConcreteDropout, Federation, LocalSettings, Protocol, Task, federate
+from fedpart import ConcreteDropout, Federation, FixedMask, LocalSettings, Protocol, Task, federate, fit
 from fedpart.nn.layers import FrozenBatchNorm
 from fedpart.training.agreement import difference
 
@@ -194,3 +194,18 @@ def test_compiled_blocks_run_as_they_are_written(kind, blocks):
     assert [note.startswith(says) for note in notes] == [True] * min(blocks, 1)
     compiled = torch._dynamo.eval_frame.OptimizedModule
     assert not any(isinstance(layer, compiled) for layer in federation.module().modules())
+
+
+def test_what_a_method_without_augmentation_leaves_out_and_what_rests_is_told(capsys):
+    x, y = torch.randn(12, SIZE), torch.arange(12) % CLASSES
+    resting = nn.Sequential(nn.Linear(SIZE, 4), ConcreteDropout(0.5).eval(), nn.Linear(4, CLASSES))
+    task = Task(resting, transforms={"mask": FixedMask(SIZE, 2)}, samples=1)
+    said = "leaves all transforms out, also 'mask' without hyperparameters"
+    fit(task, (x, y), method="none", iterations=1, batch_size=4)
+    told = capsys.readouterr().out
+    assert said in told and "1 Dropout layers are in eval()" in told
+    federate(task, [(x, y)] * 2, method="fedavg", rounds=1)
+    assert said in capsys.readouterr().out
+    options = {"augment": True}
+    fit(task, (x, y), method="none", method_options=options, iterations=1, batch_size=4)
+    assert said not in capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpart import Protocol, Task
+from fedpart import AffineAugmentation, Dataset, Protocol, Task, fit
 from fedpart.randomness.noise import Noise, NoiseKey
 
 
@@ -64,3 +64,25 @@ def test_the_only_part_with_real_numbers_needs_no_name_and_a_name_is_part_of_the
         return Protocol(Task(Sum(), transforms=[transform]), problems.settings(4)).fingerprint
 
     assert len({fingerprint(Shift()), fingerprint(Shift().on("a")), fingerprint(Shift().on("b"))}) == 3
+
+
+def test_augerino_acts_on_the_part_and_a_tuple_of_two_trees_is_one_set_of_examples():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.image, self.table = nn.Linear(64, 3), nn.Linear(3, 3)
+
+        def forward(self, image, table):
+            return self.image(image.flatten(1)) + self.table(table)
+
+    def loss(outputs, targets):
+        return sum(nn.functional.cross_entropy(outputs, labels, reduction="none") for labels in targets)
+
+    images, rows, labels = torch.rand(12, 1, 8, 8), torch.randn(12, 3), torch.arange(12) % 3
+    task = Task(Two(), likelihood=loss, transforms=[AffineAugmentation().on(0)], samples=2)
+    data = ((images, rows), (labels, labels.flip(0)))
+    for method in ("augerino", "partitioned"):
+        found = fit(task, data, method=method, iterations=2, batch_size=4)
+        assert len(found.state.examples(1, len(found.state.shares))) == 12
+    two_chunks = [Dataset((images[:8], rows[:8]), labels[:8]), Dataset((images[8:], rows[8:]), labels[8:])]
+    assert len(fit(task.replace(likelihood="classification"), two_chunks, iterations=2).state.shares) == 2

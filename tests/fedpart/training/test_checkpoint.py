@@ -248,3 +248,11 @@ def test_a_file_system_without_links_keeps_the_previous_one_too(tmp_path, monkey
     for content in (b"one", b"two", b"three"):
         save(path, content)
     assert [file.read_bytes() for file in files.kept(path)] == [b"three", b"two"]
+
+
+def test_checkpoints_whose_names_differ_after_a_dot_have_reports_of_their_own(tmp_path):
+    net, data = chain_net(), shards([8] * 3)
+    for rounds, name in ((3, "lr0.1"), (1, "lr0.2"), (2, "lr0.pt")):
+        federate(net, data, rounds=rounds, checkpoint=tmp_path / name, chunks=(0.5, 0.5))
+    again = federate(net, data, rounds=4, checkpoint=tmp_path / "lr0.1", chunks=(0.5, 0.5), resume=True)
+    assert [report.round for report in again.metrics] == [1, 2, 3, 4]

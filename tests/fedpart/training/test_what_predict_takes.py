@@ -75,3 +75,23 @@ def test_several_inputs_and_tokens():
     torch.testing.assert_close(found.predict(plain), found.predict(inputs))
     alone = {"ids": ids[0].tolist(), "more": X[0, :2].tolist()}
     torch.testing.assert_close(found.predict(alone), found.predict(inputs)[:1])
+
+
+def test_a_mask_is_one_of_true_and_false_as_in_training():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(X.shape[1], 2)
+
+        def forward(self, x, mask):
+            return self.out(x * ~mask)
+
+    mask = X[:12] > 0
+    inputs, targets = {"x": X[:12], "mask": mask}, Y[:12]
+    found = fit(Task(Masked(), samples=1), (inputs, targets), method="none", iterations=2, batch_size=4)
+    numbers = {"x": X[:12], "mask": mask.long()}
+    assert torch.equal(found.predict(numbers), found.predict(inputs))
+    with pytest.raises(ValueError, match="give 0 and 1 alone"):
+        found.predict({"x": X[:12], "mask": 2 * mask.long()})
+    with pytest.raises(ValueError, match=r"mask'?\]? are torch.int64, and were torch.bool"):
+        found.state.evaluate(Dataset(numbers, targets))

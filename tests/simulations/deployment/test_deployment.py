@@ -1,5 +1,6 @@
 """A federation of real processes on this machine: how it is started, stopped and resumed, and its keys."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 import torch
 from command_line import begun, fedpart
+from cryptography import x509
 from flwr.app import Context, RecordDict
 from inprocess_grid import InProcessGrid
 from killed import EXPERIMENT
@@ -114,3 +116,44 @@ def test_a_client_process_imports_nothing_that_it_does_not_need(tmp_path):
         "print(sorted(heavy & sys.modules.keys()))"
     )
     assert subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, timeout=PATIENCE) == b"[]\n"
+
+
+def test_keys_are_signed_by_the_federations_own_authority_or_not_at_all(tmp_path):
+    keys = tmp_path / "keys"
+    make_keys(keys, 1)
+    own = (keys / "ca" / "ca.key").rename(tmp_path / "offline.key")
+    before = {file: file.read_bytes() for file in keys.rglob("*") if file.is_file()}
+    make_keys(keys, 1)  # nothing is to be signed
+    with pytest.raises(OSError, match=r"without its key; put .*ca\.key back"):
+        make_keys(keys, 2)
+    (keys / "superlink" / "server.crt").unlink()
+    make_keys(tmp_path / "other", 1)
+    shutil.copy(tmp_path / "other" / "ca" / "ca.key", keys / "ca")
+    with pytest.raises(OSError, match=r"ca\.key is not the key of .*ca\.crt"):
+        make_keys(keys, 1)
+    shutil.copy(own, keys / "ca" / "ca.key")
+    make_keys(keys, 1, ["m\N{LATIN SMALL LETTER U WITH DIAERESIS}nchen.de"])
+    after = {file: file.read_bytes() for file in before}
+    assert [file.name for file in before if after[file] != before[file]] == ["server.crt"]
+    authority = x509.load_pem_x509_certificate((keys / "superlink" / CA).read_bytes())
+    made = x509.load_pem_x509_certificate((keys / "superlink" / "server.crt").read_bytes())
+    made.verify_directly_issued_by(authority)
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "xn--mnchen-3ya.de" in names.get_values_for_type(x509.DNSName)
+
+
+@pytest.mark.parametrize("host", ["bad host", "a,b", "https://a.org", "a.org:8000", "", "a..b"])
+def test_a_host_is_a_name_or_an_address(tmp_path, host):
+    with pytest.raises(OSError, match="is no name of a host"):
+        make_keys(tmp_path / "keys", 1, [host])
+
+
+def test_an_empty_key_is_one_sentence(tmp_path):
+    make_keys(tmp_path / "keys", 1)
+    for file in ("supernode-0/node.key", "ca/ca.key", "superlink/server.key"):
+        before = (tmp_path / "keys" / file).read_bytes()
+        (tmp_path / "keys" / file).write_bytes(b"")
+        (tmp_path / "keys" / "superlink" / "server.crt").unlink(missing_ok=True)
+        with pytest.raises(OSError, match=rf"{file} holds no private key; put it back"):
+            make_keys(tmp_path / "keys", 1)
+        (tmp_path / "keys" / file).write_bytes(before)

@@ -217,3 +217,21 @@ def test_people_see_a_row_for_each_tensor(folder):
     if json.loads((folder / "summary.json").read_text()).get("rounds"):
         page = write_report(folder).read_text()
         assert 0 < page.count("fc1.weight") < 10 and "fc1.weight[" not in page
+
+
+def test_a_longer_run_keeps_no_score_of_clients_or_on_other_data_of_its_former_last_rounds(tmp_path):
+    grown, through = tmp_path / "grown", tmp_path / "through"
+    for evaluation, more in (
+        ("clients", {}),
+        ("central", {"validation_points": 20, "full_validation_rounds": 2}),
+    ):
+        settings = {"evaluation": evaluation, "evaluate_every": 2, **more}
+        run_experiment(tiny(rounds=3, **settings), grown / evaluation)
+        run_experiment(tiny(rounds=6, **settings), grown / evaluation, resume=True)
+        run_experiment(tiny(rounds=6, **settings), through / evaluation)
+    assert lines(grown / "clients") == lines(through / "clients")
+    totals = (read_summary(folder / "clients")["evaluation_bytes"] for folder in (grown, through))
+    assert len(set(totals)) == 1
+    scores = [[line.get("val_nll") for line in lines(folder / "central")] for folder in (grown, through)]
+    assert scores[0][1] is None and scores[1][1] is not None  # round 2 was scored on all data
+    assert scores[0][2:] == scores[1][2:]

@@ -167,3 +167,15 @@ def test_the_settings_of_the_guide_start(tmp_path, settings):
            "test_points=8", "samples=2", "precision=fp32", "server_psi.learning_rate=0.05"]  # fmt: skip
     done = fedpart("run", file, "--engine", "local", "--out", tmp_path / "run", "--set", *few, *settings)
     assert done.exit_code == 0, done.output
+
+
+def test_another_run_beside_is_refused_before_a_round(tmp_path):
+    out = tmp_path / "run"
+    run_experiment(tiny(rounds=2, beside="fedavg"), out)
+    assert fedpart("run", "--resume", out).exit_code == 0
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    for more in ("rounds=4", "samples=1"):
+        done = fedpart("run", "--resume", out, "--set", "beside=augerino", more)
+        refused(done, "method = 'fedavg', not 'augerino'") if more == "rounds=4" else refused(done, "samples")
+    refused(fedpart("run", "--resume", out, "--set", "beside=augerino"), "method = 'fedavg', not 'augerino'")
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before

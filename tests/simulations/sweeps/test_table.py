@@ -281,3 +281,19 @@ def test_a_misspelt_metric_at_equal_bytes_is_refused_before_anything_runs(path, 
     columns["equal"] = "val_accuracy@bytes"
     file.write_text(yaml.safe_dump(table))
     assert read_table(file).columns == columns
+
+
+def test_a_unit_that_nothing_is_converted_to_is_refused_and_an_empty_column_is_told(file, tmp_path):
+    with pytest.raises(ConfigError, match=r"the unit of 'upload \[MiB\]' is none of .*\[kB\]"):
+        made(file(columns={"upload [MiB]": "upload_bytes"}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    columns = {"time [h]": "seconds", "upload [kB]": "upload_bytes", "typo [%]": "test_acuracy"}
+    runner = CellRunner(run=Run(), console=Console(file=io.StringIO(), width=80))
+    run_table(file(columns=columns), [], tmp_path / "out", runner)
+    assert "No run has a number for 'typo [%]'" in runner.console.file.getvalue()
+    summary = {"seconds": 5400.0, "upload_bytes": 435_600}
+    assert [text_of(heading, path, [summary]) for heading, path in columns.items()] == [
+        "1.50",
+        "435.6",
+        "\N{EM DASH}",
+    ]

@@ -37,6 +37,7 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
     """Members of one architecture, changed to share all parameters of the first; each multiplies every weight
     by a matrix of rank one, ``M (inputs + outputs)`` numbers more. All see the same images. With
     ``own_norms`` each keeps the scales and biases of its norms, and the biases of its layers."""
+    ensemble = Ensemble(members)
     layers: list[dict[str, Any]] = [layers_of(member) for member in members]
     if any(of_member.keys() != layers[0].keys() for of_member in layers):
         raise ValueError("Members of a batch ensemble have one architecture, but the layers of two differ.")
@@ -54,7 +55,7 @@ def batch_ensemble(members: Sequence[nn.Module], own_norms: bool = False) -> Ens
                 if number:
                     original = first.parametrizations.weight.original
                     share(layer.parametrizations.weight, "original", original)
-    return Ensemble(members)
+    return ensemble
 
 
 @ENSEMBLES.register("batch")

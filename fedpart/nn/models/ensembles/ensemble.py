@@ -35,6 +35,8 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         require(len(self.members), "An ensemble has no members; give it at least one network.")
+        apart = len({id(member) for member in self.members}) == len(self.members)
+        require(apart, "Two members of an ensemble are one object, so one network; make each anew.")
 
     def __len__(self) -> int:
         """M."""
@@ -76,14 +78,9 @@ _EXAMPLE = "model_options: {members: [{model: wrn, depth: 10, width: 1, times: 4
 
 @MODELS.register("ensemble")
 def ensemble(
-    num_classes: int,
-    input_shape: tuple[int, ...],
-    members: Sequence[Mapping[str, Any]],
-    kind: str = "deep",
-    options: Mapping[str, Any] | None = None,
-    dropout: float | None = None,
-    temperature: float = 0.1,
-) -> nn.Module:
+    num_classes: int, input_shape: tuple[int, ...], members: Sequence[Mapping[str, Any]], kind: str = "deep",
+    options: Mapping[str, Any] | None = None, dropout: float | None = None, temperature: float = 0.1,
+) -> nn.Module:  # fmt: skip
     """Several networks in one, for the likelihood ``ensemble``.
 
     Args:

@@ -70,8 +70,9 @@ def _slice(layer: nn.Module, name: str, parameter: Tensor, whole: Tensor, path: 
 def slimmable(members: Sequence[nn.Module], own_norms: bool = True) -> Ensemble:
     """Networks of several widths with one set of weights, see :func:`nested`; every step trains all of
     them."""
+    ensemble = Ensemble(members)
     nested(members, own_norms)
-    return Ensemble(members)
+    return ensemble
 
 
 @ENSEMBLES.register("slimmable")

@@ -167,3 +167,27 @@ def test_centred_coordinates_describe_the_same_distribution():
     torch.testing.assert_close(*alike(lambda: centred.sample(50), lambda: minmax.sample(50)))
     assert centred.physical() == pytest.approx(minmax.physical(), rel=1e-5)
     torch.testing.assert_close(centred.widths(), minmax.widths())
+
+
+@pytest.mark.parametrize("family", ["lila", "minmax", "augerino"])
+@pytest.mark.parametrize(("height", "width"), [(24, 48), (48, 24)])
+def test_an_angle_turns_pixels_of_images_that_are_not_square(family, height, width):
+    transform = AffineAugmentation(family, align_corners=False)
+    bar = torch.zeros(64, 1, height, width)
+    bar[:, :, height // 2 - 1 : height // 2 + 1, width // 2 - 8 : width // 2 + 8] = 1
+    places = [name == "angle" for name in transform.components[family]]
+    ranges = torch.zeros_like(transform.range)
+    if family == "minmax":
+        ranges = torch.stack([ranges.new_tensor([0.0, 1, 1, 0, 0, 0, 0])] * 2)
+    ranges[..., places] = torch.tensor([-0.7, 0.7])[:, None] if family == "minmax" else 0.7
+    if family == "augerino":  # softplus of these is 1.4, and next to nothing
+        ranges = torch.where(torch.tensor(places), math.log(math.expm1(1.4)), -20.0)
+    with torch.no_grad():
+        transform.range.copy_(ranges)
+        torch.manual_seed(0)
+        turned = transform(bar)
+    torch.manual_seed(0)
+    square = F.pad(bar, [(48 - width) // 2] * 2 + [(48 - height) // 2] * 2)
+    expected = transform(square)
+    window = expected[:, :, (48 - height) // 2 : (48 + height) // 2, (48 - width) // 2 : (48 + width) // 2]
+    assert (turned - window).abs().max() < 1e-3

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedpart import ClientError, Dataset, Task, federate, fit, personalise
+from fedpart import ClientError, Dataset, Task, TrainingError, federate, fit, personalise
 from fedpart.nn.likelihoods import LIKELIHOODS, Ordinal, Poisson
 from fedpart.nn.likelihoods import MultiLabel as Labels
 from fedpart.nn.likelihoods import TokenClassification as Tokens
@@ -132,3 +132,47 @@ def test_measures_that_cannot_be_computed_are_one_sentence():
     with pytest.raises(ValueError, match=r"measures of the classification likelihood cannot be .*; leave"):
         state.evaluate(data, measures=True)
     assert state.evaluate(data)["accuracy"] == 1
+
+
+def test_a_loss_that_mixes_examples_is_refused_and_a_random_one_is_not():
+    x = torch.randn(12, 3)
+    data, line = (x, x.sum(1)), nn.Linear(3, 1)
+    mixed = {
+        "[B, B]": lambda o, t: (o - t).square().mean(-1),
+        "centred": lambda o, t: (o[:, 0] - t - (o[:, 0] - t).mean()).square(),
+    }
+    apart = {
+        "column": lambda o, t: (o[:, 0] - t).square(),
+        "random": lambda o, t: (o[:, 0] - t).square() * torch.rand(len(t)),
+    }
+    for loss in mixed.values():
+        for train in (
+            lambda task: fit(task, data, method="none", iterations=2, batch_size=4),
+            lambda task: federate(task, [data, data], method="fedavg", rounds=1),
+        ):
+            with pytest.raises(
+                (ClientError, TrainingError),
+                match=r"depends on the other examples: .* alone, .* outputs\[:, 0\]",
+            ):
+                train(Task(line, likelihood=loss, samples=1))
+    for loss in apart.values():
+        fit(Task(line, likelihood=loss, samples=1), data, method="none", iterations=2, batch_size=4)
+
+
+def test_one_yes_or_no_of_a_network_without_a_second_dimension():
+    x = torch.randn(12, 3)
+    data, flat = (x, (x[:, 0] > 0).float()), nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+    for net in (flat, nn.Linear(3, 1)):
+        with pytest.raises(
+            (ValueError, TrainingError), match=r"targets\[:, None\], and a network that ends in Linear"
+        ):
+            fit(
+                Task(net, likelihood="multilabel", samples=1), data, method="none", iterations=2, batch_size=4
+            )
+
+
+def test_whole_numbers_that_float32_rounds_are_refused_as_targets():
+    seconds = torch.tensor([1_700_000_000, 1_700_000_001, 1_700_000_060])
+    task = Task(nn.Linear(1, 1), likelihood="gaussian", samples=1)
+    with pytest.raises(ValueError, match="float32"):
+        fit(task, (torch.ones(3, 1), seconds[:, None]), method="none", iterations=1, batch_size=3)

@@ -195,3 +195,13 @@ def test_members_of_two_widths_learn_from_one_budget_with_psi_beside():
     before = task.psi_space.initial()
     assert result.metrics[-1].lml < 0 and len(before) == 6 and not torch.equal(result.state.psi, before)
     assert result.state.module().eval()(data.inputs).shape == (16, 2, 3)
+
+
+@pytest.mark.parametrize("kind", [batch_ensemble, slimmable])
+def test_one_network_given_twice_is_refused_and_stays_as_it_was(kind):
+    net = digits_cnn(3, SHAPE, width=0.5)
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    with pytest.raises(ValueError, match="one object, so one network; make each anew"):
+        kind([net, net])
+    after = net.state_dict()
+    assert after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)

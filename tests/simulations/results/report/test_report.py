@@ -333,3 +333,28 @@ def test_a_run_is_shown_with_the_one_beside_it(tmp_path):
     run_experiment(tiny(method="fedavg", rounds=2), tmp_path / "run" / "beside")
     both = Page(write_report(tmp_path / "run"))
     assert {"fedavg", "partitioned"} <= set(both.charts[0])
+
+
+def test_a_copy_of_a_run_is_no_further_seed(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / "partitioned" / f"seed{seed}", small_config(seed=seed), [0.5] * 12)
+    write_run(tmp_path / "partitioned" / "seed1.bak", small_config(seed=1), [0.5] * 12)
+    write_run(tmp_path / "old" / "seed0", small_config(seed=0), [0.5] * 12)
+    found = find(tmp_path)
+    assert [run.config.seed for run in found.runs] == [0, 1]
+    assert [note.partition(" is left out: it is ")[2] for note in found.notes] == [
+        "partitioned, seed 0, again.",
+        "partitioned, seed 1, again.",
+    ]
+
+
+def test_a_page_takes_the_place_of_pages_alone(tmp_path):
+    write_run(tmp_path / "run", small_config(), [0.5] * 12)
+    out = write_report(tmp_path / "run", tmp_path / "page.html")
+    assert write_report(tmp_path / "run", out) == out
+    for file in (tmp_path / "run" / "config.yaml", tmp_path / "mine.csv"):
+        file.touch()
+        before = file.read_bytes()
+        with pytest.raises(ConfigError, match="would overwrite what is no page"):
+            write_report(tmp_path / "run", file)
+        assert file.read_bytes() == before
