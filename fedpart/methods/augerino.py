@@ -72,8 +72,8 @@ class Augerino(FederatedMethod, CentralMethod):
         if transform.family == self.family and self.initial is None:
             return transform
         how = transform.align_corners, transform.padding, transform.wrap
-        own = AffineAugmentation(self.family, self.initial, *how)
-        return own if transform.part is None else own.on(transform.part)
+        augmentation = AffineAugmentation(self.family, self.initial, *how)
+        return augmentation if transform.part is None else augmentation.on(transform.part)
 
     def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
         return (1.0,)

@@ -129,11 +129,11 @@ def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
             wanted = "it should be the name of a YAML file, or a list of such"
             require(isinstance(each, str), f"{last}: extends cannot be {names!r}; {wanted}.", ConfigError)
             base = last.parent / each
-            found = next(filter(Path.exists, (base, CONFIGS / each, CONFIGS / f"{each}.yaml")), None)
-            if found is None:
+            file = next(filter(Path.exists, (base, CONFIGS / each, CONFIGS / f"{each}.yaml")), None)
+            if file is None:
                 remedy = "the name is relative to the file that has it, or that of a shipped one"
                 raise ConfigError(f"{last} extends {base}, but there is no such file; {remedy}.")
-            waiting.append([*chain, found])
+            waiting.append([*chain, file])
         data = _laid_over(here, data)
     return data, paths
 

@@ -52,7 +52,7 @@ class Likelihood(HyperModule):
 
     def of_each(self, outputs: Tensor, targets: Any) -> Tensor:
         """:meth:`forward`, checked: a likelihood of one's own may return another shape."""
-        return self._checked(self(outputs, targets), outputs, targets)
+        return self._checked(self, outputs, targets)
 
     def loss(self, outputs: Tensor, targets: Any) -> Tensor:
         """What training minimises, ``[B]`` nats, with the arguments of :meth:`forward`: -log p, unless a
@@ -61,9 +61,10 @@ class Likelihood(HyperModule):
 
     def loss_of_each(self, outputs: Tensor, targets: Any) -> Tensor:
         """:meth:`loss`, checked as :meth:`of_each` is."""
-        return self._checked(self.loss(outputs, targets), outputs, targets)
+        return self._checked(self.loss, outputs, targets)
 
-    def _checked(self, nll: Tensor, outputs: Tensor, targets: Any) -> Tensor:
+    def _checked(self, compute: Callable[..., Tensor], outputs: Tensor, targets: Any) -> Tensor:
+        nll = compute(outputs, targets)
         if nll.shape != (len(outputs),):
             remedy = ".flatten(1).sum(1)" if nll.ndim > 1 else 'and take no mean: reduction="none"'
             remedy = f"sum over the other dimensions, {remedy}"
@@ -73,6 +74,11 @@ class Likelihood(HyperModule):
                 f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
                 f"example, {(len(outputs),)}, is expected; {remedy}."
             )
+        transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        if len(nll) > 1 and not transformed and self not in _LOOKED_AT:
+            _LOOKED_AT.add(self)
+            if isinstance(self, OwnLikelihood) or not type(self).__module__.startswith("fedpart."):
+                _check_rows(nll, compute, outputs.detach(), targets)
         return nll
 
     def outputs(self, num_classes: int) -> int:
@@ -117,6 +123,20 @@ class Likelihood(HyperModule):
 _LOOKED_AT: WeakSet[Likelihood] = WeakSet()
 
 
+def _check_rows(nll: Tensor, compute: Callable[..., Tensor], outputs: Tensor, targets: Any) -> None:
+    """Refuse a loss of an example that other examples change, unless it is a random one."""
+    with torch.no_grad():  # with copies, which it may write to
+        first, second = (map_leaves(lambda leaf: leaf[:1].clone(), (outputs, targets)) for _ in range(2))
+        alone, again = compute(*first), compute(*second)
+    if torch.allclose(alone, nll[:1], rtol=0.05, atol=1e-3) or not torch.equal(alone, again):
+        return
+    raise NetworkError(
+        f"The likelihood of an example depends on the other examples: {alone.item():.4g} alone, "
+        f"{nll[0].item():.4g} among {len(nll)}; where targets [B] and outputs [B, 1] make [B, B], take "
+        f"outputs[:, 0]."
+    )
+
+
 class OwnLikelihood(Likelihood):
     """A function ``(outputs [B, ...], targets) -> nll [B]`` of the user's."""
 
@@ -128,25 +148,7 @@ class OwnLikelihood(Likelihood):
         self.function = function
 
     def forward(self, outputs: Tensor, targets: Any) -> Tensor:
-        nll = self.function(outputs, targets)
-        transformed = torch._C._functorch.peek_interpreter_stack() is not None
-        if self not in _LOOKED_AT and not transformed and nll.shape == (len(outputs),) and len(nll) > 1:
-            _LOOKED_AT.add(self)
-            self._check_rows(nll, outputs.detach(), targets)
-        return nll
-
-    def _check_rows(self, nll: Tensor, outputs: Tensor, targets: Any) -> None:
-        """Refuse a loss of an example that other examples change, unless it is a random one."""
-        with torch.no_grad():  # with copies, which it may write to
-            first, second = (map_leaves(lambda leaf: leaf[:1].clone(), (outputs, targets)) for _ in range(2))
-            alone, again = self.function(*first), self.function(*second)
-        if torch.allclose(alone, nll[:1], rtol=0.05, atol=1e-3) or not torch.equal(alone, again):
-            return
-        raise NetworkError(
-            f"The likelihood of an example depends on the other examples: {alone.item():.4g} alone, "
-            f"{nll[0].item():.4g} among {len(nll)}; where targets [B] and outputs [B, 1] make [B, B], take "
-            f"outputs[:, 0]."
-        )
+        return self.function(outputs, targets)
 
 
 LIKELIHOODS: Registry[Callable[..., Likelihood]] = Registry("likelihood", makes=(Likelihood, Tensor))

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import ClientError, Dataset, Task, TrainingError, federate, fit, personalise
-from fedpart.nn.likelihoods import LIKELIHOODS, Ordinal, Poisson
+from fedpart.nn.likelihoods import LIKELIHOODS, Likelihood, Ordinal, Poisson
 from fedpart.nn.likelihoods import MultiLabel as Labels
 from fedpart.nn.likelihoods import TokenClassification as Tokens
 
@@ -141,6 +141,12 @@ def test_a_loss_that_mixes_examples_is_refused_and_a_random_one_is_not():
         "[B, B]": lambda o, t: (o - t).square().mean(-1),
         "centred": lambda o, t: (o[:, 0] - t - (o[:, 0] - t).mean()).square(),
     }
+
+    class Mixed(Likelihood):
+        def forward(self, outputs, targets):
+            return (outputs - targets).square().mean(-1)
+
+    mixed["a class"] = Mixed()
     apart = {
         "column": lambda o, t: (o[:, 0] - t).square(),
         "random": lambda o, t: (o[:, 0] - t).square() * torch.rand(len(t)),
