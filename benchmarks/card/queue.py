@@ -36,7 +36,7 @@ def ended_in(seconds: float) -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGINT)
 
     left = min(LONGEST, LEAVE * seconds)
-    signal.signal(signal.SIGALRM, stop)
+    before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds - left), max(0.01, 0.7 * left))
     try:
         yield
@@ -44,6 +44,7 @@ def ended_in(seconds: float) -> Iterator[None]:
         print(f"The time is over: {stopped}.")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def main() -> None:

@@ -77,6 +77,8 @@ def sentence(error: ValidationError, model: type) -> str:
         return f"{reasons[0].rstrip('.')}."
     if first["type"] == "missing":
         return f"{path} is missing."
+    if first["type"] == "invalid_key":  # YAML has keys that are no text
+        return f"the key {first['loc'][-1]!r} is no name of a setting; write one, such as rounds."
     if first["type"] == "value_error":
         return f"{path}: {reasons[0].rstrip('.')}{'' if reasons[0].endswith('?') else '.'}"
     value = repr(first["input"])
@@ -106,6 +108,8 @@ def reason_of(problem: Any) -> str:
         return "a list"
     if problem["type"] == "too_short":
         return f"a list of at least {problem['ctx']['min_length']}"
+    if problem["type"] == "int_parsing_size":
+        return "a smaller whole number"
     text = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     return text.partition(", unable to parse")[0]
 

@@ -31,7 +31,8 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             f"The run in {run} does not know how its inputs are made of files; runs on a table, on images in "
             f"files (data: table, image_folder or hf:...) and with a preprocessing of their own do."
         )
-    of_run = run.resolve() in out.resolve().parents and out.exists() and out.suffix.casefold() != ".csv"
+    of_run = run.resolve() in out.resolve().parents and out.exists()  # but for what it has predicted
+    of_run = of_run and not (out.suffix.casefold() == ".csv" and PREDICTED in out.open().readline())
     if of_run or out.resolve() == source.resolve():
         lost = "a file of the run" if of_run else "what is predicted from"
         raise ConfigError(f"--out {out} would overwrite {lost}; name another file.")

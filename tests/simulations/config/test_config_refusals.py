@@ -39,6 +39,8 @@ FILES = [
     ("workers: 4\nthreads: 2", ["4 workers of engine local have one torch thread"]),
     ("rounds: 0", ["rounds cannot be 0", "greater than or equal to 1"]),
     ("rounds: many", ["rounds cannot be 'many'", "integer"]),
+    ("rounds: 1.0e+30", ["rounds cannot be 1e+30", "a smaller whole number"]),
+    ("1: 2", ["the key 1 is no name of a setting"]),
     ("local: {psi_batch: some}", ["local.psi_batch", "'shard' or a valid integer"]),
     ("precision: fp16", ["precision", "'fp32', 'fp64', 'bf16' or 'auto'"]),
     ("split: per_label", ["split cannot be 'per_label'", "section"]),

@@ -171,7 +171,8 @@ def test_columns_that_are_no_inputs_come_back_as_they_were_and_no_file_of_the_ru
     rows = read(tmp_path / "a.csv")
     assert [row["id"] for row in rows] == ["" if each is None else str(each) for each in ids]
     assert [row["text"] for row in rows] == [each or "" for each in texts]
-    for name in ("state.safetensors", "config.yaml"):
+    (run / "mine.csv").write_text("precious,1\n")
+    for name in ("state.safetensors", "config.yaml", "mine.csv"):
         before = (run / name).read_bytes()
         refused(
             command("predict", "run", "people.csv", "--out", run / name), "would overwrite a file of the run"
