@@ -94,7 +94,7 @@ def federate(
         check_shards(federation, data)
         remark_outputs(federation, [*data, *(part for part in (scored, tested) if part is not None)])
     if checkpoint is not None:
-        federation.keep_in(*(companion(checkpoint, kind) for kind in (".residuals", ".releases")))
+        federation.keep_in(*(companion(checkpoint, kind, resume) for kind in (".residuals", ".releases")))
     path = federation.resume(checkpoint, resume)
     if progress and isinstance(data, list):
         learned, apart = told_apart(federation.protocol, data)
@@ -118,7 +118,7 @@ def federate(
                 federation.save(path)
             raise Stopped
 
-    logs = None if path is None else companion(path, ".logs")
+    logs = None if path is None else companion(path, ".logs", resume)
     printed = Printed(rounds, evaluate_every) if progress else None
     with (
         local_engine(federation, data, workers, execution, evaluate_every) as engine,

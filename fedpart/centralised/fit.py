@@ -94,7 +94,7 @@ def fit(
                 training.save(path)
             raise Stopped
 
-    logs = None if path is None else companion(path, ".logs")
+    logs = None if path is None else companion(path, ".logs", resume)
     printed = Printed(training.total, evaluate_every) if progress else None
     with logged(loggers, logs, training.settings, training.completed, printed) as log:
         metrics, ends = reports_of(TrainingReport, log.kept), {end: name for name, end in training.stages}

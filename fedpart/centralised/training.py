@@ -52,13 +52,9 @@ class Training(ModelState):
     """
 
     def __init__(
-        self,
-        task: Task,
-        dataset: Examples | Sequence[Examples],
-        settings: TrainingSettings,
-        identity: str = "",
-        evidence: "Callable[[Training], float] | None" = None,
-    ) -> None:
+        self, task: Task, dataset: Examples | Sequence[Examples], settings: TrainingSettings,
+        identity: str = "", evidence: "Callable[[Training], float] | None" = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
         method = build_method(settings.method, settings.method_options)
         if not isinstance(method, CentralMethod):

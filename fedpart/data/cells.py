@@ -118,7 +118,10 @@ def check_examples(data: Dataset, dtype: torch.dtype) -> None:
         return
     for kind in ("inputs", "targets"):
         for name, leaf in leaves(vars(data).get(kind, ()), kind):  # images that are not decoded have 32 bits
-            large = kind == "targets" and leaf.dtype == torch.int64 and bool((leaf.abs() > _EXACT).any())
+            whole = (
+                leaf is data.targets and leaf.dtype == torch.int64
+            )  # those of a tree may be numbers of things
+            large = whole and bool((leaf.abs() > _EXACT).any())
             if leaf.dtype == torch.float64 or large:
                 way_out = f"{OTHER_UNIT}, or compute with Task(module, precision='fp64')"
                 check_positions(leaf.double().cpu().numpy(), f"Dataset {name}", way_out)

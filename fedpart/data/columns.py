@@ -70,13 +70,9 @@ class Roles:
 
 
 def splits_of(
-    parts: Mapping[str, Part],
-    roles: Roles,
-    real: bool,
-    shares: Mapping[str, float],
-    hold_out: HoldOut | ClientHoldOut,
-    data_seed: int,
-) -> Splits:
+    parts: Mapping[str, Part], roles: Roles, real: bool, shares: Mapping[str, float],
+    hold_out: HoldOut | ClientHoldOut, data_seed: int,
+) -> Splits:  # fmt: skip
     """A data set of its parts, ``train`` first, whose clients and classes are numbered over all of them; what
     is missing is held out, see :func:`.with_held_out`."""
     values = {part.name: part.targets for part in parts.values()}

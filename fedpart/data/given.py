@@ -99,8 +99,9 @@ def _with_arrays(given: Any) -> Any:
 
 
 def _as_one_of(leaf: Tensor, like: Tensor) -> Tensor:
-    if not leaf.is_floating_point() and leaf.dtype != like.dtype:
-        yes_or_no = like.dtype != torch.bool or bool(((leaf == 0) | (leaf == 1)).all())
+    mask = like.dtype == torch.bool
+    if leaf.dtype != like.dtype and (mask or not leaf.is_floating_point()):
+        yes_or_no = not mask or bool(((leaf == 0) | (leaf == 1)).all())
         require(yes_or_no, "The network has learned from a mask of True and False; give 0 and 1 alone.")
         leaf = leaf.to(like.dtype)
     return leaf[None] if leaf.ndim == like.ndim - 1 else leaf

@@ -87,8 +87,9 @@ class ImageSource(ABC):
     def level(self) -> int:
         """Of the classes' folders: 1, in ``train/`` and the like, or 0."""
         top = {folder for folder in self.folders if "/" not in folder}
-        named = {folder.casefold() for folder in top}  # where other folders lie beside it, Train is a class
-        return int(any(n in top or (n in named and named <= _NAMED.keys()) for n in PARTS["train"]))
+        deep = {name.split("/")[0].casefold() for name in self.images if name.count("/") > 1}
+        other = {_part(folder) for folder in deep}  # where no other part lies beside it, Train is a class
+        return int(any(n in top or (n in deep and len(other - {""}) > 1) for n in PARTS["train"]))
 
     def parts(self, by_client: bool = False) -> dict[str, list[tuple[str, str]]]:
         """(class, path) of the images of the parts train, validation and test, sorted by both; with

@@ -14,14 +14,10 @@ NAMED = 4  # classes at most whose shares are told one by one
 
 
 def trained_on(
-    shards: Sequence[Dataset],
-    held_out: Mapping[str, Dataset | int | None],
-    *,
-    learned: Sequence[Tensor] | None = None,
-    inputs: Sequence[str] = (),
-    classes: Sequence[str] = (),
+    shards: Sequence[Dataset], held_out: Mapping[str, Dataset | int | None], *,
+    learned: Sequence[Tensor] | None = None, inputs: Sequence[str] = (), classes: Sequence[str] = (),
     clients: bool = True,
-) -> str:
+) -> str:  # fmt: skip
     """``11 inputs: Age, ...; 3,620 examples of 30 clients (1 to 648 each); classes 95% no, 5% yes; held out:
     403 for validation, 1,004 for test``; with names of inputs and classes where there are any. ``learned``:
     places of each shard that weights learn from; None: all. What does not print is shown as ``?``."""

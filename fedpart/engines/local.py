@@ -60,13 +60,10 @@ class LocalEngine:
     paced: ClassVar[bool] = False
 
     def __init__(
-        self,
-        federation: Federation,
-        shards: Sequence[Dataset],
-        workers: int = 1,
+        self, federation: Federation, shards: Sequence[Dataset], workers: int = 1,
         execution: str | Callable[[Protocol, Sequence[Dataset]], Execution] = "auto",
         evaluate_every: int = 10,
-    ) -> None:
+    ) -> None:  # fmt: skip
         check_gradients_on()
         if not self.paced and federation.pace is not None:
             raise ValueError("The settings simulate time, which LocalEngine does not; use local_engine().")

@@ -195,13 +195,9 @@ def update_scalars(update: Update) -> dict[str, int | float]:
 
 
 def decode_update(
-    arrays: Mapping[str, NDArray[Any]],
-    scalars: Mapping[str, Any],
-    protocol: Protocol,
-    client: int,
-    jobs: Sequence[Job],
-    limit: float = LARGEST,
-) -> Update:
+    arrays: Mapping[str, NDArray[Any]], scalars: Mapping[str, Any], protocol: Protocol, client: int,
+    jobs: Sequence[Job], limit: float = LARGEST,
+) -> Update:  # fmt: skip
     """A client's update from its reply to ``jobs``, checked; it takes over the arrays, the caller's own."""
     check_arrays(arrays, upload_forms(protocol, client, jobs))
     examples, loss = scalars.get("examples"), scalars.get("loss")

@@ -54,13 +54,9 @@ class FedPart(Strategy):
     """
 
     def __init__(
-        self,
-        federation: Federation,
-        *,
-        on_round: Callable[[RoundReport], None] | None = None,
-        late: bool = True,
-        evaluate_every: int = 10,
-    ) -> None:
+        self, federation: Federation, *, on_round: Callable[[RoundReport], None] | None = None,
+        late: bool = True, evaluate_every: int = 10,
+    ) -> None:  # fmt: skip
         self.federation, self.on_round = federation, on_round
         settings = federation.protocol.settings
         self._check_pace()

@@ -47,12 +47,9 @@ class Printed:
 
 @contextmanager
 def logged(
-    chosen: Sequence[Any],
-    folder: str | Path | None = None,
-    settings: Any = None,
-    completed: int = 0,
+    chosen: Sequence[Any], folder: str | Path | None = None, settings: Any = None, completed: int = 0,
     printed: Printed | None = None,
-) -> "Iterator[Logged]":
+) -> "Iterator[Logged]":  # fmt: skip
     """Loggers around a run; what it gives is called with every report, as ``on_round`` is.
 
     Args:

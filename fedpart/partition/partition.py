@@ -166,12 +166,9 @@ class AssignedPartition(Partition):
     """
 
     def __init__(
-        self,
-        space: ParameterSpace,
-        proportions: Sequence[float],
-        assignment: Tensor,
+        self, space: ParameterSpace, proportions: Sequence[float], assignment: Tensor,
         defaults: Defaults = "initial",
-    ) -> None:
+    ) -> None:  # fmt: skip
         if defaults not in ("initial", "zeros"):
             raise ValueError(f"Unknown default values {defaults!r}; choose initial or zeros.")
         default = space.initial() if defaults == "initial" else space.identity()
@@ -239,13 +236,9 @@ class RandomPartition(AssignedPartition):
     """
 
     def __init__(
-        self,
-        space: ParameterSpace,
-        proportions: Sequence[float],
-        *,
-        defaults: Defaults = "initial",
+        self, space: ParameterSpace, proportions: Sequence[float], *, defaults: Defaults = "initial",
         seed: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         u = proportions_of(space, proportions)
         assignment = torch.zeros(space.size, dtype=torch.uint8)
         layers: dict[str, list[Tensor]] = {}

@@ -56,14 +56,9 @@ class ParameterSpace:
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        chunks: int = 1,
-        *,
-        stacked: Mapping[str, Fold] | None = None,
-        exclude: Collection[str] = (),
-        only: Collection[str] | None = None,
-    ) -> None:
+        self, module: nn.Module, chunks: int = 1, *, stacked: Mapping[str, Fold] | None = None,
+        exclude: Collection[str] = (), only: Collection[str] | None = None,
+    ) -> None:  # fmt: skip
         if only is None:
             check_supported(module, chunks)
         folds = _folds(module, stacked or {}) if only is None else {}

@@ -35,13 +35,9 @@ class Redirection:
         self._draws: dict[Kind, bool] = {}
 
     def __call__(
-        self,
-        kind: Kind,
-        drawing: Drawing | None,
-        compute: Callable[[], Found],
-        like: Tensor,
+        self, kind: Kind, drawing: Drawing | None, compute: Callable[[], Found], like: Tensor,
         due: bool = False,
-    ) -> Found:
+    ) -> Found:  # fmt: skip
         """What a pass returns; the first one of its kind is watched, and those that are ``due``.
 
         ``drawing`` is :meth:`.Noise.active`, with which a pass that is computed again draws from the
@@ -72,13 +68,9 @@ class Redirection:
         return self._again(kind, drawing, compute, generators, before)
 
     def _again(
-        self,
-        kind: Kind,
-        drawing: Drawing,
-        compute: Callable[[], Found],
-        generators: list[torch.Generator],
+        self, kind: Kind, drawing: Drawing, compute: Callable[[], Found], generators: list[torch.Generator],
         before: list[Tensor],
-    ) -> Found:
+    ) -> Found:  # fmt: skip
         """The pass computed as one that draws, as if the first try had not been."""
         for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)

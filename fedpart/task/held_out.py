@@ -29,13 +29,9 @@ class HeldOutScore(NamedTuple):
 
 
 def score(
-    task: Task,
-    w: Mapping[str, Tensor],
-    psi: Tensor,
-    batches: Iterable[tuple[Batch, Noise]],
-    dropout: bool = False,
-    outputs: list[Tensor] | None = None,
-) -> HeldOutScore:
+    task: Task, w: Mapping[str, Tensor], psi: Tensor, batches: Iterable[tuple[Batch, Noise]],
+    dropout: bool = False, outputs: list[Tensor] | None = None,
+) -> HeldOutScore:  # fmt: skip
     """Score a network, its stochastic layers off as at inference, unless ``dropout``; zeros without examples.
 
     To ``outputs``, where they are wanted, each batch's are added, on the CPU. The device is read at the end.

@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor, nn
@@ -119,11 +120,11 @@ def psi_bounds(model: nn.Module, space: ParameterSpace) -> tuple[Tensor, Tensor]
         path, _, name = entry.name.rpartition(".")
         owner = model.get_submodule(path)
         bounds = owner.bounds() if isinstance(owner, HyperModule) else {}
-        if unknown := bounds.keys() - {*getattr(owner, "hyperparameters", ())}:
-            who = type(owner).__name__
-            raise ValueError(
-                f"{who} limits {min(unknown)!r}, which is none of its hyperparameters; name one."
-            )
+        known = [*getattr(owner, "hyperparameters", ())]
+        for limited in bounds.keys() - {*known}:  # another instance may have it
+            meant = [near for near in get_close_matches(limited, known) if near not in bounds]
+            what = f"{type(owner).__name__} limits {limited!r}, which is none of its hyperparameters"
+            require(not meant, f"{what}; did you mean {' or '.join(map(repr, meant))}?")
         least, most = (torch.as_tensor(end).to(low).flatten() for end in bounds.get(name, _NO_BOUNDS))
         require((least <= most).all(), f"Limits of {name!r} are ({least}, {most}); the smaller is the first.")
         lows.clamp_(max=least)

@@ -79,10 +79,12 @@ def previous_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def companion(path: str | Path, kind: str) -> Path:
-    """What belongs to a checkpoint: ``run.pt`` has ``run.logs``, and ``lr0.1`` has ``lr0.1.logs``."""
+def companion(path: str | Path, kind: str, resume: bool) -> Path:
+    """What belongs to a checkpoint: ``run.pt`` has ``run.logs``, and ``lr0.1`` has ``lr0.1.logs``; those who
+    ``resume`` one of a time when that was ``lr0.logs`` go on with it."""
     path = Path(path)
-    return path.with_suffix(kind) if path.suffix == ".pt" else path.with_name(f"{path.name}{kind}")
+    before, now = path.with_suffix(kind), path.with_name(f"{path.name}{kind}")
+    return before if path.suffix == ".pt" or (resume and before.exists() and not now.exists()) else now
 
 
 def kept(path: Path) -> list[Path]:

@@ -36,13 +36,9 @@ class LocalSGD:
     correction: Correction | None = None
 
     def __init__(
-        self,
-        origin: Callable[[], Tensor],
-        settings: SGDSettings,
-        weight_decay: float,
-        steps: int,
+        self, origin: Callable[[], Tensor], settings: SGDSettings, weight_decay: float, steps: int,
         final: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._take, self._decay, self._rate = origin, weight_decay, settings.learning_rate
         self._sgd: SlicedOptimiser | None = None
         self._steps = self._left = steps

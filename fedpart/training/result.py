@@ -179,12 +179,9 @@ class Result(Trained, Generic[Report]):
     """
 
     def __init__(
-        self,
-        state: ModelState,
-        metrics: list[Report],
-        test: Dataset | None = None,
+        self, state: ModelState, metrics: list[Report], test: Dataset | None = None,
         samples: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(state)
         self.metrics = metrics
         scores: dict[str, Any] = {} if test is None else state.evaluate(test, samples=samples)
@@ -215,13 +212,9 @@ class Loaded(Trained):
     """
 
     def __init__(
-        self,
-        state: ModelState,
-        config: Mapping[str, Any],
-        classes: Sequence[str] = (),
-        preprocessing: Preprocessing | None = None,
-        about: str = "",
-    ) -> None:
+        self, state: ModelState, config: Mapping[str, Any], classes: Sequence[str] = (),
+        preprocessing: Preprocessing | None = None, about: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(state)
         self.config, self.classes, self.preprocessing = dict(config), tuple(classes), preprocessing
         self.about = about

@@ -176,12 +176,10 @@ class ModelState:
         check_examples(dataset, self.task.dtype)
         if self.like is None:
             self.like = map_leaves(lambda leaf: leaf.new_empty(0, *leaf.shape[1:]), dataset.inputs)
-        held = leaves(vars(dataset).get("inputs", ()), "inputs")  # images that are not decoded are no masks
-        for (part, leaf), (_, like) in zip(held, leaves(self.like, "inputs"), strict=False):
-            learned = (
-                f"Dataset {part} are {leaf.dtype}, and were {like.dtype} in training; give the same type"
-            )
-            require((leaf.dtype == torch.bool) == (like.dtype == torch.bool), f"{learned}.")
+        masks = {part for part, leaf in leaves(self.like, "inputs") if leaf.dtype == torch.bool}
+        for part, leaf in leaves(vars(dataset).get("inputs", ()), "inputs"):  # or images that are not decoded
+            numbers = f"Dataset {part} are {leaf.dtype}, and were True and False in training; write .bool()"
+            require(part not in masks or leaf.dtype == torch.bool, f"{numbers}.")
         if classes is not None:
             check_labels(dataset, classes, name)
         with self.task.likelihood_at(None) as likelihood:

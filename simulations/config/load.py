@@ -39,12 +39,9 @@ def kind_of(data: dict[str, Any]) -> type[Config]:
 
 
 def with_overrides(
-    data: dict[str, Any],
-    overrides: Sequence[str],
-    source: str,
-    kind: type[AnyConfig],
+    data: dict[str, Any], overrides: Sequence[str], source: str, kind: type[AnyConfig],
     files: Sequence[Path] = (),
-) -> AnyConfig:
+) -> AnyConfig:  # fmt: skip
     """As :func:`load_config`, from plain data that came from ``files``; ``data`` is changed."""
     default = kind.model_fields[PSI].default
     for override in overrides:

@@ -5,6 +5,7 @@ import ipaddress
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -33,6 +35,8 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = (), owner: int | 
     - ``operator``: the operator's token and the nodes' public keys, ``node-<k>.pub``;
     - ``supernode-<k>``: the private key that makes it client k, a certificate, the secret of its executor;
     - ``clientapp-<k>``: that secret."""
+    for host in hosts:
+        _general(host)  # refuses
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = _Authority(folder / "ca")
     link = folder / "superlink"
@@ -77,20 +81,27 @@ class _Authority:
         if made.exists() and not path.exists():
             raise FileNotFoundError(f"{made} is there without its key; put {path} back, and try again")
         key = _key(path)
-        if made.exists() and x509.load_pem_x509_certificate(self.pem).public_key() != key.public_key():
+        if made.exists() and _certificate(made).public_key() != key.public_key():
             raise FileExistsError(f"{path} is not the key of {made}; put back the one that belongs to it")
         return key
 
     def certify(self, folder: Path, hosts: Sequence[str]) -> None:
         """Put a server's key and certificate into a folder, with the CA's certificate."""
         public = _key(folder / CERTIFICATE_KEY).public_key()
-        extensions: Extensions = [
-            (x509.SubjectAlternativeName([_general(host) for host in dict.fromkeys(hosts)]), False),
-            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        ]
+        names, file = x509.SubjectAlternativeName(map(_general, dict.fromkeys(hosts))), folder / CERTIFICATE
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        extensions: Extensions = [(names, False), (usage, False)]
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-        _once(folder / CERTIFICATE, lambda: self._sign(name, public, DAYS_SERVER, extensions))
         _copy(folder, CA, self.pem)
+        _once(file, lambda: self._sign(name, public, DAYS_SERVER, extensions))
+        made, of_authority = _certificate(file), False
+        with suppress(ValueError, TypeError, InvalidSignature):
+            made.verify_directly_issued_by(_certificate(folder / CA))
+            of_authority = made.public_key() == public
+        known = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if not of_authority or not {*names} <= {*known}:
+            what = f"the names {', '.join(hosts)}" if of_authority else "its key, or of this authority"
+            raise FileExistsError(f"{file} is not of {what}; remove it for a new one")
 
     def _sign(
         self, name: x509.Name, public: ec.EllipticCurvePublicKey, days: int, extensions: Extensions
@@ -127,7 +138,14 @@ def _key(path: Path, ssh: bool = False) -> ec.EllipticCurvePrivateKey:
     try:
         return cast(ec.EllipticCurvePrivateKey, read(held, None))
     except ValueError as error:
-        raise OSError(f"{path} holds no private key; put it back, or remove it for a new one") from error
+        raise OSError(f"{path} holds no private key; put it back, or begin in an empty folder") from error
+
+
+def _certificate(file: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(file.read_bytes())
+    except ValueError as error:
+        raise OSError(f"{file} holds no certificate; put it back, or begin in an empty folder") from error
 
 
 def _once(path: Path, content: bytes | Callable[[], bytes]) -> bytes:
@@ -135,12 +153,17 @@ def _once(path: Path, content: bytes | Callable[[], bytes]) -> bytes:
     if not path.exists():
         made = content if isinstance(content, bytes) else content()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(made)
-        with suppress(FileExistsError):  # another process has made it since
+        number, draft = tempfile.mkstemp(prefix=".", dir=path.parent)  # for the owner's eyes alone
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(made)
             os.link(draft, path)
-        draft.unlink()
+        except FileExistsError:  # another process has made it since
+            pass
+        except OSError:  # a file system without links
+            os.replace(draft, path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
     return path.read_bytes()
 
 

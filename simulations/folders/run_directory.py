@@ -123,7 +123,8 @@ class RunDirectory:
         if federated:  # a shorter run evaluated its last rounds out of turn, or on all data
             before = saved_config(self.path)
             for line in lines if before.rounds < self.config.rounds else ():
-                whole = line["round"] > before.rounds - before.full_validation_rounds
+                full = before.full_validation_rounds if before.validation_points else 0
+                whole = line["round"] > before.rounds - full
                 for name in [*line] if line["round"] % self.config.evaluate_every or whole else ():
                     if name.startswith(("val_", "client_accuracy", "client_nll", "evaluation_")):
                         del line[name]

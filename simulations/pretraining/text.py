@@ -19,13 +19,9 @@ _WARM = 50  # steps in which the learning rate rises
 
 
 def pretrain_text(
-    steps: int = 3000,
-    batch_size: int = 64,
-    learning_rate: float = 1.5e-3,
-    texts: int = 20_000,
-    masked: float = 0.3,
-    seed: int = 0,
-) -> Any:
+    steps: int = 3000, batch_size: int = 64, learning_rate: float = 1.5e-3, texts: int = 20_000,
+    masked: float = 0.3, seed: int = 0,
+) -> Any:  # fmt: skip
     """A DistilBERT of two layers and 64 features, trained to guess masked words of topics, on one thread."""
     transformers = need("transformers", "The model of lora_text", "text")
     shape = {"dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 4, "max_position_embeddings": LENGTH}

@@ -86,13 +86,9 @@ class RayGrid(Grid, AbstractContextManager["RayGrid"]):
         return self._run
 
     def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
         ttl: float | None = None,
-    ) -> Message:
+    ) -> Message:  # fmt: skip
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:

@@ -182,12 +182,10 @@ def entries(physical: Mapping[str, float], around: Callable[[str], str] = lambda
 
 
 def in_words(
-    psi: Mapping[str, float],
-    before: Mapping[str, float] | None = None,
-    chosen: Mapping[str, Sequence[float]] | None = None,
-    limit: int = 8,
+    psi: Mapping[str, float], before: Mapping[str, float] | None = None,
+    chosen: Mapping[str, Sequence[float]] | None = None, limit: int = 8,
     reach: Mapping[str, tuple[float, float]] | None = None,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """All that has moved, a line of each kind, and where it began; ``chosen``: drop rates from a grid;
     ``reach``: between which values each number was, of a range its outermost ends. Drop rates are in
     the order of their layers, and have their names where ``before`` has more of them."""

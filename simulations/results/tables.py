@@ -31,19 +31,15 @@ def check_unit(heading: str, file: str) -> None:
     known = unit in _UNITS or not (unit.startswith("[") and unit.endswith("]"))
     require(
         known,
-        f"{file}: the unit of {heading!r} is none of {', '.join(_UNITS)}; write one of these.",
+        f"{file}: the unit of {heading!r} is none of {', '.join(_UNITS)}; write one, or no square brackets.",
         ConfigError,
     )
 
 
 def terminal_table(
-    head: Sequence[str],
-    title: str,
-    caption: str | None = None,
-    padding: int = 0,
-    rows: Iterable[Sequence[str]] = (),
-    bold: int | None = None,
-) -> Table:
+    head: Sequence[str], title: str, caption: str | None = None, padding: int = 0,
+    rows: Iterable[Sequence[str]] = (), bold: int | None = None,
+) -> Table:  # fmt: skip
     """A table, 80 columns wide; ``padding``: of columns, beyond one space; ``bold``: a row's place."""
     table = Table(title=title, title_style="bold", caption=caption, box=box.SIMPLE_HEAD)
     table.pad_edge, table.padding = False, (0, padding, 0, 0)

@@ -45,12 +45,9 @@ class Tuning:
 
 
 def personalise_run(
-    run: Path,
-    tuning: Tuning,
-    overrides: Sequence[str] = (),
-    save: Path | None = None,
+    run: Path, tuning: Tuning, overrides: Sequence[str] = (), save: Path | None = None,
     progress: Progress | None = None,
-) -> Gains:
+) -> Gains:  # fmt: skip
     """Fine-tune the full network of a run on clients' shards, with its psi fixed."""
     config = _configuration(run, overrides)
     holdout = _holdout(config, tuning.holdout)

@@ -110,13 +110,9 @@ class CellRunner:
         return failures
 
     def conclude(
-        self,
-        outcome: Any,
-        remarks: Sequence[str],
-        failed: Sequence[Failed],
-        runs: int,
+        self, outcome: Any, remarks: Sequence[str], failed: Sequence[Failed], runs: int,
         failures: Sequence[str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Show what runs amount to, once it is written; None: nothing."""
         if outcome is not None:
             self.console.print(outcome.table())

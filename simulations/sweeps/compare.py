@@ -43,12 +43,9 @@ def plan(config: ExperimentConfig, methods: Sequence[str], seeds: int, out: Path
 
 
 def run_comparison(
-    config: ExperimentConfig,
-    methods: Sequence[str],
-    seeds: int,
-    out: str | Path,
+    config: ExperimentConfig, methods: Sequence[str], seeds: int, out: str | Path,
     runner: CellRunner | None = None,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Run every cell that is not finished, seed by seed, then print and write the comparison."""
     out, runner = Path(out), runner or CellRunner()
     config = choose_precision(config, out)

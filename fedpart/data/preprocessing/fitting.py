@@ -32,14 +32,9 @@ def numbers_of_rows(columns: Columns) -> Callable[[Tensor, Tensor | None], Datas
 
 
 def prepared(
-    splits: Splits,
-    tables: Mapping[str, tuple[Columns, str]],
-    names: Sequence[str],
-    read: Mapping[str, Any],
-    standardise_target: bool = True,
-    made: Rows | None = None,
-    **options: Any,
-) -> Splits:
+    splits: Splits, tables: Mapping[str, tuple[Columns, str]], names: Sequence[str], read: Mapping[str, Any],
+    standardise_target: bool = True, made: Rows | None = None, **options: Any,
+) -> Splits:  # fmt: skip
     """Splits with the inputs ``names`` in place of :func:`numbers_of_rows`, and the preprocessing that made
     them. ``tables`` are columns, and the name for messages, by part; a part that has none is of rows of the
     training table. See :func:`fitted`, whose are ``read`` and ``options``, or which has been ``made``. Real

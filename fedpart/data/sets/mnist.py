@@ -35,14 +35,9 @@ _REMEDY = (
 
 @DATASETS.register("mnist")
 def load_mnist(
-    data_dir: str | None = None,
-    *,
-    validation: float = VALIDATION,
-    hold_out: HoldOut = "last",
-    download: bool = True,
-    limits: Mapping[str, int] | None = None,
-    data_seed: int = 0,
-) -> Splits:
+    data_dir: str | None = None, *, validation: float = VALIDATION, hold_out: HoldOut = "last",
+    download: bool = True, limits: Mapping[str, int] | None = None, data_seed: int = 0,
+) -> Splits:  # fmt: skip
     """MNIST: 50,000 images for training, 10,000 for validation, 10,000 for test.
 
     Validation is the last 10,000 images of the original training file; the paper does not say which form it.

@@ -115,8 +115,14 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
 
 def given_chunks(data: Examples | Sequence[Examples]) -> list[Dataset] | None:
     """The chunks, if ``data`` are chunks; None for data that are still to be divided."""
-    trees = isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, tuple) for part in data)
-    if not trees and isinstance(data, (list, tuple)) and data and all(is_examples(chunk) for chunk in data):
+    pairs: Any = data if isinstance(data, tuple) and len(data) == 2 else ()
+    if pairs and all(isinstance(pair, tuple) for pair in pairs):
+        first, second = ([len(first_leaf(part)) for part in pair] for pair in pairs)
+        if {len(first), len(second)} != {2} or first[0] != first[1] or second[0] != second[1]:
+            return None
+        ways = "give chunks as a list, and trees of inputs and targets as Dataset(inputs, targets)"
+        require(first != second, f"Two pairs of one length are chunks, or inputs and targets: {ways}.")
+    if isinstance(data, (list, tuple)) and data and all(is_examples(chunk) for chunk in data):
         return [as_dataset(chunk) for chunk in data]
     return None
 

@@ -89,13 +89,9 @@ class ApiCalls:
     request the caller proves who it is."""
 
     def __init__(
-        self,
-        api: str,
-        address: str,
-        certificates: bytes | None,
-        heads: Callable[[], Mapping[str, str]],
+        self, api: str, address: str, certificates: bytes | None, heads: Callable[[], Mapping[str, str]],
         insecure: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         about = {"flwr-package-name": "flwr", "flwr-package-version": version("flwr")}
         self._client = httpx.Client(
             base_url=f"http{'' if insecure else 's'}://{address}/v1/{api}/",

@@ -123,13 +123,9 @@ class AffineAugmentation(HyperModule):
     _TRANSLATION_SCALE = 0.1  # Augerino's trans_scale
 
     def __init__(
-        self,
-        family: Family = "lila",
-        initial: float | Sequence[float] | Mapping[str, float] | None = None,
-        align_corners: bool = True,
-        padding: str = "zeros",
-        wrap: bool = False,
-    ) -> None:
+        self, family: Family = "lila", initial: float | Sequence[float] | Mapping[str, float] | None = None,
+        align_corners: bool = True, padding: str = "zeros", wrap: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.wrap = wrap
         if family not in self.components:
@@ -159,14 +155,25 @@ class AffineAugmentation(HyperModule):
         # [2, 7] minimum, maximum (minmax, schwobel) or centre, half-width (centred); [7] symmetric; [6]
         self.range = nn.Parameter(start)
 
-    def sample(self, n: int) -> Tensor:
-        """``n`` affine maps from the current distribution, ``[n, 2, 3]``."""
+    def sample(self, n: int, aspect: float = 1.0) -> Tensor:
+        """``n`` affine maps from the current distribution, ``[n, 2, 3]``, of images whose width is ``aspect``
+        times their height: it is pixels that are turned and sheared."""
+        if aspect == 1:
+            return self._matrices(n, None)
+        across = [aspect if name == "shift_x" else 1.0 for name in self.components[self.family]]
+        matrices = self._matrices(n, self.range.new_tensor(across))
+        return matrices * matrices.new_tensor([[1, 1 / aspect, 1 / aspect], [aspect, 1, 1]])
+
+    def _matrices(self, n: int, across: Tensor | None) -> Tensor:
+        """In units of half the height, where what is drawn is multiplied by ``across``; else of each side."""
         u = uniform((n, len(self.components[self.family])), like=self.range)
         if self.components[self.family] is _SEVEN:
             low, high = self._bounds()
             matrix = minmax_matrix if self.family in ("minmax", "centred") else schwobel_matrix
-            return matrix(low + (high - low) * u)
+            drawn = low + (high - low) * u
+            return matrix(drawn if across is None else drawn * across)
         coefficients = self.widths() * (u - 0.5)
+        coefficients = coefficients if across is None else coefficients * across
         if self.family == "lila":
             tx, ty, angle, x, y, shear = coefficients.unbind(-1)
             return generator_matrix(torch.stack([tx, ty, angle, (x + y) / 2, (x - y) / 2, shear], dim=1))
@@ -176,10 +183,8 @@ class AffineAugmentation(HyperModule):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: images ``[rows, channels, height, width]``; each row gets its own map."""
         check_images(x, "Affine augmentation")
-        matrices = self.sample(len(x)).to(x.dtype)
         height, width = (max(1, n - self.align_corners) for n in x.shape[-2:])
-        if height != width:  # pixels are turned, and not halves of sides
-            matrices = matrices * x.new_tensor([[1, height / width, 1], [width / height, 1, 1]])
+        matrices = self.sample(len(x), width / height).to(x.dtype)
         return warp(x, matrices, align_corners=self.align_corners, padding=self.padding)
 
     def bounds(self) -> dict[str, tuple[Bound, Bound]]:

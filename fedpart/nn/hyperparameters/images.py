@@ -34,12 +34,9 @@ class ColourJitter(base.HyperModule):
     turn: Tensor
 
     def __init__(
-        self,
-        brightness: float | None = 0.1,
-        contrast: float | None = 0.1,
-        saturation: float | None = 0.1,
+        self, brightness: float | None = 0.1, contrast: float | None = 0.1, saturation: float | None = 0.1,
         hue: float | None = 0.05,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         widths = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
         start = {name: value for name, value in widths.items() if value is not None}

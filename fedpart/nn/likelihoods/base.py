@@ -3,17 +3,18 @@
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
 from torch.nn.modules.loss import _Loss
+from torch.overrides import TorchFunctionMode
 
 from fedpart.checks import NetworkError
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.registry import Registry, nearest
-from fedpart.trees import map_leaves
 
 AVERAGES = ("logits", "log_probabilities", "probabilities")
 Fault = tuple[Tensor, str, str]  # where [n, ...], what is there, and what to do
@@ -64,7 +65,9 @@ class Likelihood(HyperModule):
         return self._checked(self.loss, outputs, targets)
 
     def _checked(self, compute: Callable[..., Tensor], outputs: Tensor, targets: Any) -> Tensor:
-        nll = compute(outputs, targets)
+        known = self in _LOOKED_AT or len(outputs) == 1 or not outputs.requires_grad
+        with nullcontext() if known else _Broadcasts(self, len(outputs)):
+            nll = compute(outputs, targets)
         if nll.shape != (len(outputs),):
             remedy = ".flatten(1).sum(1)" if nll.ndim > 1 else 'and take no mean: reduction="none"'
             remedy = f"sum over the other dimensions, {remedy}"
@@ -74,11 +77,6 @@ class Likelihood(HyperModule):
                 f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
                 f"example, {(len(outputs),)}, is expected; {remedy}."
             )
-        transformed = torch._C._functorch.peek_interpreter_stack() is not None
-        if len(nll) > 1 and not transformed and self not in _LOOKED_AT:
-            _LOOKED_AT.add(self)
-            if isinstance(self, OwnLikelihood) or not type(self).__module__.startswith("fedpart."):
-                _check_rows(nll, compute, outputs.detach(), targets)
         return nll
 
     def outputs(self, num_classes: int) -> int:
@@ -123,18 +121,26 @@ class Likelihood(HyperModule):
 _LOOKED_AT: WeakSet[Likelihood] = WeakSet()
 
 
-def _check_rows(nll: Tensor, compute: Callable[..., Tensor], outputs: Tensor, targets: Any) -> None:
-    """Refuse a loss of an example that other examples change, unless it is a random one."""
-    with torch.no_grad():  # with copies, which it may write to
-        first, second = (map_leaves(lambda leaf: leaf[:1].clone(), (outputs, targets)) for _ in range(2))
-        alone, again = compute(*first), compute(*second)
-    if torch.allclose(alone, nll[:1], rtol=0.05, atol=1e-3) or not torch.equal(alone, again):
-        return
-    raise NetworkError(
-        f"The likelihood of an example depends on the other examples: {alone.item():.4g} alone, "
-        f"{nll[0].item():.4g} among {len(nll)}; where targets [B] and outputs [B, 1] make [B, B], take "
-        f"outputs[:, 0]."
-    )
+class _Broadcasts(TorchFunctionMode):
+    """Refuses a loss, seen once, that makes ``[B, B]`` of outputs ``[B, 1]`` and targets ``[B]``, or the
+    other way round: of what gradients are taken of, and what not."""
+
+    def __init__(self, likelihood: Likelihood, examples: int) -> None:
+        super().__init__()
+        _LOOKED_AT.add(likelihood)
+        self._shapes = {(examples,), (examples, 1)}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        of = [each for each in (*args, *(kwargs or {}).values()) if isinstance(each, Tensor)]
+        if isinstance(result, Tensor) and len(of) == len({each.requires_grad for each in of}) == 2:
+            shapes = {tuple(each.shape) for each in of}
+            if shapes == self._shapes and result.shape == (max(shapes)[0],) * 2:
+                raise NetworkError(
+                    "The likelihood holds each example against all, for [B, 1] and [B] make [B, B]; compute "
+                    "with outputs[:, 0], or with targets[:, None]."
+                )
+        return result
 
 
 class OwnLikelihood(Likelihood):

@@ -178,12 +178,9 @@ class TokenClassification(Categorical):
     """
 
     def __init__(
-        self,
-        shift: bool = False,
-        ignored: int = -100,
-        temperature: float | None = None,
+        self, shift: bool = False, ignored: int = -100, temperature: float | None = None,
         label_smoothing: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(temperature, label_smoothing)
         self.shift, self.ignored = base.flag("shift", shift), base.whole("ignored", ignored)
 

@@ -58,12 +58,9 @@ def _cnn(
 
 @MODELS.register("mnist_cnn")
 def mnist_cnn(
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (1, 28, 28),
-    dropout: float | None = 0.1,
-    temperature: float = 0.1,
-    width: float = 1.0,
-) -> nn.Sequential:
+    num_classes: int = 10, input_shape: tuple[int, int, int] = (1, 28, 28), dropout: float | None = 0.1,
+    temperature: float = 0.1, width: float = 1.0,
+) -> nn.Sequential:  # fmt: skip
     """The paper's MNIST network (Schwobel et al. 2021): 20 and 50 channels, 500 and 50 units.
 
     It has 1,276,630 parameters for ten classes.
@@ -77,12 +74,9 @@ def mnist_cnn(
 
 @MODELS.register("digits_cnn")
 def digits_cnn(
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (1, 28, 28),
-    dropout: float | None = 0.1,
-    temperature: float = 0.1,
-    width: float = 1.0,
-) -> nn.Sequential:
+    num_classes: int = 10, input_shape: tuple[int, int, int] = (1, 28, 28), dropout: float | None = 0.1,
+    temperature: float = 0.1, width: float = 1.0,
+) -> nn.Sequential:  # fmt: skip
     """A small relative of :func:`mnist_cnn` for the embedded digits: 8 and 16 channels, 64 units."""
     return _cnn((8, 16), (64,), num_classes, input_shape, dropout, temperature, width)
 

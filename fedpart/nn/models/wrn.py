@@ -39,13 +39,9 @@ class WideBlock(nn.Module):
 
 @MODELS.register("wrn")
 def wrn(
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (3, 32, 32),
-    depth: int = 16,
-    width: float = 2,
-    dropout: float | None = None,
-    temperature: float = 0.1,
-) -> nn.Sequential:
+    num_classes: int = 10, input_shape: tuple[int, int, int] = (3, 32, 32), depth: int = 16, width: float = 2,
+    dropout: float | None = None, temperature: float = 0.1,
+) -> nn.Sequential:  # fmt: skip
     """A wide residual network, WRN-depth-width: a convolution of 16 channels, three stages, a linear layer.
 
     The stages have 16, 32 and 64 times ``width`` channels and ``(depth - 4) / 6`` blocks each; the second and
@@ -75,12 +71,9 @@ def wrn(
 
 @MODELS.register("resnet_v2")
 def resnet_v2(
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (3, 32, 32),
-    depth: int = 20,
-    width: int = 16,
+    num_classes: int = 10, input_shape: tuple[int, int, int] = (3, 32, 32), depth: int = 20, width: int = 16,
     groups: int = 2,
-) -> nn.Sequential:
+) -> nn.Sequential:  # fmt: skip
     """A "V2" residual network (He et al. 2016) of depth 6 n + 2, with GroupNorm (App. I.3).
 
     A convolution, three stages of n blocks with 1, 2 and 4 times ``width`` channels, and a linear layer: the

@@ -65,13 +65,10 @@ class Bank(Sharing):
     """
 
     def __init__(
-        self,
-        budget: int | None = None,
-        templates: int = 8,
-        clusters: Literal["layer", "depth"] | Sequence[Sequence[str]] = "layer",
-        coupled: bool = False,
+        self, budget: int | None = None, templates: int = 8,
+        clusters: Literal["layer", "depth"] | Sequence[Sequence[str]] = "layer", coupled: bool = False,
         keep: Sequence[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         lists = isinstance(clusters, (list, tuple)) and all(isinstance(of, (list, tuple)) for of in clusters)
         if clusters not in ("layer", "depth") and not lists:
             raise ValueError(f"clusters are layer, depth, or lists of lists of layers, got {clusters!r}.")

@@ -44,12 +44,9 @@ class Composed(nn.Module):
     private_parameters = ("network.*", "own.*")
 
     def __init__(
-        self,
-        network: nn.Module,
-        recipes: Mapping[str, Recipe],
-        shared: Mapping[str, nn.Module],
+        self, network: nn.Module, recipes: Mapping[str, Recipe], shared: Mapping[str, nn.Module],
         own: Mapping[str, nn.Module],
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.network = copied(network)
         self.shared, self.own = nn.ModuleDict(shared), nn.ModuleDict(own)

@@ -85,12 +85,9 @@ class Defended:
         return clients if self.defence.bears(buckets) == 0 else buckets
 
     def sum(
-        self,
-        updates: Sequence[Update],
-        round: int,
-        bounds: Bounds | None = None,
+        self, updates: Sequence[Update], round: int, bounds: Bounds | None = None,
         before: Mapping[int, Sequence[float]] | None = None,
-    ) -> Update | None:
+    ) -> Update | None:  # fmt: skip
         """An update of weight 1 that stands for those of a cohort, of equal weight; all are in memory at
         once.
 

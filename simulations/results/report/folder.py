@@ -81,19 +81,13 @@ def find(folder: Path) -> Found:
             notes.append(f"A run is left out: {error}")
     remedy = "name a folder that fedpart compare or run has written"
     require(runs, f"{folder} holds no federated run and no comparison; {remedy}.", ConfigError)
+    runs = _once(runs, notes)
     # what one table may average: runs of the same settings, and within a method of the same options
     runs = _most(runs, _shared, notes)
     for method in dict.fromkeys(run.config.method for run in runs):
         mine = [run for run in runs if run.config.method == method]
         kept = _most(mine, _options, notes)
         runs = [run for run in runs if run in kept or run not in mine]
-    once: dict[tuple[str, int], Run] = {}
-    for run in runs:
-        if once.setdefault((run.config.method, run.config.seed), run) is not run:
-            notes.append(
-                f"{run.folder} is left out: it is {run.config.method}, seed {run.config.seed}, again."
-            )
-    runs = [*once.values()]
     rows = [row["method"] for row in written.get("rows", [])]
     mine = dict.fromkeys(run.config.method for run in runs)
     methods = [*(method for method in rows if method in mine), *(m for m in mine if m not in rows)]
@@ -104,6 +98,23 @@ def find(folder: Path) -> Found:
     published = written.get("config", {}).get("published", config["published"])
     config = ExperimentConfig.from_dict(config | {"published": published})
     return Found(folder.resolve().name, config, methods, runs, notes)
+
+
+def _once(runs: Sequence[Run], notes: list[str]) -> list[Run]:
+    """Of runs with the same settings the one that has come furthest; a note on each of the others."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        same = [run.config.method, run.config.seed, _shared(run.config), _options(run.config)]
+        groups.setdefault(json.dumps(same, sort_keys=True), []).append(run)
+    for group in groups.values():
+        group.sort(
+            key=lambda run: (-len(run.metrics), run.folder.parent.name != run.config.method, run.folder)
+        )
+        for run in group[1:]:
+            notes.append(
+                f"{run.folder} is left out: it is {run.config.method}, seed {run.config.seed}, again."
+            )
+    return [group[0] for group in groups.values()]
 
 
 def _most(runs: Sequence[Run], settings: Callable[[Config], Settings], notes: list[str]) -> list[Run]:

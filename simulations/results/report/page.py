@@ -69,8 +69,9 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     content |= {"name": folder.resolve().name, "prefix": PREFIX, "themes": themes}
     page = environment.get_template("page.html").render(content)
     path = folder / "report.html" if out is None else Path(out)
-    ours = out is None or not path.exists() or path.read_bytes()[:15].lower() == b"<!doctype html>"
-    require(ours, f"--out {path} would overwrite what is no page; name another file.", ConfigError)
+    held = path.read_bytes() if path.is_file() else b""
+    ours = out is None or not (held or path.is_dir()) or b"<title>fedpart" in held[:9999]
+    require(ours, f"--out {path} would overwrite what is no report; name another file.", ConfigError)
     path.write_text(page, encoding="utf-8")
     return path
 

@@ -43,13 +43,9 @@ _FEDERATED = {
 
 
 def show_end(
-    console: Console,
-    summary: Mapping[str, Any],
-    out: Path,
-    config_file: str | None = None,
-    overrides: Sequence[str] = (),
-    command: str = "run",
-) -> None:
+    console: Console, summary: Mapping[str, Any], out: Path, config_file: str | None = None,
+    overrides: Sequence[str] = (), command: str = "run",
+) -> None:  # fmt: skip
     """Print the panel of the run in ``out``, and below it commands to try next, a line each, to be copied."""
     console.print(panel(summary, out))
     console.print(Text("Try next", style="bold"))

@@ -262,3 +262,9 @@ def test_parts_are_known_in_any_case_and_train_is_a_class_beside_others(divided,
     write_class_folders(tmp_path / "vehicles", 5, odd=False)
     os.rename(tmp_path / "vehicles" / "blue", tmp_path / "vehicles" / "Train")
     assert "Train" in load_image_folder(str(tmp_path / "vehicles")).classes
+    (divided / "Testing" / "blue").rename(tmp_path / "blue")
+    shutil.rmtree(divided / "Testing")
+    (divided / "Meta" / "all").mkdir(parents=True)
+    shutil.copy(next((divided / "Training" / "blue").iterdir()), divided / "Meta" / "all")
+    with pytest.raises(ValueError, match="'Meta' beside its training images"):
+        load_image_folder(str(divided))

@@ -66,7 +66,7 @@ def test_the_only_part_with_real_numbers_needs_no_name_and_a_name_is_part_of_the
     assert len({fingerprint(Shift()), fingerprint(Shift().on("a")), fingerprint(Shift().on("b"))}) == 3
 
 
-def test_augerino_acts_on_the_part_and_a_tuple_of_two_trees_is_one_set_of_examples():
+def test_augerino_acts_on_the_part_and_two_pairs_are_chunks_or_asked_about():
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -80,9 +80,13 @@ def test_augerino_acts_on_the_part_and_a_tuple_of_two_trees_is_one_set_of_exampl
 
     images, rows, labels = torch.rand(12, 1, 8, 8), torch.randn(12, 3), torch.arange(12) % 3
     task = Task(Two(), likelihood=loss, transforms=[AffineAugmentation().on(0)], samples=2)
-    data = ((images, rows), (labels, labels.flip(0)))
+    data = Dataset((images, rows), (labels, labels.flip(0)))
     for method in ("augerino", "partitioned"):
         found = fit(task, data, method=method, iterations=2, batch_size=4)
         assert len(found.state.examples(1, len(found.state.shares))) == 12
     two_chunks = [Dataset((images[:8], rows[:8]), labels[:8]), Dataset((images[8:], rows[8:]), labels[8:])]
     assert len(fit(task.replace(likelihood="classification"), two_chunks, iterations=2).state.shares) == 2
+    pairs = ((rows[:8], labels[:8]), (rows[8:], labels[8:]))
+    assert len(fit(nn.Linear(3, 3), pairs, iterations=2).state.shares) == 2
+    with pytest.raises(ValueError, match="give chunks as a list, and trees"):
+        fit(nn.Linear(3, 3), ((rows[:6], labels[:6]), (rows[6:], labels[6:])), iterations=2)

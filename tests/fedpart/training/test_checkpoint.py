@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -256,3 +257,8 @@ def test_checkpoints_whose_names_differ_after_a_dot_have_reports_of_their_own(tm
         federate(net, data, rounds=rounds, checkpoint=tmp_path / name, chunks=(0.5, 0.5))
     again = federate(net, data, rounds=4, checkpoint=tmp_path / "lr0.1", chunks=(0.5, 0.5), resume=True)
     assert [report.round for report in again.metrics] == [1, 2, 3, 4]
+    older, newer = tmp_path / "lr0.logs", tmp_path / "lr0.1.logs"
+    shutil.rmtree(older)
+    newer.rename(older)  # as checkpoints had them before
+    again = federate(net, data, rounds=5, checkpoint=tmp_path / "lr0.1", chunks=(0.5, 0.5), resume=True)
+    assert [report.round for report in again.metrics] == [1, 2, 3, 4, 5] and not newer.exists()

@@ -91,7 +91,10 @@ def test_a_mask_is_one_of_true_and_false_as_in_training():
     found = fit(Task(Masked(), samples=1), (inputs, targets), method="none", iterations=2, batch_size=4)
     numbers = {"x": X[:12], "mask": mask.long()}
     assert torch.equal(found.predict(numbers), found.predict(inputs))
+    assert torch.equal(found.predict({"x": X[:12], "mask": mask.float()}), found.predict(inputs))
+    turned = Dataset({"mask": mask, "x": X[:12]}, targets)
+    assert found.state.evaluate(turned) == found.state.evaluate(Dataset(inputs, targets))
     with pytest.raises(ValueError, match="give 0 and 1 alone"):
         found.predict({"x": X[:12], "mask": 2 * mask.long()})
-    with pytest.raises(ValueError, match=r"mask'?\]? are torch.int64, and were torch.bool"):
+    with pytest.raises(ValueError, match=r"mask'?\]? are torch.int64, and were True"):
         found.state.evaluate(Dataset(numbers, targets))

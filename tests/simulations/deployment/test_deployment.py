@@ -157,3 +157,45 @@ def test_an_empty_key_is_one_sentence(tmp_path):
         with pytest.raises(OSError, match=rf"{file} holds no private key; put it back"):
             make_keys(tmp_path / "keys", 1)
         (tmp_path / "keys" / file).write_bytes(before)
+
+
+def test_a_certificate_is_of_its_key_its_authority_and_its_hosts(tmp_path):
+    keys, link = tmp_path / "keys", tmp_path / "keys" / "superlink"
+    for folder in (keys, tmp_path / "other"):
+        make_keys(folder, 1, ["a.org"])
+    before = (link / "server.crt").read_bytes()
+    with pytest.raises(OSError, match=r"server\.crt is not of the names .*b\.org; remove it"):
+        make_keys(keys, 1, ["b.org"])
+    for wrong in (tmp_path / "other" / "superlink", keys / "supernode-0"):
+        shutil.copy(wrong / "server.crt", link)
+        with pytest.raises(OSError, match=r"server\.crt is not of its key, or of this authority; remove it"):
+            make_keys(keys, 1)
+    (link / "server.crt").write_bytes(b"")
+    with pytest.raises(OSError, match="holds no certificate"):
+        make_keys(keys, 1)
+    (link / "server.crt").write_bytes(before)
+    make_keys(keys, 1, ["a.org"])
+    with pytest.raises(OSError, match="no name of a host"):
+        make_keys(tmp_path / "new", 1, ["bad host"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_processes_that_make_keys_at_once_make_one_set(tmp_path, monkeypatch):
+    program = (
+        f"from pathlib import Path; from simulations.deployment.keys import make_keys; "
+        f"make_keys(Path({str(tmp_path / 'keys')!r}), 3)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    several = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(4)]
+    assert [process.wait() for process in several] == [0] * 4
+    make_keys(tmp_path / "keys", 3)
+    assert not [file for file in (tmp_path / "keys").rglob(".*") if file.is_file()], "no draft is left"
+
+
+def test_keys_are_made_where_files_have_no_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    make_keys(tmp_path / "keys", 1)
+    make_keys(tmp_path / "keys", 1)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -9,11 +10,20 @@ from draws import alike
 from torch.nn import functional as F
 
 from fedpart import AffineAugmentation
+from fedpart.nn.hyperparameters import affine
 from fedpart.nn.hyperparameters.affine import generator_matrix, minmax_matrix, warp
 from fedpart.randomness.noise import uniform
 
 IDENTITY = (0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 TIGHT = {"rtol": 0, "atol": 1e-10}
+
+
+@contextmanager
+def drawn(u):
+    """In place of random numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(affine, "uniform", lambda *_, **__: u)
+        yield
 
 
 def images(height=8, width=8):
@@ -169,25 +179,33 @@ def test_centred_coordinates_describe_the_same_distribution():
     torch.testing.assert_close(centred.widths(), minmax.widths())
 
 
-@pytest.mark.parametrize("family", ["lila", "minmax", "augerino"])
-@pytest.mark.parametrize(("height", "width"), [(24, 48), (48, 24)])
-def test_an_angle_turns_pixels_of_images_that_are_not_square(family, height, width):
-    transform = AffineAugmentation(family, align_corners=False)
-    bar = torch.zeros(64, 1, height, width)
-    bar[:, :, height // 2 - 1 : height // 2 + 1, width // 2 - 8 : width // 2 + 8] = 1
-    places = [name == "angle" for name in transform.components[family]]
-    ranges = torch.zeros_like(transform.range)
-    if family == "minmax":
-        ranges = torch.stack([ranges.new_tensor([0.0, 1, 1, 0, 0, 0, 0])] * 2)
-    ranges[..., places] = torch.tensor([-0.7, 0.7])[:, None] if family == "minmax" else 0.7
-    if family == "augerino":  # softplus of these is 1.4, and next to nothing
-        ranges = torch.where(torch.tensor(places), math.log(math.expm1(1.4)), -20.0)
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("family", ["lila", "minmax", "schwobel", "augerino"])
+@pytest.mark.parametrize(("height", "width"), [(25, 49), (49, 25)])
+def test_maps_of_images_that_are_not_square_turn_pixels(family, height, width, align_corners):
+    """They are those of the square image around it, whose shifts are the same pixels."""
+    transform = AffineAugmentation(family, align_corners=align_corners)
+    bar = torch.zeros(32, 1, height, width)
+    bar[:, :, height // 2 - 1 : height // 2 + 2, width // 2 - 6 : width // 2 + 7] = 1
+    side = max(height, width)
+    margins = [(side - width) // 2] * 2 + [(side - height) // 2] * 2
+    names, less = transform.components[family], 1 - align_corners
+    spans = {
+        "shift_x": (width - 1 + less) / (side - 1 + less),
+        "shift_y": (height - 1 + less) / (side - 1 + less),
+    }
+    u = torch.rand(32, len(names))
     with torch.no_grad():
-        transform.range.copy_(ranges)
-        torch.manual_seed(0)
-        turned = transform(bar)
-    torch.manual_seed(0)
-    square = F.pad(bar, [(48 - width) // 2] * 2 + [(48 - height) // 2] * 2)
-    expected = transform(square)
-    window = expected[:, :, (48 - height) // 2 : (48 + height) // 2, (48 - width) // 2 : (48 + width) // 2]
-    assert (turned - window).abs().max() < 1e-3
+        transform.range.add_(torch.tensor([{"angle": 0.7, "shear": 0.2}.get(name, 0.1) for name in names]))
+        with drawn(u):
+            turned = transform(bar)
+        for place, name in enumerate(names):  # in halves of the square's side
+            if family == "augerino":  # whose widths are no multiples of psi
+                u[:, place] = (u[:, place] - 0.5) * spans.get(name, 1.0) + 0.5
+            else:
+                transform.range[..., place] *= spans.get(name, 1.0)
+        with drawn(u):
+            square = transform(F.pad(bar, margins))
+    window = square[:, :, margins[2] : side - margins[2], margins[0] : side - margins[0]]
+    inner = (slice(None), slice(None), slice(1, -1), slice(1, -1))  # the square has more beyond an edge
+    assert (turned - window)[inner].abs().max() < 2e-3 and turned.std() > 0.1

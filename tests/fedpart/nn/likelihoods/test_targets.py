@@ -134,12 +134,12 @@ def test_measures_that_cannot_be_computed_are_one_sentence():
     assert state.evaluate(data)["accuracy"] == 1
 
 
-def test_a_loss_that_mixes_examples_is_refused_and_a_random_one_is_not():
+def test_a_loss_that_holds_each_example_against_all_is_refused_and_others_are_not():
     x = torch.randn(12, 3)
     data, line = (x, x.sum(1)), nn.Linear(3, 1)
     mixed = {
         "[B, B]": lambda o, t: (o - t).square().mean(-1),
-        "centred": lambda o, t: (o[:, 0] - t - (o[:, 0] - t).mean()).square(),
+        "functional": lambda o, t: nn.functional.mse_loss(o, t, reduction="none").sum(1),
     }
 
     class Mixed(Likelihood):
@@ -150,6 +150,10 @@ def test_a_loss_that_mixes_examples_is_refused_and_a_random_one_is_not():
     apart = {
         "column": lambda o, t: (o[:, 0] - t).square(),
         "random": lambda o, t: (o[:, 0] - t).square() * torch.rand(len(t)),
+        "ranks": lambda o, t: ((o - o.T) * (t[:, None] - t)).sigmoid().mean(1),
+        "squeezed": lambda o, t: F.binary_cross_entropy_with_logits(
+            o.squeeze(), (t > 0).float(), reduction="none"
+        ),
     }
     for loss in mixed.values():
         for train in (
@@ -158,7 +162,7 @@ def test_a_loss_that_mixes_examples_is_refused_and_a_random_one_is_not():
         ):
             with pytest.raises(
                 (ClientError, TrainingError),
-                match=r"depends on the other examples: .* alone, .* outputs\[:, 0\]",
+                match=r"against all, .* outputs\[:, 0\]",
             ):
                 train(Task(line, likelihood=loss, samples=1))
     for loss in apart.values():

@@ -340,8 +340,12 @@ def test_a_copy_of_a_run_is_no_further_seed(tmp_path):
         write_run(tmp_path / "partitioned" / f"seed{seed}", small_config(seed=seed), [0.5] * 12)
     write_run(tmp_path / "partitioned" / "seed1.bak", small_config(seed=1), [0.5] * 12)
     write_run(tmp_path / "old" / "seed0", small_config(seed=0), [0.5] * 12)
+    begun = tmp_path / "old" / "seed0" / "metrics.jsonl"  # sorts before, and is not finished
+    begun.write_text("".join(begun.read_text().splitlines(keepends=True)[:3]))
+    (begun.parent / "summary.json").unlink()
     found = find(tmp_path)
-    assert [run.config.seed for run in found.runs] == [0, 1]
+    mine = tmp_path / "partitioned"
+    assert [run.folder for run in found.runs] == [mine / "seed0", mine / "seed1"]
     assert [note.partition(" is left out: it is ")[2] for note in found.notes] == [
         "partitioned, seed 0, again.",
         "partitioned, seed 1, again.",
@@ -352,9 +356,10 @@ def test_a_page_takes_the_place_of_pages_alone(tmp_path):
     write_run(tmp_path / "run", small_config(), [0.5] * 12)
     out = write_report(tmp_path / "run", tmp_path / "page.html")
     assert write_report(tmp_path / "run", out) == out
-    for file in (tmp_path / "run" / "config.yaml", tmp_path / "mine.csv"):
-        file.touch()
+    (tmp_path / "mine.csv").write_text("precious,1")
+    (tmp_path / "page.htm").write_text("<!doctype html><title>Mine</title>")
+    for file in (tmp_path / "run" / "config.yaml", tmp_path / "mine.csv", tmp_path / "page.htm"):
         before = file.read_bytes()
-        with pytest.raises(ConfigError, match="would overwrite what is no page"):
+        with pytest.raises(ConfigError, match="would overwrite what is no report"):
             write_report(tmp_path / "run", file)
         assert file.read_bytes() == before
