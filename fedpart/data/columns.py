@@ -136,6 +136,10 @@ def floats_of(column: Sequence[Any]) -> Floats:
     """Cells as numbers, ``[n]``, NaN where one is none."""
     try:
         cells = np.asarray(column)
+        if cells.dtype.kind in "OU" and any(
+            "_" in str(cell) for cell in column
+        ):  # 1_0 is 10 for Python alone
+            raise ValueError
         return np.full(len(cells), np.nan) if cells.dtype.kind in "mM" else cells.astype(np.float64)
     except (ValueError, TypeError):
         return np.array([_number(value) for value in column], dtype=np.float64)
@@ -169,7 +173,7 @@ def numbers_of(
 
 def _number(value: Any) -> float:
     try:
-        return float(value)
+        return np.nan if "_" in str(value) else float(value)
     except (ValueError, TypeError):
         return np.nan
 

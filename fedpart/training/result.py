@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -87,7 +88,16 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
 
 
 def remark_outputs(state: ModelState, parts: Sequence[Dataset]) -> None:
-    """Say of a classification which outputs no label names; they may be of classes that are still to come."""
+    """Say of a classification which outputs no label names, for they may be of classes that are to come; and
+    whether outputs are probabilities already."""
+    name, twice = state.task.likelihood_name, False
+    with suppress(Exception):  # who trains on them says what does not fit
+        few = next(state.predict(parts[0].subset(range(min(8, len(parts[0])))).inputs)).float()
+        ones = name == "multilabel" or bool(torch.isclose(few.sum(-1), few.new_ones(()), atol=1e-3).all())
+        twice = name in ("classification", "multilabel") and ones and bool(((few >= 0) & (few <= 1)).all())
+    if twice:
+        end = f"The outputs look like probabilities, of which {name} would make others"
+        warnings.warn(f"{end}; leave the last Softmax or Sigmoid out.", RuntimeWarning, stacklevel=3)
     labels = [int(part.targets.max()) for part in parts if len(part) and has_labels(part)]
     if state.task.likelihood_name != "classification" or not labels:
         return

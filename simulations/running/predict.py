@@ -33,7 +33,7 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
         )
     of_run = run.resolve() in out.resolve().parents and out.exists()  # but for what it has predicted
     of_run = of_run and not (out.suffix.casefold() == ".csv" and PREDICTED in out.open().readline())
-    if of_run or out.resolve() == source.resolve():
+    if of_run or (out.exists() and out.samefile(source)):
         lost = "a file of the run" if of_run else "what is predicted from"
         raise ConfigError(f"--out {out} would overwrite {lost}; name another file.")
     remarks, signs = [], made.state.get("read", {})

@@ -1,6 +1,7 @@
 """Rows of a table as a network takes them: numbers, what is missing, and categories as zeros and ones."""
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,16 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.data.cells import Floats, check_float32, ignoring, is_missing, one_in_float64, text_of, texts_of
+from fedpart.data.cells import (
+    Floats,
+    check_float32,
+    ignoring,
+    is_missing,
+    meaning,
+    one_in_float64,
+    text_of,
+    texts_of,
+)
 from fedpart.data.columns import Columns, numbers_of
 from fedpart.data.preprocessing.base import Preprocessing
 from fedpart.data.table_files import columns_of
@@ -96,7 +106,9 @@ class Rows(Preprocessing, kind="table"):
             if kind == "category":
                 codes = {level: code for code, level in enumerate(column["levels"])}
                 texts = levels_of(cells) if allowed else texts_of(cells, name, file)
-                values.append(np.array([codes.get(text, len(codes)) for text in texts], dtype=np.float64))
+                alike = {meaning(level): code for level, code in codes.items()}  # TRUE, and True of pandas
+                known = (codes.get(text, alike.get(meaning(text), len(codes))) for text in texts)
+                values.append(np.fromiter(known, dtype=np.float64))
                 continue
             gone = missing_in(cells) if allowed else np.zeros(len(cells), dtype=bool)
             if gone.any():
@@ -148,7 +160,14 @@ class Rows(Preprocessing, kind="table"):
             got = f"got an array {[*cells.shape]}; give rows so ({', '.join(self.names)}), or columns by name"
             require(cells.shape[1:] == (len(self.names),), f"{each}; {got}.")
             table = dict(zip(self.names, cells.T, strict=True))
-        result: Tensor = self(self.encode(*columns_of(table, self.state["read"])))
+        encoded = self.encode(*columns_of(table, self.state["read"]))
+        for name, count in self.unknown(encoded).items():
+            if 2 * count > len(encoded):
+                more = (
+                    f"Of {len(encoded)} rows {count} have a level of {name!r} that training rows hardly have"
+                )
+                warnings.warn(f"{more}; are they spelled as there?", RuntimeWarning, stacklevel=4)
+        result: Tensor = self(encoded)
         return result
 
     def example(self, rows: int) -> Tensor:

@@ -19,7 +19,7 @@ matrix ``A [2, 3]`` maps a point of the output to the point of the input that is
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,10 +40,14 @@ def warp(images: Tensor, matrices: Tensor, *, align_corners: bool = True, paddin
     ``align_corners`` -1 and 1 are the centres of the outermost pixels, else their edges. ``padding`` is what
     lies outside, one of :data:`PADDINGS`."""
     n, _, height, width = images.shape
-    base = _base_grid(height, width, align_corners, images)
+    short = images.dtype.itemsize < 4  # 16 bits do not tell neighbouring pixels apart
+    pixels = images.float() if short else images
+    base = _base_grid(height, width, align_corners, pixels)
     # torch's affine_grid has no batching rule under vmap, and multiplies n small matrices instead of two
-    grid = (matrices.reshape(2 * n, 3) @ base).view(n, 2, height, width).permute(0, 2, 3, 1)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode=padding, align_corners=align_corners)
+    with torch.autocast(images.device.type, enabled=False):
+        grid = (matrices.to(base).reshape(2 * n, 3) @ base).view(n, 2, height, width).permute(0, 2, 3, 1)
+        how: dict[str, Any] = {"padding_mode": padding, "align_corners": align_corners}
+        return F.grid_sample(pixels, grid, mode="bilinear", **how).to(images.dtype)
 
 
 def _base_grid(height: int, width: int, align_corners: bool, like: Tensor) -> Tensor:
@@ -184,7 +188,7 @@ class AffineAugmentation(HyperModule):
         """``x``: images ``[rows, channels, height, width]``; each row gets its own map."""
         check_images(x, "Affine augmentation")
         height, width = (max(1, n - self.align_corners) for n in x.shape[-2:])
-        matrices = self.sample(len(x), width / height).to(x.dtype)
+        matrices = self.sample(len(x), width / height)
         return warp(x, matrices, align_corners=self.align_corners, padding=self.padding)
 
     def bounds(self) -> dict[str, tuple[Bound, Bound]]:

@@ -108,7 +108,8 @@ def discrete_gaussian(variance: Tensor, size: int) -> Tensor:
     pixels = torch.arange(size, device=variance.device, dtype=variance.dtype)
     frequencies = 2 * math.pi / size * pixels
     decay = torch.exp(variance * (frequencies.cos() - 1))
-    return decay @ (frequencies[:, None] * (pixels - size // 2)).cos() / size
+    with torch.autocast(variance.device.type, enabled=False):
+        return decay @ (frequencies[:, None] * (pixels - size // 2)).cos() / size
 
 
 @base.TRANSFORMS.register("blur")

@@ -1,5 +1,7 @@
 """What a result predicts of inputs as people have them."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -98,3 +100,20 @@ def test_a_mask_is_one_of_true_and_false_as_in_training():
         found.predict({"x": X[:12], "mask": 2 * mask.long()})
     with pytest.raises(ValueError, match=r"mask'?\]? are torch.int64, and were True"):
         found.state.evaluate(Dataset(numbers, targets))
+
+
+def test_outputs_that_are_probabilities_already_are_told():
+    data, ends = (X[:12], Y[:12]), {"classification": nn.Softmax(1), "multilabel": nn.Sigmoid()}
+    for likelihood, end in ends.items():
+        targets = data[1] if likelihood == "classification" else torch.eye(2)[data[1]]
+        net = nn.Linear(X.shape[1], 2)
+        for last, said in ((end, 1), (nn.Identity(), 0)):
+            task = Task(nn.Sequential(net, last), likelihood=likelihood, samples=1)
+            for train in (
+                lambda task, given: federate(task, [given] * 2, **ROUND),
+                lambda task, given: fit(task, given, method="none", iterations=2, batch_size=4),
+            ):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    train(task, (data[0], targets))
+                assert sum("look like probabilities" in str(each.message) for each in caught) == said

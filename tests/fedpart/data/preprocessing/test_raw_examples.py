@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fedpart.data import load_splits, load_table
+from fedpart.data.columns import floats_of
 from fedpart.data.preprocessing import Pictures
 
 OPTIONS = {"target": "y", "standardise": True, "categorical": "auto", "missing": "mean"}
@@ -110,3 +111,32 @@ def test_pixels_are_raw_however_they_are_given():
     ):
         with pytest.raises(ValueError, match=says):
             made.inputs(given)
+
+
+def test_levels_are_known_however_they_are_spelled_and_unknown_ones_are_told(tmp_path):
+    rows = [f"{('TRUE', 'FALSE')[i % 2]},{i},{i % 2}" for i in range(40)]
+    file = tmp_path / "truths.csv"
+    file.write_text("\n".join(["member,x,y", *rows]))
+    made = load_splits("table", str(file), target="y", categorical="auto").preprocessing
+    wanted = made.inputs({"member": ["TRUE", "FALSE"], "x": [1.0, 2.0]})
+    for true, false in ((True, False), ("true", "false"), ("True", "False")):
+        assert torch.equal(made.inputs({"member": [true, false], "x": [1.0, 2.0]}), wanted)
+    with pytest.warns(
+        RuntimeWarning, match="Of 2 rows 2 have a level of 'member' that training rows hardly have"
+    ):
+        made.inputs({"member": ["T", "F"], "x": [1.0, 2.0]})
+    file.write_text("\n".join(["member,x,y", *rows, *(row.replace("TRUE", "True") for row in rows)]))
+    with pytest.raises(ValueError, match="'member' has 'TRUE' and 'True', which mean the same"):
+        load_splits("table", str(file), target="y", categorical="auto")
+
+
+def test_text_with_underscores_is_no_number(tmp_path):
+    file = tmp_path / "ages.csv"
+    file.write_text(
+        "\n".join(["age,y", *(f"{('18_25', '26_35', '36_50')[i % 3]},{i % 2}" for i in range(60))])
+    )
+    made = load_splits("table", str(file), target="y", categorical="auto").preprocessing
+    assert [column["kind"] for column in made.columns] == ["category"] and len(made.columns[0]["levels"]) == 3
+    with pytest.raises(ValueError, match=r"'age' .* holds no numbers, but such as '18_25'"):
+        load_splits("table", str(file), target="y")
+    assert np.isnan(floats_of(["1_10", "2"])[0]) and np.isnan(floats_of(np.array(["1_10", "x"]))).all()

@@ -209,3 +209,12 @@ def test_maps_of_images_that_are_not_square_turn_pixels(family, height, width, a
     window = square[:, :, margins[2] : side - margins[2], margins[0] : side - margins[0]]
     inner = (slice(None), slice(None), slice(1, -1), slice(1, -1))  # the square has more beyond an edge
     assert (turned - window)[inner].abs().max() < 2e-3 and turned.std() > 0.1
+
+
+def test_coordinates_keep_their_digits_in_16_bits():
+    x, transform = torch.rand(2, 3, 224, 224), AffineAugmentation("lila", 1e-6)
+    with torch.autocast("cpu", torch.bfloat16):  # as a layer of a network under precision: bf16
+        assert (transform(x) - x).abs().max() < 1e-3
+    for dtype in (torch.float16, torch.bfloat16):
+        turned = AffineAugmentation("lila", 0.2)(x.to(dtype))
+        assert turned.dtype == dtype and turned.min() >= 0 and turned.max() <= 1
