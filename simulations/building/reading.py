@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ def described(inputs: Tree) -> dict[str, Any]:
 def _finished(folder: Path) -> tuple[Config, dict[str, Any]]:
     config = saved_config(folder)
     if (summary := read_summary(folder)) is None:
-        remedy = f"continue it with fedpart {config.clock.command} --resume {folder}"
+        remedy = f"continue it with fedpart {config.clock.command} --resume {quote(str(folder))}"
         raise ConfigError(f"The run in {folder} is not finished; {remedy}.")
     return config, summary
 

@@ -136,7 +136,7 @@ def results(link: str, keys: Path, run: int | None, to: Path | None) -> None:
         followed = control.follow(id, _show)
     failure, source = "", Path(followed.out)
     if not followed.completed:
-        remedy = f"continue it with fedpart submit --resume {source}"
+        remedy = f"continue it with fedpart submit --resume {quote(str(source))}"
         if _readable(source) and not kept(source / run_directory.CHECKPOINT):
             remedy = "it has no checkpoint: submit it anew, with another --out"
         failure = f"Run {followed.id} has {followed.outcome.rstrip('.')}; {remedy}."

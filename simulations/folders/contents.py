@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -84,8 +85,8 @@ def read_metrics(path: str | Path, whole: bool = False) -> list[dict[str, Any]]:
 def keeps_weights(path: str | Path) -> str:
     """What to do about damaged metrics."""
     return (
-        f"put the file back as it was, or delete it and continue the run with --resume {path}: the weights "
-        f"are in the checkpoint, and only the numbers of these lines are lost"
+        f"put the file back as it was, or delete it and continue the run with --resume "
+        f"{quote(str(path))}: the weights are in the checkpoint, and only the numbers of these lines are lost"
     )
 
 
@@ -99,7 +100,7 @@ def read_summary(path: str | Path, config: Config | None = None) -> dict[str, An
         summary = read_object(file.read_bytes(), name)
         _check(_Summary, summary)
     except ValueError as error:
-        remedy = f"delete it and continue the run with --resume {path}, which makes it anew"
+        remedy = f"delete it and continue the run with --resume {quote(str(path))}, which makes it anew"
         raise ConfigError(f"{file} is damaged ({error}); {remedy}.") from None
     summary.pop(SEAL, None)
     if config is None:
@@ -118,8 +119,8 @@ def read_state(path: str | Path, summary: Mapping[str, Any]) -> bytes:
     if summary.get(HASH) not in (None, hashlib.sha256(content).hexdigest()):
         raise ConfigError(
             f"{file} cannot be read as what {SUMMARY} was written for (it is damaged, of another run, or of "
-            f"rounds that are not through); put it back, or delete {SUMMARY} and go on with --resume {path}, "
-            f"which makes both anew from the checkpoint."
+            f"rounds that are not through); put it back, or delete {SUMMARY} and go on with --resume "
+            f"{quote(str(path))}, which makes both anew from the checkpoint."
         )
     return content
 

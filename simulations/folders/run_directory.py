@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import safetensors.torch
@@ -202,7 +203,7 @@ class RunDirectory:
                 raise
             raise DiskFull(
                 f"The disk of {self.path} is full ({error.strerror}); what was saved before is whole. Make "
-                f"room, and continue the run with --resume {self.path}."
+                f"room, and continue the run with --resume {quote(str(self.path))}."
             ) from error
 
 
@@ -232,7 +233,7 @@ def refuse_existing(path: str | Path) -> None:
     if "\0" in str(path):
         raise ConfigError(f"No folder can be called {str(path)!r}; leave the NUL character out of --out.")
     if holds_run(path):
-        remedy = f"continue it with --resume {path}, or choose another folder with --out"
+        remedy = f"continue it with --resume {quote(str(path))}, or choose another folder with --out"
         raise FileExistsError(f"{path} already holds a run; {remedy}.")
 
 

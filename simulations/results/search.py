@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from rich.console import Group, RenderableType
@@ -89,7 +90,7 @@ class Found:
                 ended = line["state"], line[section.objective], cost
                 rows.append(TrialRow(line["trial"], tried, *ended, tested))
         except (OSError, ValueError, KeyError, TypeError) as error:  # of an earlier version, or damaged
-            remedy = f"go on with fedpart search --resume {folder}"
+            remedy = f"go on with fedpart search --resume {quote(str(folder))}"
             raise ConfigError(f"{folder / SEARCH} cannot be read; {remedy}.") from error
         return cls(section, rows, config)
 

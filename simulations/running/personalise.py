@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import safetensors.torch
@@ -133,7 +134,7 @@ def _configuration(run: Path, overrides: Sequence[str]) -> ExperimentConfig:
     saved = saved_config(run)
     fault = f"The run in {run} trained in one place and has no clients to personalise for"
     require(isinstance(saved, ExperimentConfig), f"{fault}; name a federated run (fedpart run).", ConfigError)
-    remedy = f"continue it with fedpart {saved.clock.command} --resume {run}"
+    remedy = f"continue it with fedpart {saved.clock.command} --resume {quote(str(run))}"
     require((run / STATE).is_file(), f"The run in {run} is not finished; {remedy}.", ConfigError)
     for override in overrides:
         if key_of(override).partition(".")[0] in saved.deciding("numbers"):

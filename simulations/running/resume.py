@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from torch import nn
@@ -53,7 +54,7 @@ def continued_config(folder: str | Path, wanted: AnyConfig, given: Collection[st
 
 def _saved(folder: str | Path, kind: type[AnyConfig]) -> AnyConfig:
     saved = saved_config(folder)
-    remedy = f"continue it with fedpart {saved.clock.command} --resume {folder}"
+    remedy = f"continue it with fedpart {saved.clock.command} --resume {quote(str(folder))}"
     require(isinstance(saved, kind), f"The run in {folder} is of {saved.clock.kind}; {remedy}.", ConfigError)
     return saved
 
@@ -63,7 +64,9 @@ def retraining_config(run: Path, overrides: list[str]) -> TrainingConfig:
     saved = saved_config(run)
     if not (run / STATE).is_file():
         fault = f"The run in {run} is not finished, so its hyperparameters are not known"
-        raise ConfigError(f"{fault}; continue it with fedpart {saved.clock.command} --resume {run}.")
+        raise ConfigError(
+            f"{fault}; continue it with fedpart {saved.clock.command} --resume {quote(str(run))}."
+        )
     method = saved.build_method()
     if isinstance(method, Plain) and not method.augment:
         raise ConfigError(

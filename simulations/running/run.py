@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol
 
 from fedpart import ClientError, Federation, RoundReport, Training, TrainingReport
@@ -59,7 +60,7 @@ def run_experiment(
         refuse_existing(out)
     flower = getattr(config, "engine", None) == "flower"
     if engine is None and flower:
-        made = f"`flwr run` has made the run in {out}; continue it with --resume {out}"
+        made = f"`flwr run` has made the run in {out}; continue it with --resume {quote(str(out))}"
         here = "The engine flower is what `flwr run .` records; run here with"
         raise ConfigError(f"{made if resume else here} --engine local (or --engine ray).")
     progress = progress or Progress(quiet=True)

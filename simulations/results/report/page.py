@@ -1,6 +1,7 @@
 """The page: what lies in a folder, put into one HTML file that needs no network."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from fedpart.checks import require
@@ -83,7 +84,7 @@ def _other(folder: Path) -> Part | None:
     if (folder / CONFIG).is_file():
         config = saved_config(folder)
         if config.search is not None and not (folder / SUMMARY).is_file():
-            remedy = f"end it with fedpart search --resume {folder}"
+            remedy = f"end it with fedpart search --resume {quote(str(folder))}"
             raise ConfigError(f"The search in {folder} has not ended; {remedy}.")
         return None if isinstance(config, ExperimentConfig) else trained(Run.load(folder))
     try:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -143,7 +144,7 @@ def _claim(out: Path, config: Config) -> None:
         before = run_directory.saved_config(out).resolved()
         if before["search"] is not None:
             before["search"]["trials"] = now["search"]["trials"]  # they may change
-        remedy = f"choose another folder with --out, or go on with fedpart search --resume {out}"
+        remedy = f"choose another folder with --out, or go on with fedpart search --resume {quote(str(out))}"
         require(before == now, f"{out} holds a search with another configuration; {remedy}.", ConfigError)
     run_directory.make_folder(out, config)
     write_config(out, config, run_name(out) or new_name(), not reading() or is_own(out))
