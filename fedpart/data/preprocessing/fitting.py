@@ -49,6 +49,8 @@ def prepared(
         rows = splits.train.inputs.numpy()
         made = fitted({name: columns[name] for name in names}, rows, file, read, **options)
     raw = {part: made.encode(*table, exact=True) for part, table in tables.items()}
+    for part in raw.keys() - {"train"}:
+        made.remark(raw[part], f" of the {part} data")
     parts: dict[str, Any] = {}
     for part, dataset in splits.parts().items():
         whole = raw[part if part in raw and len(raw[part]) else "train"]

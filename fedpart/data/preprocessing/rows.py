@@ -129,6 +129,15 @@ class Rows(Preprocessing, kind="table"):
         most = torch.tensor([len(column.get("levels", ())) or torch.inf for column in self.columns])
         return {name: n for name, n in zip(self.names, (rows >= most).sum(0).tolist(), strict=True) if n}
 
+    def remark(self, rows: Tensor, whose: str = "") -> None:
+        """Warn of columns whose levels most of ``rows [n, columns]`` have not from training."""
+        for name, count in self.unknown(rows).items():
+            if 2 * count > len(rows):
+                more = (
+                    f"{count} of {len(rows)} rows{whose} have a level of {name!r} that training rows hardly"
+                )
+                warnings.warn(f"{more} have; are they spelled as there?", RuntimeWarning, stacklevel=5)
+
     def _check_exact(self, cells: Sequence[Any], numbers: Floats, name: str, file: str) -> None:
         leave = f"or leave the column out {ignoring(name)}"
         pair = one_in_float64(cells, numbers)
@@ -161,12 +170,7 @@ class Rows(Preprocessing, kind="table"):
             require(cells.shape[1:] == (len(self.names),), f"{each}; {got}.")
             table = dict(zip(self.names, cells.T, strict=True))
         encoded = self.encode(*columns_of(table, self.state["read"]))
-        for name, count in self.unknown(encoded).items():
-            if 2 * count > len(encoded):
-                more = (
-                    f"Of {len(encoded)} rows {count} have a level of {name!r} that training rows hardly have"
-                )
-                warnings.warn(f"{more}; are they spelled as there?", RuntimeWarning, stacklevel=4)
+        self.remark(encoded)
         result: Tensor = self(encoded)
         return result
 

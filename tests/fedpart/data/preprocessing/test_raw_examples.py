@@ -122,9 +122,14 @@ def test_levels_are_known_however_they_are_spelled_and_unknown_ones_are_told(tmp
     for true, false in ((True, False), ("true", "false"), ("True", "False")):
         assert torch.equal(made.inputs({"member": [true, false], "x": [1.0, 2.0]}), wanted)
     with pytest.warns(
-        RuntimeWarning, match="Of 2 rows 2 have a level of 'member' that training rows hardly have"
+        RuntimeWarning, match="2 of 2 rows have a level of 'member' that training rows hardly have"
     ):
         made.inputs({"member": ["T", "F"], "x": [1.0, 2.0]})
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "train.csv").write_text(file.read_text())
+    (tmp_path / "two" / "test.csv").write_text("member,x,y\nM,1,1\nN,2,0\nTRUE,3,1")
+    with pytest.warns(RuntimeWarning, match="2 of 3 rows of the test data have a level of 'member'"):
+        load_splits("table", str(tmp_path / "two"), target="y", categorical="auto")
     file.write_text("\n".join(["member,x,y", *rows, *(row.replace("TRUE", "True") for row in rows)]))
     with pytest.raises(ValueError, match="'member' has 'TRUE' and 'True', which mean the same"):
         load_splits("table", str(file), target="y", categorical="auto")
