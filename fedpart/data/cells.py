@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 from weakref import WeakSet
@@ -49,13 +49,18 @@ def numbered(values: Mapping[str, Sequence[Any]], name: str) -> tuple[dict[str, 
     distinct: set[str] = set().union(*texts.values())
     whole = all(text.removeprefix("-").isdecimal() for text in distinct)
     known = sorted(distinct, key=(lambda text: (int(text), text)) if whole else str)
-    refuse_alike(known, f"The column {name!r} of {', '.join(texts)}")
+    refuse_alike(known, f"The column {name!r} of {', '.join(texts)}", _meaning)
     numbers = {text: number for number, text in enumerate(known)}
     return {file: torch.tensor([numbers[text] for text in row]) for file, row in texts.items()}, tuple(known)
 
 
-def refuse_alike(names: Iterable[str], whose: str) -> None:
-    """Refuse two names that mean the same, see :func:`meaning`."""
+def truth(text: str) -> str:
+    """Equal for two spellings of a truth, such as TRUE and pandas' True."""
+    return word if (word := text.casefold()) in ("true", "false") else text
+
+
+def refuse_alike(names: Iterable[str], whose: str, meaning: Callable[[str], str]) -> None:
+    """Refuse two names that mean the same."""
     meant: dict[str, str] = {}
     for text in names:
         if (other := meant.setdefault(meaning(text), text)) != text:
@@ -100,7 +105,7 @@ def text_of(value: Any) -> str:
     return whole[1] if (whole := _WHOLE.fullmatch(text)) else text
 
 
-def meaning(text: str) -> str:
+def _meaning(text: str) -> str:
     """Equal for two spellings of a truth, of a number (1e+05 as R has it; 007 is a name of its own), and of
     letters that look the same."""
     letters = unicodedata.normalize("NFKC", text)

@@ -136,10 +136,8 @@ def floats_of(column: Sequence[Any]) -> Floats:
     """Cells as numbers, ``[n]``, NaN where one is none."""
     try:
         cells = np.asarray(column)
-        if cells.dtype.kind in "OU" and any(
-            "_" in str(cell) for cell in column
-        ):  # 1_0 is 10 for Python alone
-            raise ValueError
+        if cells.dtype.kind in "OSU" and any(isinstance(c, (str, bytes)) and "_" in str(c) for c in column):
+            raise ValueError  # 1_0 is 10 for Python alone
         return np.full(len(cells), np.nan) if cells.dtype.kind in "mM" else cells.astype(np.float64)
     except (ValueError, TypeError):
         return np.array([_number(value) for value in column], dtype=np.float64)

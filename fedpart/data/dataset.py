@@ -28,7 +28,8 @@ def places_of(indices: Indices, examples: int) -> Tensor:
         fault = f"A mask of examples is [{examples}] bool, got {[*index.shape]}; give one entry for each"
         require(index.shape == (examples,), f"{fault}.")
         index = index.nonzero().flatten()
-    integers = index.dtype in (torch.int8, torch.int16, torch.int32, torch.int64) or not index.numel()
+    other = index.is_floating_point() or index.is_complex() or index.dtype == torch.uint8  # once a mask
+    integers = not other or not index.numel()
     kind = f"{index.dtype} {[*index.shape]}"
     require(integers and index.ndim == 1, f"Examples are chosen by [m] integers or [n] bool, got {kind}.")
     return index.long()

@@ -89,7 +89,8 @@ class ImageSource(ABC):
         top = {folder for folder in self.folders if "/" not in folder}
         deep = {name.split("/")[0].casefold() for name in self.images if name.count("/") > 1}
         other = {_part(folder) for folder in deep}  # where no other part lies beside it, Train is a class
-        return int(any(n in top or (n in deep and len(other - {""}) > 1) for n in PARTS["train"]))
+        alone = all(map(_part, top)) or len(other - {""}) > 1
+        return int(any(n in top or (n in deep and alone) for n in PARTS["train"]))
 
     def parts(self, by_client: bool = False) -> dict[str, list[tuple[str, str]]]:
         """(class, path) of the images of the parts train, validation and test, sorted by both; with

@@ -3,6 +3,7 @@
 import fnmatch
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -125,6 +126,8 @@ def psi_bounds(model: nn.Module, space: ParameterSpace) -> tuple[Tensor, Tensor]
             meant = [near for near in get_close_matches(limited, known) if near not in bounds]
             what = f"{type(owner).__name__} limits {limited!r}, which is none of its hyperparameters"
             require(not meant, f"{what}; did you mean {' or '.join(map(repr, meant))}?")
+            if not hasattr(owner, limited):
+                warnings.warn(f"{what}; nothing is held there.", RuntimeWarning, stacklevel=2)
         least, most = (torch.as_tensor(end).to(low).flatten() for end in bounds.get(name, _NO_BOUNDS))
         require((least <= most).all(), f"Limits of {name!r} are ({least}, {most}); the smaller is the first.")
         lows.clamp_(max=least)

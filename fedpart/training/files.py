@@ -83,8 +83,9 @@ def companion(path: str | Path, kind: str, resume: bool) -> Path:
     """What belongs to a checkpoint: ``run.pt`` has ``run.logs``, and ``lr0.1`` has ``lr0.1.logs``; those who
     ``resume`` one of a time when that was ``lr0.logs`` go on with it."""
     path = Path(path)
-    before, now = path.with_suffix(kind), path.with_name(f"{path.name}{kind}")
-    return before if path.suffix == ".pt" or (resume and before.exists() and not now.exists()) else now
+    before, now, other = path.with_suffix(kind), path.with_name(f"{path.name}{kind}"), path.with_suffix(".pt")
+    older = resume and path.exists() and before.exists() and not (now.exists() or other.exists())
+    return before if path == other or older else now
 
 
 def kept(path: Path) -> list[Path]:

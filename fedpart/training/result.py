@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -90,21 +89,22 @@ def check_shards(state: ModelState, shards: Sequence[Dataset]) -> None:
 def remark_outputs(state: ModelState, parts: Sequence[Dataset]) -> None:
     """Say of a classification which outputs no label names, for they may be of classes that are to come; and
     whether outputs are probabilities already."""
-    name, twice = state.task.likelihood_name, False
-    with suppress(Exception):  # who trains on them says what does not fit
-        few = next(state.predict(parts[0].subset(range(min(8, len(parts[0])))).inputs)).float()
-        ones = name == "multilabel" or bool(torch.isclose(few.sum(-1), few.new_ones(()), atol=1e-3).all())
-        twice = name in ("classification", "multilabel") and ones and bool(((few >= 0) & (few <= 1)).all())
-    if twice:
-        end = f"The outputs look like probabilities, of which {name} would make others"
-        warnings.warn(f"{end}; leave the last Softmax or Sigmoid out.", RuntimeWarning, stacklevel=3)
-    labels = [int(part.targets.max()) for part in parts if len(part) and has_labels(part)]
-    if state.task.likelihood_name != "classification" or not labels:
+    name, of = state.task.likelihood_name, [part for part in parts if len(part)]
+    if name not in ("classification", "multilabel") or not of:
         return
     try:
-        outputs = next(state.predict(parts[0].subset([0]).inputs)).shape[-1]
+        few = next(state.predict(of[0].subset(range(min(8, len(of[0])))).inputs)).float()
     except Exception:  # who trains on them says what does not fit
         return
+    *_, last = state.task.module.modules()
+    ones = few.sum(-1).allclose(few.new_ones(()), atol=1e-3) if name == "classification" else False
+    if bool(((few >= 0) & (few <= 1)).all()) and (ones or isinstance(last, nn.Sigmoid)):
+        end = f"The outputs look like probabilities, of which {name} would make others"
+        warnings.warn(f"{end}; leave the last Softmax or Sigmoid out.", RuntimeWarning, stacklevel=3)
+    labels = [int(part.targets.max()) for part in of if has_labels(part)]
+    if name != "classification" or not labels:
+        return
+    outputs = few.shape[-1]
     if outputs > (classes := max(labels) + 1):
         more = f"The network has {outputs} outputs, and the labels name {classes} classes, 0..{max(labels)}"
         warnings.warn(f"{more}; is its last layer right?", RuntimeWarning, stacklevel=3)

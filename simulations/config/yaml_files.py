@@ -129,8 +129,8 @@ def read_extended(path: Path) -> tuple[dict[str, Any], list[Path]]:
             wanted = "it should be the name of a YAML file, or a list of such"
             require(isinstance(each, str), f"{last}: extends cannot be {names!r}; {wanted}.", ConfigError)
             base = last.parent / each
-            places = (folder / name for folder in (last.parent, CONFIGS) for name in (each, f"{each}.yaml"))
-            file = next(filter(Path.is_file, places), None)
+            places = [folder / name for name in (each, f"{each}.yaml") for folder in (last.parent, CONFIGS)]
+            file = next((p for p in places if p.is_file() and (p == base or not p.samefile(last))), None)
             if file is None:
                 remedy = "the name is relative to the file that has it, or that of a shipped one"
                 raise ConfigError(f"{last} extends {base}, but there is no such file; {remedy}.")

@@ -122,7 +122,7 @@ def _general(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     name = ""
     with suppress(UnicodeError):
-        name = host.encode("idna").decode()
+        name = host.lower().encode("idna").decode()
     if not re.fullmatch(r"(\*\.)?(?!-)[\w-]{1,63}(\.[\w-]{1,63})*\.?", name, re.ASCII):
         raise OSError(f"{host!r} is no name of a host; give each with --host, without port or https://")
     return x509.DNSName(name)
@@ -145,7 +145,10 @@ def _certificate(file: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(file.read_bytes())
     except ValueError as error:
-        raise OSError(f"{file} holds no certificate; put it back, or begin in an empty folder") from error
+        remedy = (
+            "put it back" if file.name == CA else "remove it for a new one, which takes the authority's key"
+        )
+        raise OSError(f"{file} holds no certificate; {remedy}") from error
 
 
 def _once(path: Path, content: bytes | Callable[[], bytes]) -> bytes:
@@ -157,11 +160,11 @@ def _once(path: Path, content: bytes | Callable[[], bytes]) -> bytes:
         try:
             with os.fdopen(number, "wb") as file:
                 file.write(made)
-            os.link(draft, path)
-        except FileExistsError:  # another process has made it since
-            pass
-        except OSError:  # a file system without links
-            os.replace(draft, path)
+            try:
+                os.link(draft, path)  # refused where another process has made it since
+            except OSError:
+                if not path.exists():  # a file system without links
+                    os.replace(draft, path)
         finally:
             Path(draft).unlink(missing_ok=True)
     return path.read_bytes()

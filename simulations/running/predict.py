@@ -31,9 +31,11 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             f"The run in {run} does not know how its inputs are made of files; runs on a table, on images in "
             f"files (data: table, image_folder or hf:...) and with a preprocessing of their own do."
         )
-    of_run = run.resolve() in out.resolve().parents and out.exists()  # but for what it has predicted
-    of_run = of_run and not (out.suffix.casefold() == ".csv" and PREDICTED in out.open().readline())
-    if of_run or (out.exists() and out.samefile(source)):
+    of_run = run.resolve() in out.resolve().parents and out.is_file()  # but for what it has predicted
+    of_run = of_run and not (
+        out.suffix.casefold() == ".csv" and PREDICTED.encode() in out.open("rb").readline()
+    )
+    if of_run or (out.exists() and source.exists() and out.samefile(source)):
         lost = "a file of the run" if of_run else "what is predicted from"
         raise ConfigError(f"--out {out} would overwrite {lost}; name another file.")
     remarks, signs = [], made.state.get("read", {})

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import require
-from fedpart.data.cells import Floats, ignoring, merged, refuse_alike
+from fedpart.data.cells import Floats, ignoring, merged, refuse_alike, truth
 from fedpart.data.columns import Columns, floats_of
 from fedpart.data.dataset import Dataset, Splits, has_labels
 from fedpart.data.preprocessing.rows import DATE, Rows, days_of, levels_of, missing_in
@@ -121,7 +121,7 @@ def category(name: str, counts: Mapping[str, int], rows: int, file: str) -> dict
     remedy = f"leave it out {ignoring(name)}, or write plain numbers or dates like 2024-12-31."
     unique = f"The column {name!r} of {file} has hardly a value twice, so it is no category"
     require(bool(levels), f"{unique}; {remedy}")
-    refuse_alike(levels, f"The column {name!r}")
+    refuse_alike(levels, f"The column {name!r}", truth)
     return {"name": name, "kind": "category", "levels": levels, "rare": len(levels) < len(counts)}
 
 

@@ -15,10 +15,10 @@ from fedpart.data.cells import (
     check_float32,
     ignoring,
     is_missing,
-    meaning,
     one_in_float64,
     text_of,
     texts_of,
+    truth,
 )
 from fedpart.data.columns import Columns, numbers_of
 from fedpart.data.preprocessing.base import Preprocessing
@@ -106,9 +106,10 @@ class Rows(Preprocessing, kind="table"):
             if kind == "category":
                 codes = {level: code for code, level in enumerate(column["levels"])}
                 texts = levels_of(cells) if allowed else texts_of(cells, name, file)
-                alike = {meaning(level): code for level, code in codes.items()}  # TRUE, and True of pandas
-                known = (codes.get(text, alike.get(meaning(text), len(codes))) for text in texts)
-                values.append(np.fromiter(known, dtype=np.float64))
+                alike = {truth(level): code for level, code in codes.items()}
+                for text in {*texts} - codes.keys():
+                    codes[text] = alike.get(truth(text), len(column["levels"]))
+                values.append(np.array([codes[text] for text in texts], dtype=np.float64))
                 continue
             gone = missing_in(cells) if allowed else np.zeros(len(cells), dtype=bool)
             if gone.any():
@@ -131,7 +132,7 @@ class Rows(Preprocessing, kind="table"):
 
     def remark(self, rows: Tensor, whose: str = "") -> None:
         """Warn of columns whose levels most of ``rows [n, columns]`` have not from training."""
-        for name, count in self.unknown(rows).items():
+        for name, count in self.unknown(rows).items() if len(rows) >= 10 else ():  # a few may well be rare
             if 2 * count > len(rows):
                 more = (
                     f"{count} of {len(rows)} rows{whose} have a level of {name!r} that training rows hardly"

@@ -1,6 +1,6 @@
 """Parts of data sets: a random choice of points, some classes, what each client has, the chunks D_1..D_C."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,11 +113,17 @@ def check_shards(shards: Any, examples: int, clients: int, recipe: str) -> list[
     return arrays
 
 
+def _length(part: Any) -> int:
+    while isinstance(part, (tuple, Mapping)):
+        part = next(iter(part.values() if isinstance(part, Mapping) else part))
+    return len(part)
+
+
 def given_chunks(data: Examples | Sequence[Examples]) -> list[Dataset] | None:
     """The chunks, if ``data`` are chunks; None for data that are still to be divided."""
     pairs: Any = data if isinstance(data, tuple) and len(data) == 2 else ()
-    if pairs and all(isinstance(pair, tuple) for pair in pairs):
-        first, second = ([len(first_leaf(part)) for part in pair] for pair in pairs)
+    if pairs and all(type(pair) is tuple for pair in pairs):
+        first, second = ([*map(_length, pair)] for pair in pairs)
         if {len(first), len(second)} != {2} or first[0] != first[1] or second[0] != second[1]:
             return None
         ways = "give chunks as a list, and trees of inputs and targets as Dataset(inputs, targets)"

@@ -3,7 +3,8 @@
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from itertools import product
 from typing import Any, ClassVar
 from weakref import WeakSet
 
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from fedpart.checks import NetworkError
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.registry import Registry, nearest
+from fedpart.trees import map_leaves
 
 AVERAGES = ("logits", "log_probabilities", "probabilities")
 Fault = tuple[Tensor, str, str]  # where [n, ...], what is there, and what to do
@@ -65,9 +67,19 @@ class Likelihood(HyperModule):
         return self._checked(self.loss, outputs, targets)
 
     def _checked(self, compute: Callable[..., Tensor], outputs: Tensor, targets: Any) -> Tensor:
-        known = self in _LOOKED_AT or len(outputs) == 1 or not outputs.requires_grad
-        with nullcontext() if known else _Broadcasts(self, len(outputs)):
+        due = len(outputs) > 1 and outputs.requires_grad and self not in _LOOKED_AT
+        with (seen := _Broadcasts(len(outputs))) if due else nullcontext():
             nll = compute(outputs, targets)
+        if due and torch._C._functorch.peek_interpreter_stack() is None:
+            if seen.broadcast:  # unless it is a grid that has as many entries as there are examples
+                with suppress(Exception), (fewer := _Broadcasts(len(outputs) - 1)):
+                    compute(*map_leaves(lambda leaf: leaf[:-1].clone(), (outputs, targets)))
+                if fewer.broadcast:
+                    raise NetworkError(
+                        "The likelihood holds each example against all, for [B, 1] and [B] make [B, B]; "
+                        "compute with outputs[:, 0], or with targets[:, None]."
+                    )
+            _LOOKED_AT.add(self)
         if nll.shape != (len(outputs),):
             remedy = ".flatten(1).sum(1)" if nll.ndim > 1 else 'and take no mean: reduction="none"'
             remedy = f"sum over the other dimensions, {remedy}"
@@ -122,24 +134,19 @@ _LOOKED_AT: WeakSet[Likelihood] = WeakSet()
 
 
 class _Broadcasts(TorchFunctionMode):
-    """Refuses a loss, seen once, that makes ``[B, B]`` of outputs ``[B, 1]`` and targets ``[B]``, or the
-    other way round: of what gradients are taken of, and what not."""
+    """Sees whether ``[B, B]`` is made of ``[B, 1]`` and ``[B]``, of which gradients are taken of one alone:
+    of outputs and targets."""
 
-    def __init__(self, likelihood: Likelihood, examples: int) -> None:
+    def __init__(self, examples: int) -> None:
         super().__init__()
-        _LOOKED_AT.add(likelihood)
-        self._shapes = {(examples,), (examples, 1)}
+        self._examples, self.broadcast = examples, False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        of = [each for each in (*args, *(kwargs or {}).values()) if isinstance(each, Tensor)]
-        if isinstance(result, Tensor) and len(of) == len({each.requires_grad for each in of}) == 2:
-            shapes = {tuple(each.shape) for each in of}
-            if shapes == self._shapes and result.shape == (max(shapes)[0],) * 2:
-                raise NetworkError(
-                    "The likelihood holds each example against all, for [B, 1] and [B] make [B, B]; compute "
-                    "with outputs[:, 0], or with targets[:, None]."
-                )
+        result, b = func(*args, **(kwargs or {})), self._examples
+        if isinstance(result, Tensor) and result.shape == (b, b):
+            of = [each for each in (*args, *(kwargs or {}).values()) if isinstance(each, Tensor)]
+            columns, rows = ({t.requires_grad for t in of if t.shape == s} for s in ((b, 1), (b,)))
+            self.broadcast |= bool({(True, False), (False, True)} & {*product(columns, rows)})
         return result
 
 

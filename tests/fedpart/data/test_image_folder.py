@@ -268,3 +268,9 @@ def test_parts_are_known_in_any_case_and_train_is_a_class_beside_others(divided,
     shutil.copy(next((divided / "Training" / "blue").iterdir()), divided / "Meta" / "all")
     with pytest.raises(ValueError, match="'Meta' beside its training images"):
         load_image_folder(str(divided))
+    shutil.rmtree(divided / "Meta")
+    shutil.rmtree(divided / "TEST")
+    (divided / "Test").mkdir()
+    shutil.copy(next((divided / "Training" / "blue").iterdir()), divided / "Test")
+    with pytest.raises(ValueError, match=r"no readable images in .*Test"):
+        load_image_folder(str(divided))

@@ -137,3 +137,6 @@ def test_a_bound_that_psi_starts_from_is_named_and_limits_make_sense():
         Share.limits = limits
         with pytest.raises(ValueError, match=said):
             Federation(Protocol(Task(chain_net(), transforms={"share": Share()}), settings(4)))
+    Share.limits = {"width": (0, 1)}
+    with pytest.warns(RuntimeWarning, match="limits 'width', which is none .* nothing is held there"):
+        Federation(Protocol(Task(chain_net(), transforms={"share": Share()}), settings(4)))

@@ -199,3 +199,18 @@ def test_keys_are_made_where_files_have_no_links(tmp_path, monkeypatch):
     monkeypatch.setattr("os.link", refuse)
     make_keys(tmp_path / "keys", 1)
     make_keys(tmp_path / "keys", 1)
+
+
+def test_a_disk_that_fills_up_leaves_no_part_of_a_secret(tmp_path):
+    make_keys(tmp_path / "keys", 1)
+    secret = tmp_path / "keys" / "operator" / "operator.token"
+    secret.unlink()
+    program = (
+        "import resource, signal, sys\nfrom pathlib import Path\n"
+        "from simulations.deployment.keys import _once\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))\n"
+        "_once(Path(sys.argv[1]), b'x' * 32)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, secret], cwd=ROOT, capture_output=True, text=True)
+    assert "OSError" in done.stderr and not secret.exists()

@@ -122,13 +122,13 @@ def test_levels_are_known_however_they_are_spelled_and_unknown_ones_are_told(tmp
     for true, false in ((True, False), ("true", "false"), ("True", "False")):
         assert torch.equal(made.inputs({"member": [true, false], "x": [1.0, 2.0]}), wanted)
     with pytest.warns(
-        RuntimeWarning, match="2 of 2 rows have a level of 'member' that training rows hardly have"
+        RuntimeWarning, match="10 of 10 rows have a level of 'member' that training rows hardly"
     ):
-        made.inputs({"member": ["T", "F"], "x": [1.0, 2.0]})
+        made.inputs({"member": ["T", "F"] * 5, "x": [1.0] * 10})
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "train.csv").write_text(file.read_text())
-    (tmp_path / "two" / "test.csv").write_text("member,x,y\nM,1,1\nN,2,0\nTRUE,3,1")
-    with pytest.warns(RuntimeWarning, match="2 of 3 rows of the test data have a level of 'member'"):
+    (tmp_path / "two" / "test.csv").write_text("member,x,y\n" + "M,1,1\nN,2,0\n" * 5)
+    with pytest.warns(RuntimeWarning, match="10 of 10 rows of the test data have a level of 'member'"):
         load_splits("table", str(tmp_path / "two"), target="y", categorical="auto")
     file.write_text("\n".join(["member,x,y", *rows, *(row.replace("TRUE", "True") for row in rows)]))
     with pytest.raises(ValueError, match="'member' has 'TRUE' and 'True', which mean the same"):
@@ -145,3 +145,11 @@ def test_text_with_underscores_is_no_number(tmp_path):
     with pytest.raises(ValueError, match=r"'age' .* holds no numbers, but such as '18_25'"):
         load_splits("table", str(file), target="y")
     assert np.isnan(floats_of(["1_10", "2"])[0]) and np.isnan(floats_of(np.array(["1_10", "x"]))).all()
+
+
+def test_versions_are_names_of_their_own(tmp_path):
+    file = tmp_path / "versions.csv"
+    file.write_text("\n".join(["c,y", *(f"{('1.1', '1.10', '1.2')[i % 3]},{i % 2}" for i in range(60))]))
+    made = load_splits("table", str(file), target="y", categorical=["c"]).preprocessing
+    assert len(made.columns[0]["levels"]) == 3
+    assert made.encode({"c": ["1.1", "1.10", "1.20"]}, "new").flatten().tolist() == [0, 1, 3]

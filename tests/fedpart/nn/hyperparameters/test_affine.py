@@ -215,6 +215,8 @@ def test_coordinates_keep_their_digits_in_16_bits():
     x, transform = torch.rand(2, 3, 224, 224), AffineAugmentation("lila", 1e-6)
     with torch.autocast("cpu", torch.bfloat16):  # as a layer of a network under precision: bf16
         assert (transform(x) - x).abs().max() < 1e-3
+    transform, u = AffineAugmentation("lila", 0.2), torch.rand(2, 6)
     for dtype in (torch.float16, torch.bfloat16):
-        turned = AffineAugmentation("lila", 0.2)(x.to(dtype))
-        assert turned.dtype == dtype and turned.min() >= 0 and turned.max() <= 1
+        with drawn(u):
+            turned, exact = transform(x.to(dtype)), transform(x.to(dtype).float())
+        assert turned.dtype == dtype and (turned - exact).abs().max() <= torch.finfo(dtype).eps

@@ -147,9 +147,11 @@ def test_a_loss_that_holds_each_example_against_all_is_refused_and_others_are_no
             return (outputs - targets).square().mean(-1)
 
     mixed["a class"] = Mixed()
+    mixed["three tensors"] = lambda o, t: F.gaussian_nll_loss(o, t, o.exp(), reduction="none").sum(1)
     apart = {
         "column": lambda o, t: (o[:, 0] - t).square(),
         "random": lambda o, t: (o[:, 0] - t).square() * torch.rand(len(t)),
+        "a grid": lambda o, t: F.softplus(o - torch.linspace(-1, 1, 4)).mean(1) + (o[:, 0] - t).square(),
         "ranks": lambda o, t: ((o - o.T) * (t[:, None] - t)).sigmoid().mean(1),
         "squeezed": lambda o, t: F.binary_cross_entropy_with_logits(
             o.squeeze(), (t > 0).float(), reduction="none"
@@ -165,6 +167,11 @@ def test_a_loss_that_holds_each_example_against_all_is_refused_and_others_are_no
                 match=r"against all, .* outputs\[:, 0\]",
             ):
                 train(Task(line, likelihood=loss, samples=1))
+    skipping = {"method": "fedavg", "rounds": 2, "on_client_error": "skip"}
+    for reports in (
+        federate(Task(line, likelihood=mixed["[B, B]"], samples=1), [data] * 3, **skipping).metrics,
+    ):
+        assert [len(report.skipped) for report in reports] == [3, 3], "nobody trains on it"
     for loss in apart.values():
         fit(Task(line, likelihood=loss, samples=1), data, method="none", iterations=2, batch_size=4)
 
