@@ -21,16 +21,18 @@ from simulations.config.load import load_config
 
 @METHODS.register("finishing")
 class Finishing(Partitioned):
-    """As partitioned networks up to round ``begin``, then as FedAvg with the psi of then."""
+    """As partitioned networks up to round ``begin``, then as FedAvg with the psi of then; ``whole: false``: then
+    clients train their own partitions, k..C, through the whole network."""
 
-    def __init__(self, begin: int) -> None:
+    def __init__(self, begin: int, whole: bool = True) -> None:
         super().__init__()
-        self.begin = begin
+        self.begin, self.whole = begin, whole
 
     def plan(self, client: ClientView) -> list[Job]:
         if client.round <= self.begin:
             return super().plan(client)
-        return [Job(subnetwork=client.chunks, partition=j) for j in range(1, client.chunks + 1)]
+        first = 1 if self.whole else client.chunk
+        return [Job(subnetwork=client.chunks, partition=j) for j in range(first, client.chunks + 1)]
 
 
 def mean(folder: Path, examples: int = 4000) -> None:
