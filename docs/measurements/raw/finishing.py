@@ -21,8 +21,8 @@ from simulations.config.load import load_config
 
 @METHODS.register("finishing")
 class Finishing(Partitioned):
-    """As partitioned networks up to round ``begin``, then as FedAvg with the psi of then; ``whole: false``: then
-    clients train their own partitions, k..C, through the whole network."""
+    """As partitioned networks up to round ``begin``, then as FedAvg with the psi of then; with ``whole:
+    false`` clients then train their own partitions, k..C, through the whole network."""
 
     def __init__(self, begin: int, whole: bool = True) -> None:
         super().__init__()
