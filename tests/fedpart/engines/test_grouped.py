@@ -222,6 +222,7 @@ def stacks(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_rows_and_numbers_of_networks_bound_what_is_computed_at_once(stacks, monkeypatch):
     """Many small shards of a large network have few rows and many numbers."""
     for rows in (1, 40, 100):

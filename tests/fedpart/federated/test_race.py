@@ -131,6 +131,7 @@ def test_a_candidate_that_diverges_costs_its_rounds_and_not_the_run(execution, w
         after(8, Federation(protocol(server=AdamSettings(1e28))), shards(SIZES), workers=workers)
 
 
+@pytest.mark.slow
 def test_where_all_diverge_the_first_says_so():
     race = Federation(protocol({"server": [1e30, 1e29], "rounds": 2}))
     with pytest.raises(ClientError, match="lower the learning rates"):

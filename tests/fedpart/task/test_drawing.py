@@ -42,6 +42,7 @@ def test_clients_computed_together_draw_what_each_draws_alone(name, execution, s
     assert not torch.equal(loop.w, trained(net, rounds=1, of={"share_dropout_mask": not share}).w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [DRAWING["stochastic depth"], lstm_without_dropout])
 def test_clients_of_these_are_fused(network):
     net = network()

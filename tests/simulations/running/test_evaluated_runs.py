@@ -219,6 +219,7 @@ def test_people_see_a_row_for_each_tensor(folder):
         assert 0 < page.count("fc1.weight") < 10 and "fc1.weight[" not in page
 
 
+@pytest.mark.slow
 def test_a_longer_run_keeps_no_score_of_clients_or_on_other_data_of_its_former_last_rounds(tmp_path):
     grown, through = tmp_path / "grown", tmp_path / "through"
     for evaluation, more in (

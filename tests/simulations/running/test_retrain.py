@@ -169,6 +169,7 @@ def test_the_settings_of_the_guide_start(tmp_path, settings):
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.slow
 def test_another_run_beside_is_refused_before_a_round(tmp_path):
     out = tmp_path / "run"
     run_experiment(tiny(rounds=2, beside="fedavg"), out)

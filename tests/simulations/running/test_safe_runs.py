@@ -81,7 +81,7 @@ def writing(monkeypatch):
     return seconds
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "after", "kept"), [(0.0, 0, 0), (0.0, 2, 2), (1e9, 2, 0)])
 def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path, writing, seconds, after, kept):
     writing[0] = seconds

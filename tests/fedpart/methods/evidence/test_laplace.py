@@ -38,7 +38,7 @@ def softmax_regression(weight, bias, data, precision):
     return likelihood - 0.5 * precision * theta.square().sum() - 0.5 * (1 + h / precision).log().sum()
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("precision, batch_size", [(0.01, 7), (1, 100), (50.0, 7)])
 def test_softmax_regression(linear, data, precision, batch_size):
     found = diagonal_laplace(linear, data, precision, batch_size=batch_size)
