@@ -77,7 +77,6 @@ RUNS = {
     "ditto": {"method": "partitioned+ditto", "sizes": True, **SCORED},
     "ditto, feedback": {"method": "ditto", **FED_BACK, **SCORED},
 }
-FAST = {"both ways"}
 BASE = ("method", "weighting", "sizes", "sharing", "pace", "capped", *SCORED)
 
 
@@ -93,7 +92,8 @@ def without_what_is_composed(config):
     return {key: config[key] for key in BASE if key in config} | {"method": "+".join(ways) or "fedavg"}
 
 
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in RUNS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
 def test_processes_messages_and_resumed_runs_have_the_same_bits(name, tmp_path, monkeypatch):
     config = RUNS[name]
     expected, in_workers = local(ROUNDS, every=2, **config), local(ROUNDS, 2, every=2, **config)

@@ -78,7 +78,7 @@ def squares(federation):
     return [state["exp_avg_sq"].sum() for state in states]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("round", [1, 2])
 def test_one_client_at_the_limit_moves_no_further_than_a_loud_honest_one(round):
     """In the first round, too, and also where it is the only one that has a gradient of psi."""

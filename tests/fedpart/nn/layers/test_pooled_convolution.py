@@ -142,6 +142,7 @@ def test_a_kernel_may_lie_in_memory_in_any_order(kind, order):
     assert moved.stride() != weight.stride() and all(map(torch.equal, found, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WAYS, ids=str)
 @pytest.mark.parametrize("bias", [integers((4, 3), 2, 1)[:, 1], torch.ones(()).expand(4)], ids=[0, 1])
 def test_a_bias_may_be_a_part_of_something_else(kind, bias):
