@@ -84,9 +84,8 @@ def federate(
     given: dict[str, Any] = {"cohort": min(10, len(data)), **settings}
     chosen = FederationSettings(clients=len(data), **given)
     federation = Federation(Protocol(task, chosen))
-    for note in filter(
-        None, (*federation.task.notes, *(tell(federation.protocol) for tell in (untaught, parted)))
-    ):
+    told = (tell(federation.protocol) for tell in (untaught, parted))
+    for note in filter(None, (*federation.task.notes, *told)):
         print(note)
     scored = held_out(federation, validation, "validation")
     tested = held_out(federation, test, "test")

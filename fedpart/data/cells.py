@@ -128,9 +128,8 @@ def check_examples(data: Dataset, dtype: torch.dtype) -> None:
         return
     for kind in ("inputs", "targets"):
         for name, leaf in leaves(vars(data).get(kind, ()), kind):  # images that are not decoded have 32 bits
-            whole = (
-                leaf is data.targets and leaf.dtype == torch.int64
-            )  # those of a tree may be numbers of things
+            # whole numbers of a tree may be names of things, which are not fitted
+            whole = leaf is data.targets and leaf.dtype == torch.int64
             large = whole and bool((leaf.abs() > _EXACT).any())
             if leaf.dtype == torch.float64 or large:
                 way_out = f"{OTHER_UNIT}, or compute with Task(module, precision='fp64')"

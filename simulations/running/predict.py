@@ -50,9 +50,8 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             for column, count in made.unknown(encoded).items() if isinstance(made, Rows) else ():
                 rows = f"{counted(count, 'row')} {'has' if count == 1 else 'have'}"
                 remarks.append(f"{rows} a level of {column!r} that training rows hardly have, or not at all.")
-            if (
-                source.suffix.casefold() == ".csv" and signs.get("decimal") != "."
-            ):  # commas are points in these
+            # commas have become points in these
+            if source.suffix.casefold() == ".csv" and signs.get("decimal") != ".":
                 columns, _ = columns_of(source, {**signs, "decimal": "."})
             written = {label: [_text(cell, signs) for cell in cells] for label, cells in columns.items()}
     answers, p = state.answers(inputs)

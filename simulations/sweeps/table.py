@@ -65,13 +65,11 @@ class Found:
 
     def empty(self) -> list[str]:
         """Headings of columns without any number."""
-        rows = self.summaries.values()
-        cells = {
-            h: (tables.text_of(h, path, known) for known in rows) for h, path in self.file.columns.items()
+        known = {
+            heading: [each for rows in self.summaries.values() for each in tables.estimates_at(path, rows)]
+            for heading, path in self.file.columns.items()
         }
-        return [
-            heading for heading, texts in cells.items() if not any(text.strip(f"{DASH} /") for text in texts)
-        ]
+        return [heading for heading, estimates in known.items() if not any(estimates)]
 
     def write(self, out: Path) -> None:
         """Write ``table.md``, and ``table.csv`` with the numbers as the summaries have them."""

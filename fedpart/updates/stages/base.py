@@ -67,9 +67,10 @@ class Stage:
         """On the server: the round with what the stage sends along."""
         return round
 
-    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int]:
-        """On the server, in place of :meth:`.Protocol.cohort`: who is asked, ascending."""
-        raise NotImplementedError
+    def cohort(self, round: int, available: Sequence[int] | None = None, **more: Any) -> list[int] | None:
+        """On the server: who is asked, ascending, in place of :meth:`.Protocol.cohort`, which draws where no
+        stage does."""
+        return None
 
     def begin(self, update: Update, client: int, round: Round) -> None:
         """On the client: before it computes its update, which has ``examples`` alone."""
