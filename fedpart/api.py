@@ -94,7 +94,7 @@ def federate(
         remark_outputs(federation, [*data, *(part for part in (scored, tested) if part is not None)])
     if checkpoint is not None:
         federation.keep_in(*(companion(checkpoint, kind, resume) for kind in (".residuals", ".releases")))
-    path = federation.resume(checkpoint, resume)
+    path = federation.resume(checkpoint, resume, data if isinstance(data, list) else [], rounds)
     if progress and isinstance(data, list):
         learned, apart = told_apart(federation.protocol, data)
         print(trained_on(data, {**apart, "validation": scored, "test": tested}, learned=learned))

@@ -75,12 +75,9 @@ class Model(nn.Module):
     """A network, affine samples of every image (or none), and the cross-entropy of mean logits."""
 
     def __init__(
-        self,
-        network: nn.Module,
-        samples: int = 1,
-        half_width: float | None = None,
+        self, network: nn.Module, samples: int = 1, half_width: float | None = None,
         memory_format: torch.memory_format = torch.channels_last,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.network = network.to(memory_format=memory_format)
         self.samples, self.format = samples, memory_format

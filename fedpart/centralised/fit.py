@@ -75,7 +75,7 @@ def fit(
     for note in training.task.notes:
         print(note)
     remark_outputs(training, [data, *(part for part in (scored, tested) if part is not None)])
-    path = training.resume(checkpoint, resume)
+    path = training.resume(checkpoint, resume, [data], training.total)
 
     def report(found: TrainingReport) -> None:
         if scored is not None:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import warnings
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -108,10 +109,13 @@ class ImageSource(ABC):
             path = name.split("/")
             if len(path) > level + 1 + by_client and (not level or _part(name)):
                 raise ValueError(unread(self.place(name)))
+        left_out = list[str]()
         for name in self.images:
             path = name.split("/")
             if len(path) > level + 1 + by_client:
                 parts[_part(name) if level else "train"].append((plain(path[level + by_client]), name))
+            else:
+                left_out.append(self.place(name))
         if self.images:
             self._check_folders(by_client)
         classes = len({label for label, _ in parts["train"]})
@@ -120,6 +124,10 @@ class ImageSource(ABC):
                 f"{self.root} has training images of {classes or 'no'} class{'' if classes == 1 else 'es'}; "
                 f"at least two are needed, a folder each: {layout} ({', '.join(EXTENSIONS)})."
             )
+        if left_out:
+            of = f"{len(left_out)} of {len(self.images)} images" if len(left_out) > 1 else "an image"
+            told = f"{self.root}: {of} left out, for lack of a class's folder around it: {left_out[0]}."
+            warnings.warn(told, stacklevel=2)
         return {part: sorted(files) for part, files in parts.items()}
 
     def client(self, path: str) -> str:

@@ -50,15 +50,9 @@ def knows_clients(name: str, options: Mapping[str, Any]) -> bool:
 
 
 def load_splits(
-    name: str,
-    /,
-    data_dir: str | None = None,
-    *,
-    data_seed: int = 0,
-    classes: Sequence[int] | None = None,
-    real_targets: bool = False,
-    **options: Any,
-) -> Splits:
+    name: str, /, data_dir: str | None = None, *, data_seed: int = 0, classes: Sequence[int] | None = None,
+    real_targets: bool = False, **options: Any,
+) -> Splits:  # fmt: skip
     """Load the data set called ``name``.
 
     Args:

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpart.data.dataset import Dataset
 from fedpart.partition.partition import Partition
 from fedpart.partition.space import ParameterSpace
 from fedpart.task.task import Task
@@ -78,7 +79,12 @@ def renamed(then: Mapping[str, Any]) -> dict[str, Any]:
     return now
 
 
-def _hash(*tensors: Tensor) -> str:
+def fingerprint(data: Sequence[Dataset]) -> str:
+    """What tells data from others, in words: the number of examples and a hash; empty of none."""
+    return f"{sum(map(len, data))} examples with hash {_hash(*data)[:12]}" if data else ""
+
+
+def _hash(*tensors: Tensor | Dataset) -> str:
     digest = hashlib.sha256()
     for tensor in tensors_in(tensors):
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())

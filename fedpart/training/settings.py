@@ -32,12 +32,9 @@ _OTHERS: Mapping[Any, str] = {str: "a text", bool: "True or False", Mapping: "a 
 
 
 def setting(
-    default: Any = dataclasses.MISSING,
-    description: str = "",
-    *,
-    decides: Decides = "numbers",
+    default: Any = dataclasses.MISSING, description: str = "", *, decides: Decides = "numbers",
     **bounds: float,
-) -> Any:
+) -> Any:  # fmt: skip
     """A field of a frozen dataclass of settings; ``description`` is the one text about it, with its unit.
 
     It decides ``numbers`` of the result; the ``course`` of a run: its seconds, last digits, and what becomes

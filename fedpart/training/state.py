@@ -17,7 +17,7 @@ from fedpart.partition.partition import Partition
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.agreement import difference
+from fedpart.training.agreement import difference, fingerprint
 from fedpart.training.files import kept, previous_of, read_tensors, replace
 from fedpart.training.optimisers import ServerSettings, SlicedOptimiser, refuse_other_form
 from fedpart.training.plain import plain
@@ -225,7 +225,9 @@ class ModelState:
         for file in kept(path) or [path]:
             try:
                 state = read_tensors(file)
-                differs = difference(self.agreement, json.loads(state.pop("agreement")))
+                then = json.loads(state.pop("agreement"))
+                now, before = self.agreement.get("examples"), then.get("examples")
+                differs = difference({**self.agreement, "examples": before}, then)
                 if not differs:
                     self.load_state_dict(state)
                 break
@@ -238,12 +240,20 @@ class ModelState:
             warnings.warn(f"{unreadable[0]}; going on from {file.name}.", RuntimeWarning, stacklevel=2)
         other = f"The checkpoint {path} belongs to another configuration: {differs}."
         require(not differs, f"{other} Resume with the configuration it has, or start the run anew.")
+        if now and before and now != before:
+            goes_on = "goes on with these; its result will not be that of a run that was never stopped"
+            changed = f"The checkpoint {path} was trained on other data: {before}, now {now}. It {goes_on}."
+            warnings.warn(changed, RuntimeWarning, stacklevel=2)
 
-    def resume(self, checkpoint: str | Path | None, resume: bool) -> Path | None:
+    def resume(
+        self, checkpoint: str | Path | None, resume: bool, data: Sequence[Dataset], most: int
+    ) -> Path | None:
         """The checkpoint's path, ready to be written; its state is taken over if ``resume`` and it exists.
 
+        Warns where it was trained on other ``data`` (empty: they are read later, and not compared).
+
         Raises:
-            ValueError: there is nothing to resume from, or a run to overwrite.
+            ValueError: there is nothing to resume from, a run to overwrite, or one longer than ``most``.
         """
         if checkpoint is None:
             nothing = "There is nothing to resume from: give the checkpoint=... of the run as well."
@@ -253,8 +263,11 @@ class ModelState:
         go_on = "pass resume=True to continue that run, or choose another file."
         require(resume or not kept(path), f"The checkpoint {path} exists already; {go_on}")
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.agreement["examples"] = fingerprint(data)
         if kept(path):
             self.load(path)
+            longer = f"The checkpoint {path} has completed {self.completed}, more than the {most} asked for"
+            require(self.completed <= most, f"{longer}; ask for as many, or choose another file.")
         return path
 
 

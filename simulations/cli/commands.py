@@ -113,15 +113,9 @@ def retrain(found: Path, overrides: list[str], out: Path | None) -> None:
 
 
 def personalise(
-    run: Path,
-    clients: int | None,
-    client: list[str] | None,
-    layers: list[str] | None,
-    overrides: list[str],
-    save: Path | None,
-    out: Path | None,
-    **tuning: Any,
-) -> None:
+    run: Path, clients: int | None, client: list[str] | None, layers: list[str] | None, overrides: list[str],
+    save: Path | None, out: Path | None, **tuning: Any,
+) -> None:  # fmt: skip
     require(not client or not clients, "Give --clients or --client, not both.", ConfigError)
     tuning |= {"clients": client or clients, "layers": layers or ["*"]}
     console = Console()
@@ -145,15 +139,9 @@ def compare(
 
 
 def table(
-    name: str,
-    overrides: list[str],
-    scale: str | None,
-    rows: list[str] | None,
-    finished: bool,
-    raw: bool,
-    jobs: int,
-    out: Path | None,
-) -> None:
+    name: str, overrides: list[str], scale: str | None, rows: list[str] | None, finished: bool, raw: bool,
+    jobs: int, out: Path | None,
+) -> None:  # fmt: skip
     file = load.table_file(name)
     folder = out or Path("runs") / "-".join(filter(None, ("table", file.stem, scale)))
     with _sweeping(jobs, folder, f"the same command continues the table in {folder}") as runner:
@@ -176,14 +164,9 @@ def report(folder: Path, out: Path | None) -> None:
 
 
 def select(
-    files: list[str],
-    overrides: list[str],
-    values: str | None,
-    seeds: int | None,
-    laplace: bool,
-    jobs: int,
+    files: list[str], overrides: list[str], values: str | None, seeds: int | None, laplace: bool, jobs: int,
     out: Path | None,
-) -> None:
+) -> None:  # fmt: skip
     file = _named(single(files), "select")
     folder = out or Path("runs") / f"select-{Path(file).stem}"
     asked = {"values": None if values is None else f"[{values}]", "seeds": seeds}
@@ -213,13 +196,9 @@ def search(files: list[str], overrides: list[str], jobs: int, out: Path | None, 
 
 
 def _show(
-    config: load.Config,
-    folder: Path,
-    file: str | None = None,
-    overrides: Sequence[str] = (),
-    resume: bool = False,
-    other: load.ExperimentConfig | None = None,
-) -> None:
+    config: load.Config, folder: Path, file: str | None = None, overrides: Sequence[str] = (),
+    resume: bool = False, other: load.ExperimentConfig | None = None,
+) -> None:  # fmt: skip
     """Run it, and then the ``other`` beside it, with progress, pictures and the panel at the end."""
     console = Console()
     with interruptible(

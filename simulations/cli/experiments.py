@@ -20,13 +20,9 @@ _Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each a process 
 
 @command
 def run(
-    config: Configs = None,
-    settings: Sets = None,
-    engine: _Engine = None,
-    out: Out = None,
-    resume: Resume = None,
-    trust_code: Trust = False,
-) -> None:
+    config: Configs = None, settings: Sets = None, engine: _Engine = None, out: Out = None,
+    resume: Resume = None, trust_code: Trust = False,
+) -> None:  # fmt: skip
     """Run a federated experiment and leave its results in a folder."""
 
 
@@ -134,12 +130,9 @@ def report(
 
 @command
 def train(
-    config: Configs = None,
-    settings: Sets = None,
-    out: Out = None,
-    resume: Resume = None,
+    config: Configs = None, settings: Sets = None, out: Out = None, resume: Resume = None,
     trust_code: Trust = False,
-) -> None:
+) -> None:  # fmt: skip
     """Train a network and its hyperparameters on one data set, without federation."""
 
 

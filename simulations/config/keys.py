@@ -43,12 +43,9 @@ def keys_of(section: type) -> dict[str, FieldInfo]:
 
 
 def section_of(
-    settings: type[Settings],
-    *,
-    leave_out: Collection[str] = (),
-    null: Mapping[str, str] | None = None,
+    settings: type[Settings], *, leave_out: Collection[str] = (), null: Mapping[str, str] | None = None,
     **renamed: str,
-) -> type[Section]:
+) -> type[Section]:  # fmt: skip
     """A section whose keys are fields of settings, or those ``renamed``; ``null``: keys that may be null."""
     hints, null = get_type_hints(settings), null or {}
     fields = {field.name: field for field in dataclasses.fields(settings)}

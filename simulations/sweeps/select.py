@@ -33,15 +33,18 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
         fault = f"Values of {section.key} cannot be compared by their evidence, for {reason}"
         raise ConfigError(f"{fault}; select another key.")
     folders = [folder_name(re.sub(r"(?<!\w)-", "minus-", str(value))) or "null" for value in section.values]
-    if twice := [value for i, value in enumerate(section.values) if folders[i] in folders[:i]]:
-        raise ConfigError(f"select.values has {twice[0]!r} twice; name every value once.")
-    key, cells = section.key, []
+    key, cells = section.key, list[Cell]()
     for i in range(section.seeds):
         seeds = {"select": None, "seed": config.seed + i, "data_seed": config.data_seed + i}
         for value, folder in zip(section.values, folders, strict=True):
             chosen = with_values(config, seeds | {key: value}, f"select.key {key} with the value {value!r}")
-            name = f"{key.rpartition('.')[2]} {value}, seed {chosen.seed}"
-            cells.append(Cell(name, chosen, out / folder / f"seed{chosen.seed}"))
+            name, own = (
+                f"{key.rpartition('.')[2]} {value}, seed {chosen.seed}",
+                out / folder / f"seed{chosen.seed}",
+            )
+            if any(own == cell.folder or chosen == cell.config for cell in cells):  # 15 and 15.0 are one
+                raise ConfigError(f"select.values has {value!r} twice; name every value once.")
+            cells.append(Cell(name, chosen, own))
     return cells
 
 

@@ -95,11 +95,9 @@ _CHANNELS, _GROUP = (64, 128, 256, 512), 4
 
 @MODELS.register("heterofl_cnn")
 def heterofl_cnn(
-    num_classes: int = 10,
-    input_shape: tuple[int, int, int] = (1, 28, 28),
-    width: float = 1.0,
+    num_classes: int = 10, input_shape: tuple[int, int, int] = (1, 28, 28), width: float = 1.0,
     scaler: bool = True,
-) -> nn.Sequential:
+) -> nn.Sequential:  # fmt: skip
     """Four 3x3 convolutions with 64, 128, 256 and 512 channels, pooling between them, and a linear layer.
 
     At widths 1, 1/2, 1/4, 1/8 and 1/16 it has 1,556,874, 391,370, 98,922, 25,274 and 6,594 parameters for

@@ -223,6 +223,10 @@ def test_images_that_are_not_read_and_parts_of_two_names(divided, tmp_path):
     for place in ("logo.svg", "train/map.heic", "train/red/.hidden.svg", "train/red/notes.txt"):
         (divided / place).write_bytes(b"beside the classes, or no image")
     load_image_folder(str(divided))
+    for place in ("logo.png", "train/lost.png"):
+        image(COLOURS["red"], 16, 16).save(divided / place)
+    with pytest.warns(UserWarning, match=r"2 of \d+ images left out, .* around it: .*/logo\.png"):
+        load_image_folder(str(divided))
     rows = []
     others = ["train/red/a.heic", "test/blue/B.AVIF", "train/red/deep/c.svg", "train/red/d.jp2"]
     for i, name in enumerate(others):

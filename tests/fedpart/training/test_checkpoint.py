@@ -90,10 +90,12 @@ def test_ctrl_c_ends_the_round_saves_and_says_so_in_a_line(tmp_path, undisturbed
 
 
 def test_ctrl_c_in_fit_and_its_history(tmp_path, handles_ctrl_c):
-    def trained(**changes):
+    data, other = shards([30, 30])
+
+    def trained(dataset=data, **changes):
         task = Task(chain_net(), transforms=[augmentation()], samples=2)
         options = {"iterations": 6, "chunks": (0.5, 0.5), "batch_size": 4, "evaluate_every": 2}
-        return fit(task, shards([30])[0], **options, **changes)
+        return fit(task, dataset, **options, **changes)
 
     path, whole = tmp_path / "run.pt", trained()
     stopped = trained(checkpoint=path, on_report=interrupt)
@@ -103,6 +105,8 @@ def test_ctrl_c_in_fit_and_its_history(tmp_path, handles_ctrl_c):
     assert [report.iteration for report in again.metrics] == [2, 4, 6]
     done = trained(checkpoint=path, resume=True)  # nothing is left to do
     assert [report.psi for report in done.metrics] == [report.psi for report in whole.metrics]
+    with pytest.warns(RuntimeWarning, match="trained on other data"):
+        trained(checkpoint=path, resume=True, dataset=other)
 
 
 def test_resuming_begins_anew_goes_on_with_less_care_and_computes_nothing_of_a_finished_run(
@@ -116,6 +120,34 @@ def test_resuming_begins_anew_goes_on_with_less_care_and_computes_nothing_of_a_f
         assert [report.round for report in resumed.metrics] == [1, 2, 3, 4, 5]
         assert [report.round for report in seen] == computed
         assert_same_state(resumed, undisturbed)
+
+
+def test_other_data_are_told_and_a_longer_run_is_refused_when_it_is_resumed(tmp_path):
+    task, path, data = Task(chain_net()), tmp_path / "run.pt", shards([8] * 3)
+    other = [*data[:2], data[2].subset(slice(0, 7))]
+    options = {"chunks": (0.5, 0.5), "checkpoint": path}
+    federate(task, data, rounds=2, **options)
+    federate(task, data, rounds=2, resume=True, **options)
+    with pytest.warns(RuntimeWarning, match=r"trained on other data: 24 examples .* now 23 examples"):
+        federate(task, other, rounds=3, resume=True, **options)
+    with pytest.warns(RuntimeWarning, match="trained on other data: 23 examples"):
+        federate(task, [other[1], other[0], other[2]], rounds=3, resume=True, **options)
+    with pytest.raises(ValueError, match="has completed 3, more than the 2 asked for"):
+        federate(task, other, rounds=2, resume=True, **options)
+    federate(task, Lazy(data), rounds=4, resume=True, **options)  # nobody knows before they are read
+
+
+class Lazy:
+    """Clients' data that are read one at a time."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, client):
+        return self.data[client]
 
 
 METHODS = ["augerino", "fedex", "partitioned+scaffold", "feddyn+yogi", "fedprox+fedavgm", "fedrep+adagrad"]

@@ -276,6 +276,7 @@ def test_what_cannot_be_selected_is_refused_before_anything_is_run(tmp_path, mon
     last = "first 1 to 30 of 30 features, got 0"  # seen before 5 is trained
     for key, values, *says in (
         ("", "5,5", "5 twice"),
+        ("", "5,15,5.0", "5.0 twice"),
         ("", "5,[1", "select.values=[5,[1] is not valid YAML"),
         ("", "", "it should be a list of at least 1"),
         ("", "5,0", "kept 0, seed 0: ", last),
