@@ -136,8 +136,11 @@ def floats_of(column: Sequence[Any]) -> Floats:
     """Cells as numbers, ``[n]``, NaN where one is none."""
     try:
         cells = np.asarray(column)
-        if cells.dtype.kind in "OSU" and any(isinstance(c, (str, bytes)) and "_" in str(c) for c in column):
-            raise ValueError  # 1_0 is 10 for Python alone
+        if cells.dtype.kind in "OSU" and any(
+            isinstance(cell, (str, bytes)) and ("_" in str(cell) or hasattr(cell, "__float__"))
+            for cell in column
+        ):
+            raise ValueError  # 1_0 is 10 for Python alone, and 1.2 none where numbers have commas
         return np.full(len(cells), np.nan) if cells.dtype.kind in "mM" else cells.astype(np.float64)
     except (ValueError, TypeError):
         return np.array([_number(value) for value in column], dtype=np.float64)
@@ -153,7 +156,9 @@ def numbers_of(
     if not len(bad):
         return numbers
     value = column[bad[0]]
-    text = repr(str(value)[:40])
+    text = repr(str(value)[:40]) + (
+        " where numbers have decimal commas" if isinstance(value, str) and hasattr(value, "__float__") else ""
+    )
     if len(bad) == len(numbers) and not is_empty(value):
         roles = (
             f"data_options: {{client: {quoted}}} if it says whose a row is, {{ignore: [{quoted}]}} to leave "

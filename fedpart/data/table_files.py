@@ -106,7 +106,7 @@ def read_csv(file: Path, delimiter: str | None = None, decimal: str | None = Non
     if decimal is None:
         decimal = "," if delimiter != "," and _has_commas(rows) else "."
     if decimal == ",":
-        rows = [[cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in row] for row in rows]
+        rows = [[*map(_with_point, row)] for row in rows]
     columns = dict(zip(column_names(names, str(file)), zip(*rows, strict=True), strict=True))
     return columns, {"delimiter": delimiter, "decimal": decimal}
 
@@ -115,6 +115,20 @@ _COMMA, _POINT, _NUMBER = (
     re.compile(rf"\s*[+-]?\d*{sign}\d+([eE][+-]?\d+)?\s*") for sign in (",", r"\.", "[.,]?")
 )
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+
+
+class _Pointed(str):
+    """Text such as 1.234 where numbers have decimal commas: no number, for it may be one of thousands."""
+
+    def __float__(self) -> float:
+        raise ValueError("it has a point where numbers have commas")
+
+
+def _with_point(cell: str) -> str:
+    """A cell of a file with decimal commas, a number as Python writes it."""
+    if _COMMA.fullmatch(cell):
+        return cell.replace(",", ".")
+    return _Pointed(cell) if _POINT.fullmatch(cell) else cell
 
 
 def _has_commas(rows: list[list[str]]) -> bool:
@@ -184,7 +198,7 @@ def columns_of(given: Any, signs: Signs = MappingProxyType({})) -> tuple[Columns
         except TypeError as error:
             kinds = "a CSV or Parquet file, a data frame or a dict of columns"
             raise ValueError(f"Rows of a table are {kinds}, got {name}; give one.") from error
-        columns = {str(key): frame[key].to_list() for key in frame.columns}
+        columns = {str(key): frame.get_column(key).to_list() for key in frame.columns}
     return dict(zip(column_names(list(columns), name), columns.values(), strict=True)), name
 
 

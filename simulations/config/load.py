@@ -18,7 +18,7 @@ from simulations.config.federated import ExperimentConfig
 from simulations.config.keys import Section, entry
 from simulations.config.messages import sentence
 from simulations.config.shared import Config
-from simulations.config.yaml_files import CONFIGS, apply_override, file_of, key_of, read_extended, told
+from simulations.config.yaml_files import CONFIGS, file_of, parsed, put, read_extended, told
 from simulations.errors import ConfigError as ConfigError
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -40,14 +40,16 @@ def kind_of(data: dict[str, Any]) -> type[Config]:
 
 def with_overrides(
     data: dict[str, Any], overrides: Sequence[str], source: str, kind: type[AnyConfig],
-    files: Sequence[Path] = (),
+    files: Sequence[Path] = (), values: Sequence[tuple[str, Any]] = (),
 ) -> AnyConfig:  # fmt: skip
-    """As :func:`load_config`, from plain data that came from ``files``; ``data`` is changed."""
+    """As :func:`load_config`, from plain data that came from ``files``, with ``values`` of keys before the
+    ``overrides``; ``data`` is changed."""
     default = kind.model_fields[PSI].default
-    for override in overrides:
-        if key_of(override).startswith(f"{PSI}."):
+    changes = [(*pair, source) for pair in values] + [(*parsed(text), f"--set {text}") for text in overrides]
+    for key, value, said in changes:
+        if key.startswith(f"{PSI}."):
             data.setdefault(PSI, default.model_dump(mode="json"))
-        apply_override(data, override)
+        put(data, key, value, said)
     keys = " ".join(f"--set {override}" for override in overrides)
     for key in ("data_dir", "code_dir", "psi_from", "devices"):
         if isinstance(data.get(key), str):
@@ -65,7 +67,7 @@ def with_values(config: AnyConfig, values: Mapping[str, Any], source: str) -> An
     """``config`` with other values of some keys, such as ``local.epochs``; ``source`` is for messages."""
     data = config.resolved()
     for key, value in values.items():
-        apply_override(data, f"{key}={json.dumps(value)}")
+        put(data, key, value, source)
     return type(config).from_dict(data, source)
 
 
@@ -119,19 +121,26 @@ class TableFile(Section):
         scaled = (self.scales[scale], row.scales.get(scale, {})) if scale else ({}, {})
         layers = (self.set, scaled[0], row.set, scaled[1])
         try:
-            lines = [f"{key}={json.dumps(value)}" for layer in layers for key, value in layer.items()]
+            json.dumps(layers)
         except TypeError as error:  # YAML has dates
             raise ConfigError(
                 f"{file}, row {label!r}: a value is of no kind that keys have ({error})."
             ) from None
-        lines = [line.replace("{out}", str(out)).replace("{seed}", str(seed)) for line in lines]
-        return with_overrides(
-            data,
-            [*lines, *overrides, f"seed={seed}"],
-            f"{file}, row {label!r}",
-            kind_of(data),
-            [*files, file],
-        )
+        words = {"{out}": str(out), "{seed}": str(seed)}
+        values = [(key, _filled(value, words)) for layer in layers for key, value in layer.items()]
+        last, source = [*overrides, f"seed={seed}"], f"{file}, row {label!r}"
+        return with_overrides(data, last, source, kind_of(data), [*files, file], values)
+
+
+def _filled(value: Any, words: Mapping[str, str]) -> Any:
+    """A value with ``words`` in place of what stands for them, in its texts."""
+    if isinstance(value, dict):
+        return {key: _filled(part, words) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_filled(part, words) for part in value]
+    for name, text in words.items() if isinstance(value, str) else ():
+        value = value.replace(name, text)
+    return value
 
 
 def table_file(name: str) -> Path:

@@ -1,5 +1,6 @@
 """Reading a YAML file, a shipped one by its name, and those it extends; settings given as ``key=value``."""
 
+import copy
 import math
 import re
 from collections.abc import Sequence
@@ -158,24 +159,27 @@ def key_of(override: str) -> str:
     return override.partition("=")[0].strip()
 
 
-def apply_override(data: dict[str, Any], override: str) -> None:
-    """Set ``a.b=value`` in nested ``data``, in place; the value is parsed as YAML."""
+def parsed(override: str) -> tuple[str, Any]:
+    """The key and the value, which is YAML, of ``a.b=value``."""
     key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
+    if not equals or not all(key.strip().split(".")):
         raise ConfigError(
             f"--set {override}: write key=value, for instance --set rounds=20 or --set split.alpha=1."
         )
-    value = _parse(text, f"--set {override}")
-    section = data
+    return key.strip(), _parse(text, f"--set {override}")
+
+
+def put(data: dict[str, Any], key: str, value: Any, said: str) -> None:
+    """Set the key ``a.b`` in nested ``data``, in place; ``said`` is for messages."""
+    parts, section = key.split("."), data
     for depth, part in enumerate(parts[:-1], start=1):
         if section.get(part) is None:
             section[part] = {}
         section = section[part]
         if not isinstance(section, dict):
-            fault = f"--set {override}: {'.'.join(parts[:depth])} has no keys of its own"
+            fault = f"{said}: {'.'.join(parts[:depth])} has no keys of its own"
             raise ConfigError(f"{fault}; set it as a whole.")
-    section[parts[-1]] = value
+    section[parts[-1]] = copy.deepcopy(value)
 
 
 def _parse(text: str, source: str) -> Any:

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedpart.checks import require
 from fedpart.data import OWN_FILES
 from simulations.config.load import AnyConfig, Config
 from simulations.errors import ConfigError
 from simulations.folders.data_files import KnownData, changed_data, in_short
-from simulations.folders.run_directory import holds_run, read_summary, saved_config
+from simulations.folders.run_directory import CONFIG, SUMMARY, holds_run, read_summary, saved_config
+
+COMPARISON, TABLE = "comparison.json", "table.csv"
+_SWEEPS = {CONFIG: "run or a search", COMPARISON: "comparison", TABLE: "table", SUMMARY: "selection"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,13 @@ def alone(config: AnyConfig) -> AnyConfig:
 def folder_name(text: str) -> str:
     """A text as the name of a folder; it may be empty, and two texts may have one."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text).strip("-.")
+
+
+def refuse_other_sweep(out: Path, written: str) -> None:
+    """Refuse a folder with a run, or with what another kind of sweep has ``written`` there."""
+    for name, kind in _SWEEPS.items():
+        there = name != written and (out / name).exists()
+        require(not there, f"{out} holds a {kind}; choose another folder with --out.", ConfigError)
 
 
 def row_folder(out: Path, row: str, seed: int) -> Path:

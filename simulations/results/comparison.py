@@ -12,6 +12,7 @@ from rich.text import Text
 from fedpart.data.trained_on import counted
 from simulations.config.federated import Published
 from simulations.config.load import ExperimentConfig
+from simulations.folders.cell import COMPARISON
 from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload
@@ -170,7 +171,7 @@ class Comparison:
         (out / "comparison.md").write_text(self.markdown(pictures), encoding="utf-8")
         content = asdict(self)
         content["rows"] = [row | row.pop("scores") for row in content["rows"]]
-        tables.write_json(out / "comparison.json", content)
+        tables.write_json(out / COMPARISON, content)
         tables.write_csv(out / "comparison.csv", self.flat())
 
     def flat(self) -> list[dict[str, Any]]:

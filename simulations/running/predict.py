@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedpart.data.cells import is_missing
 from fedpart.data.preprocessing import Pictures, Rows
 from fedpart.data.preprocessing.pictures import files_of
@@ -15,6 +17,7 @@ from simulations.config.load import ConfigError
 from simulations.errors import one_sentence
 
 PREDICTED = "predicted"
+_LINE = 1 << 20  # bytes of a table's first line, at most
 POINT = re.compile(r"^(\s*[+-]?\d*)\.(\d+(?:[eE][+-]?\d+)?\s*)$")  # of a number
 
 
@@ -31,13 +34,12 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             f"The run in {run} does not know how its inputs are made of files; runs on a table, on images in "
             f"files (data: table, image_folder or hf:...) and with a preprocessing of their own do."
         )
-    of_run = run.resolve() in out.resolve().parents and out.is_file()  # but for what it has predicted
-    of_run = of_run and not (
-        out.suffix.casefold() == ".csv" and PREDICTED.encode() in out.open("rb").readline()
-    )
-    if of_run or (out.exists() and source.exists() and out.samefile(source)):
-        lost = "a file of the run" if of_run else "what is predicted from"
-        raise ConfigError(f"--out {out} would overwrite {lost}; name another file.")
+    if out.is_file() and out.stat().st_size:
+        with out.open("rb") as opened:
+            earlier = out.suffix.casefold() == ".csv" and PREDICTED.encode() in opened.readline(_LINE)
+        if not earlier or (source.exists() and out.samefile(source)):
+            lost = "what is predicted from" if earlier else "a file that holds no earlier predictions"
+            raise ConfigError(f"--out {out} would overwrite {lost}; name another file.")
     remarks, signs = [], made.state.get("read", {})
     with one_sentence():
         if isinstance(made, Pictures):
@@ -55,6 +57,10 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
                 columns, _ = columns_of(source, {**signs, "decimal": "."})
             written = {label: [_text(cell, signs) for cell in cells] for label, cells in columns.items()}
     answers, p = state.answers(inputs)
+    finite = torch.isfinite(answers if p is None else p).reshape(len(answers), -1).all(1).tolist()
+    if False in finite:
+        what = f"Row {finite.index(False) + 1} of {source}: the network's answer is no finite number"
+        raise ConfigError(f"{what}; repair values that are far from those of the training data.")
     if p is None:
         flat = answers.reshape(len(answers), -1)
         many = [f"{PREDICTED}[{place}]" for place in range(flat.shape[1])]

@@ -13,7 +13,7 @@ from simulations.building.reading import seen_shape
 from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig, with_values
 from simulations.errors import ConfigError, one_sentence
-from simulations.folders.cell import Cell
+from simulations.folders.cell import COMPARISON, Cell, refuse_other_sweep
 from simulations.folders.run_directory import make_folder, read_summary
 from simulations.results.comparison import Comparison, Failure, collect
 from simulations.results.curves import Run
@@ -48,6 +48,7 @@ def run_comparison(
 ) -> Comparison:  # fmt: skip
     """Run every cell that is not finished, seed by seed, then print and write the comparison."""
     out, runner = Path(out), runner or CellRunner()
+    refuse_other_sweep(out, COMPARISON)
     config = choose_precision(config, out)
     if config.evaluation == "central" and any(map(is_personal, methods)):
         runner.say("Clients have weights of their own, so all runs have evaluation: clients.")

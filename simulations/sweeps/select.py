@@ -6,7 +6,8 @@ from pathlib import Path
 from simulations.building.experiment import ready
 from simulations.config.load import TrainingConfig, with_values
 from simulations.errors import ConfigError, one_sentence
-from simulations.folders.cell import Cell, folder_name
+from simulations.folders.cell import Cell, folder_name, refuse_other_sweep
+from simulations.folders.contents import SUMMARY
 from simulations.results.pictures.sweep_figures import plot_selection
 from simulations.results.selection import Column, Selection
 from simulations.running.precision import choose_precision
@@ -38,13 +39,11 @@ def plan(config: TrainingConfig, out: Path) -> list[Cell]:
         seeds = {"select": None, "seed": config.seed + i, "data_seed": config.data_seed + i}
         for value, folder in zip(section.values, folders, strict=True):
             chosen = with_values(config, seeds | {key: value}, f"select.key {key} with the value {value!r}")
-            name, own = (
-                f"{key.rpartition('.')[2]} {value}, seed {chosen.seed}",
-                out / folder / f"seed{chosen.seed}",
-            )
-            if any(own == cell.folder or chosen == cell.config for cell in cells):  # 15 and 15.0 are one
+            name = f"{key.rpartition('.')[2]} {value}, seed {chosen.seed}"
+            cell = Cell(name, chosen, out / folder / f"seed{chosen.seed}")
+            if any(cell.folder == each.folder or cell.config == each.config for each in cells):  # 15, 15.0
                 raise ConfigError(f"select.values has {value!r} twice; name every value once.")
-            cells.append(Cell(name, chosen, own))
+            cells.append(cell)
     return cells
 
 
@@ -54,6 +53,7 @@ def run_selection(
     """Train with every value, then print and write which one the evidence prefers; with ``laplace`` beside
     plain networks, judged (with keep_best: stopped early) by diagonal Laplace."""
     out, runner = Path(out), runner or CellRunner()
+    refuse_other_sweep(out, SUMMARY)
     config = choose_precision(config, out)
     cells = plan(config, out)
     assert config.select is not None

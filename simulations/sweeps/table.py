@@ -13,7 +13,7 @@ from fedpart.checks import require
 from simulations.config.load import TableFile, read_table
 from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
-from simulations.folders.cell import Cell, folder_name, row_folder
+from simulations.folders.cell import TABLE, Cell, folder_name, refuse_other_sweep, row_folder
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder, read_summary, saved_config
 from simulations.results import tables
@@ -77,7 +77,7 @@ class Found:
         (out / "table.md").write_text(
             "\n".join([*lines, *tables.markdown_table(*self.cells())]) + "\n", encoding="utf-8"
         )
-        tables.write_csv(out / "table.csv", [self._flat(label) for label in self.summaries])
+        tables.write_csv(out / TABLE, [self._flat(label) for label in self.summaries])
 
     def _flat(self, label: str) -> dict[str, Any]:
         summaries, flat = self.summaries[label], {}
@@ -131,6 +131,7 @@ def run_table(
     """Run what is not finished, all rows of a seed before the next seed; print and write the table.
     ``records``: folder in which finished runs leave a record; those that have one are not made."""
     out, runner, table = Path(out), runner or CellRunner(), _read(file)
+    refuse_other_sweep(out, TABLE)
     for label in labels:
         if label not in table.rows:
             raise ConfigError(f"{file} has no row {label!r}; its rows are {', '.join(table.rows)}.")

@@ -17,6 +17,7 @@ from simulations.config.search import SearchSection
 from simulations.config.yaml_files import as_yaml
 from simulations.errors import ConfigError, RunError, one_sentence
 from simulations.folders import run_directory
+from simulations.folders.cell import refuse_other_sweep
 from simulations.folders.contents import new_name, run_name
 from simulations.folders.data_files import KnownData
 from simulations.folders.resolved import held, is_own, write_config
@@ -97,6 +98,12 @@ def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Foun
     return outcome
 
 
+_OF_OTHERS = {  # keys that decide on which examples the objective is
+    *("data", "data_dir", "data_seed", "rotated", "max_angle", "validation_points", "full_validation_rounds"),
+    *("evaluation_share", *(f"data_options.{name}" for name in ("target", "validation", "test", "hold_out"))),
+}
+
+
 def _section(config: Config) -> SearchSection:
     """What is searched, after a look at what can be known to fail before anything is run."""
     if (section := config.search) is None:
@@ -112,6 +119,9 @@ def _section(config: Config) -> SearchSection:
         remedy = remedy if by_clients or config.evaluation == "none" else "name client_accuracy or client_nll"
         raise ConfigError(f"Nobody evaluates {section.objective}, which search.objective names; {remedy}.")
     domains = section.domains()
+    for key in _OF_OTHERS.intersection(domains):
+        fault = f"Values of {key} cannot be compared by {section.objective}, for each is of other examples"
+        raise ConfigError(f"{fault}; leave it out of search.space.")
     methods = [{"method": name} for name in domains["method"].ends] if "method" in domains else [{}]
     for key, domain in domains.items():
         runs = [{_decided(_with(config, {**of, key: value})) for value in domain.ends} for of in methods]
@@ -146,6 +156,7 @@ def _claim(out: Path, config: Config) -> None:
             before["search"]["trials"] = now["search"]["trials"]  # they may change
         remedy = f"choose another folder with --out, or go on with fedpart search --resume {quote(str(out))}"
         require(before == now, f"{out} holds a search with another configuration; {remedy}.", ConfigError)
+    refuse_other_sweep(out, run_directory.CONFIG)
     run_directory.make_folder(out, config)
     write_config(out, config, run_name(out) or new_name(), not reading() or is_own(out))
 

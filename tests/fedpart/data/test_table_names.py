@@ -10,7 +10,7 @@ from leaf import write_leaf
 
 from fedpart.data import load_splits
 from fedpart.data.cells import numbered
-from simulations.config.yaml_files import apply_override
+from simulations.config.yaml_files import parsed
 
 COMPOSED, DECOMPOSED = "Z\u00fcrich", "Zu\u0308rich"
 LEFT_OUT = r"has a column without a name \({}\).*; name it .*\{{ignore: \[{}\]\}}"
@@ -146,7 +146,6 @@ def test_the_remedy_for_a_column_can_be_followed(name, tmp_path):
     with pytest.raises(ValueError) as raised:
         load_splits("table", str(file), target="ill")
     [written] = re.findall(r"\{(ignore: \[.*\])\} to leave it out", str(raised.value))
-    options = {}
-    apply_override(options, f"data_options={{{written}}}")
-    splits = load_splits("table", str(file), target="ill", **options["data_options"])
+    _, options = parsed(f"data_options={{{written}}}")
+    splits = load_splits("table", str(file), target="ill", **options)
     assert splits.train.inputs.shape[1] == 1

@@ -8,7 +8,7 @@ import pytest
 import refusals
 
 from simulations.config.load import ConfigError, ExperimentConfig, TrainingConfig, load_config
-from simulations.config.yaml_files import apply_override, as_yaml, read_yaml
+from simulations.config.yaml_files import as_yaml, parsed, read_yaml
 
 FILES = [
     ("rounds: yes", ["rounds is a number, got true, which YAML also reads in yes, on"]),
@@ -183,8 +183,7 @@ TEXTS = ["1:30", "190:20:30", "1:30.5", "1__0", "1_", "0x_f", "0o8", "1e", "._5"
 
 @pytest.mark.parametrize(("text", "number"), [*NUMBERS.items(), *zip(TEXTS, TEXTS, strict=True)])
 def test_a_number_is_what_it_looks_like_and_all_else_is_text(text, number, tmp_path):
-    data = {}
-    apply_override(data, f"a={text}")
+    data = dict([parsed(f"a={text}")])
     (tmp_path / "a.yaml").write_text(f"a: {text}\nb: [{text}]\n")
     read = read_yaml(tmp_path / "a.yaml")
     for found in (data["a"], read["a"], read["b"][0]):
@@ -247,7 +246,7 @@ def test_what_no_reader_can_take_is_refused(tmp_path):
         file = tmp_path / f"{name}.yaml"
         file.write_text(text)
         rows.append((name, partial(read_yaml, file), ConfigError, f"is not valid YAML.*{says}"))
-    call = partial(apply_override, {}, f"seed={'9' * 5000}")
+    call = partial(parsed, f"seed={'9' * 5000}")
     rows.append(("a setting", call, ConfigError, "--set seed=9+ is not valid YAML.*beyond 64 bits"))
     rows.append(("NUL", partial(read_yaml, Path("a\0b")), ConfigError, "cannot be read: embedded null"))
     refusals.check(rows)

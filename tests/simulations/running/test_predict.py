@@ -175,9 +175,27 @@ def test_columns_that_are_no_inputs_come_back_as_they_were_and_no_file_of_the_ru
     for name in ("state.safetensors", "config.yaml", "mine.csv"):
         before = (run / name).read_bytes()
         refused(
-            command("predict", "run", "people.csv", "--out", run / name), "would overwrite a file of the run"
+            command("predict", "run", "people.csv", "--out", run / name),
+            "a file that holds no earlier predict",
         )
         assert (run / name).read_bytes() == before
+
+
+def test_only_earlier_predictions_are_overwritten_and_no_answer_is_made_up(run, tmp_path):
+    new = tmp_path / "new.csv"
+    written(new, people(3))
+    (tmp_path / "empty.csv").touch()
+    for _ in range(2):
+        for out in (tmp_path / "out.csv", tmp_path / "empty.csv"):
+            assert command("predict", run, new, "--out", out).exit_code == 0
+    (tmp_path / "predicted.png").write_bytes(b"an image that is predicted")
+    for precious in (Path("people.csv"), tmp_path / "predicted.png"):
+        before = precious.read_bytes()
+        refused(command("predict", run, new, "--out", precious), "holds no earlier predictions; name another")
+        assert precious.read_bytes() == before
+    for number in ("1.7e308", "-1.7e308"):
+        written(new, [people(1)[0], {**people(1)[0], "age": number}])
+        refused(command("predict", run, new, "--out", tmp_path / "out.csv"), "Row 2 of", "no finite number")
 
 
 @pytest.mark.slow
@@ -195,6 +213,12 @@ def test_a_file_with_decimal_commas_comes_back_as_it_was_and_can_be_read_without
     assert command("predict", "run", "more.csv", "--out", "more-scored.csv").exit_code == 0
     as_they_were = Path("more-scored.csv").read_text().splitlines()
     assert [line.rsplit(";", 3)[0] for line in as_they_were] == more
+    written(Path("thousands.csv"), [{**people(1)[0], "age": "1;234"}], "|", ",")
+    Path("thousands.csv").write_text(Path("thousands.csv").read_text().replace(";", ".").replace("|", ";"))
+    refused(
+        command("predict", "run", "thousands.csv"),
+        "The column 'age' of thousands.csv holds no numbers, but such as '1.234' where numbers have decimal",
+    )
     p = [float(line.rsplit(";", 1)[1].replace(",", ".")) for line in after[1:]]
     near(p, torch.softmax(fedpart.load("run").predict("people.csv"), 1)[:, 1])
     with safe_open(export_run(Path("run"), "safetensors")[0], "pt") as file:

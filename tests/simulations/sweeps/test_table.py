@@ -22,6 +22,7 @@ from simulations.results.method_scores import at_equal_bytes
 from simulations.results.records import write_record
 from simulations.results.tables import text_of, values_at
 from simulations.sweeps.cell_runner import CellRunner, SweepIncomplete
+from simulations.sweeps.compare import run_comparison
 from simulations.sweeps.table import recorded_table, run_table
 
 PLACES = ("test_accuracy", "by.parameters", "psi.affine.angle [deg]")
@@ -84,6 +85,35 @@ def test_means_and_errors_over_seeds_by_hand(file, tmp_path):
     assert float(fedavg["test_accuracy"]) == pytest.approx(0.82)
     assert float(fedavg["test_accuracy standard_error"]) == pytest.approx(0.02)
     assert float(fedavg["by.parameters.1"]) == 500_000
+
+
+def test_values_of_a_row_are_what_the_file_says(file, tmp_path):
+    options = {"target": "\N{GRINNING FACE}", "ignore": ["{out}", '"']}
+    run, out = Run(), tmp_path / 'a "folder"'
+    rows = {"one": {"set": {"method": "fedavg", "data": "table", "data_options": options}}}
+    made(file(rows=rows), out, run)
+    for config in run.configs:
+        assert config.data_options == {**options, "ignore": [str(out), '"']}
+    endless = {"one": {"set": {"local.learning_rate": float("inf")}}}
+    with pytest.raises(ConfigError, match=r"row 'one'.*local\.learning_rate cannot be inf"):
+        made(file(rows=endless), tmp_path / "endless")
+
+
+def test_a_sweep_does_not_write_where_another_kind_or_a_run_has(file, tmp_path):
+    for name, says in {
+        "config.yaml": "holds a run or a search",
+        "comparison.json": "holds a comparison",
+        "summary.json": "holds a selection",
+    }.items():
+        out = tmp_path / name.partition(".")[0]
+        out.mkdir()
+        (out / name).touch()
+        with pytest.raises(ConfigError, match=f"{says}; choose another folder with --out"):
+            made(file(), out)
+        assert [path.name for path in out.iterdir()] == [name]
+    made(file(), tmp_path / "out")
+    with pytest.raises(ConfigError, match="holds a table; choose"):
+        run_comparison(ExperimentConfig(), ["fedavg"], 1, tmp_path / "out")
 
 
 def test_at_equal_bytes_a_run_counts_until_the_cheapest_has_sent_all(file, tmp_path):

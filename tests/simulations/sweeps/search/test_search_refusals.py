@@ -45,6 +45,12 @@ def test_what_cannot_be_searched(tmp_path):
     rows = [
         (section({"cohrt": [1, 3]}), {}, "unknown key 'cohrt'"),
         (section({"checkpoint_every": [1, 3]}), {}, "space.checkpoint_every decides nothing in a run"),
+        (
+            section({"data_seed": [0, 9]}),
+            {},
+            "Values of data_seed cannot be compared by val_.*other examples",
+        ),
+        (section({"data_options.target": {"choice": ["a", "b"]}}), {}, "cannot be compared by"),
         (section({"cohort": [1, 300]}), {}, "cohort must be between 1 and the number of clients"),
         (section(objective="client_nll"), {}, "set evaluation: clients"),
         (section(), {"evaluation": "none"}, "set evaluation: central"),
