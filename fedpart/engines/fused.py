@@ -13,12 +13,16 @@ from fedpart.engines.executor import Executor
 from fedpart.engines.local import EXECUTIONS, Loop
 from fedpart.federated.cohorts import CohortSum, upload_bytes
 from fedpart.federated.protocol import Protocol
+from fedpart.methods.base import FederatedMethod
 from fedpart.randomness.noise import JoinedNoise, Noise, common_noise
 from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
+from fedpart.updates.combining.fednova import FedNova
 from fedpart.updates.errors import out_of_memory
+from fedpart.updates.stages import UsualNorms, doing
+from fedpart.updates.stages.combining import Combining
 from fedpart.updates.update import PSI, Round, Update
 
 # Examples times S in one pass: on a CPU its activations stay near, and a GPU is busy.
@@ -43,6 +47,13 @@ class FusedRunner:
         require(free, f"{none}; leave clip, upload, defence and privacy out, or {loop}")
         kept = f"Fused clients have no updates of their own, of which those of {method!r} keep something"
         require(not settings.combination.keeps, f"{kept}; {loop}")
+        blind = UsualNorms, *([Combining] if type(settings.combination) is FedNova else [])  # of one step
+        stages, of_update = [s for s in protocol.stages if type(s) not in blind], ("begin", "send", "sent")
+        hooks = [hook for at in (*of_update, "receive") for hook in doing(stages, at)]
+        looking = sorted({type(hook.__self__).__name__ for hook in hooks})
+        looking += [method] if type(protocol.method).counted is not FederatedMethod.counted else []
+        sees = f"Fused clients have no updates of their own, which {' and '.join(looking)} would change"
+        require(not looking, f"{sees}; {loop}")
         step = f"Fused clients take one step each, but local.epochs is {local.epochs}; set it to 1, or {loop}"
         require(local.epochs == 1, step)
         weigh = f"Fused clients weigh as much as their examples, but weighting is {settings.weighting!r}"

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedpart.data.dataset import Dataset
 from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
@@ -136,9 +138,18 @@ class Federation(ModelState):
             values.copy_(kept)
 
     def _hold(self) -> None:
-        """Bring hyperparameters back to what their kinds can mean, and name them."""
-        within = self.psi.clamp(*self.limits)
-        if (beyond := within != self.psi).any():  # all that is read of the device here
+        """Bring hyperparameters back to what their kinds can mean, and name them.
+
+        Raises:
+            ArithmeticError: w or psi are not finite, though the clients' updates were.
+        """
+        within, whole = self.psi.clamp(*self.limits), self.w.sum() + self.psi.sum()
+        if ((beyond := within != self.psi).any() | ~whole.isfinite()).item():  # all that is read here
+            what = f"Round {self.completed + 1} has made weights or psi NaN or infinite, as no update was"
+            defence = f", or mend the defence {of!r}" if (of := self.protocol.settings.defence) else ""
+            lower = f"lower the server's learning rates, or mend the method's combine(){defence}"
+            if not all(torch.isfinite(values).all() for values in (self.w, self.psi)):
+                raise ArithmeticError(f"{what}; {lower}.")
             self.psi.copy_(within)
             warnings.warn(
                 f"{', '.join(self.names_at(beyond))}: held at the bound of what it can mean, beyond which "

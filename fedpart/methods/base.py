@@ -61,10 +61,10 @@ class ClientView:
     psi: Tensor | None = None
 
     def server_psi(self) -> Tensor:
-        """:attr:`psi`, where it is there."""
+        """A copy of :attr:`psi`, where it is there."""
         if self.psi is None:
             raise ValueError("A plan depends on the client, its chunk and the round, not on psi.")
-        return self.psi
+        return self.psi.clone()
 
     def drawn_sizes(self, steps: int) -> list[int]:
         """Of :attr:`parts`, all equally often, those of the round's first steps; then they come again."""

@@ -32,8 +32,22 @@ def combined(
     for way in spelled(name)[1]:
         takes = inspect.signature(COMBINATIONS.resolve(way)).parameters
         made = COMBINATIONS.make(way, {key: left.pop(key) for key in [*left] if key in takes})
+        if isinstance(made, Combination):
+            _check(made, way)
         (clients if isinstance(made, Combination) else servers).append(made)
     excluded = f"{name!r} has two ways to combine that exclude each other; leave one of them out."
     require(len(clients) < 2 and len(servers) < 2, excluded)
     client = next(iter(clients), Combination())
     return left, client, next(iter(servers), client.server)
+
+
+def _check(made: Combination, way: str) -> None:
+    """Refuse attributes that would do nothing without others."""
+    said = f"The way to combine {way!r} has"
+    owned = type(made).stays is not Combination.stays or made.tie is not None or made.head_epochs
+    require(made.personal or not owned, f"{said} stays(), tie or head_epochs, which need personal = True.")
+    require(made.sees or not made.variates, f"{said} keeps, which needs sees = True, or personal = True.")
+    server = (
+        f"{said} the server {made.server!r}; give settings, such as fedpart.SGDSettings(learning_rate=1.0)."
+    )
+    require(made.server is None or isinstance(made.server, ServerSettings), server)

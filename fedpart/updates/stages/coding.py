@@ -5,6 +5,7 @@ from typing import Any
 
 from fedpart.checks import require
 from fedpart.randomness.streams import generator
+from fedpart.trees import version_of
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Round, Update
 
@@ -47,8 +48,16 @@ class UploadCodec(Stage):
     def send(self, update: Update, client: int, round: Round) -> None:
         for j, delta in update.cells.items():
             rng = generator(self.run.settings.seed, "upload", client, round.number, j)
+            version, n = version_of(delta), len(delta)
             update.encoded[j] = data = self.codec.encode(delta, rng)
-            update.parts[j] = self.codec.decode(data, len(delta), delta.dtype)
+            update.parts[j] = back = self.codec.decode(data, n, delta.dtype)
+            of = f"The codec {type(self.codec).__name__}"
+            require(version_of(delta) == version, f"{of} changes what it encodes; have it encode a copy.")
+            size = f"{of} makes {data.nbytes} bytes of {n} numbers, where size() says {self.codec.size(n)}"
+            require(data.nbytes == self.codec.size(n), f"{size}; make encode() and size() agree.")
+            read = f"{of} reads {n} numbers of {delta.dtype} as {[*back.shape]} of {back.dtype}"
+            fits = (back.shape, back.dtype) == (delta.shape, delta.dtype)
+            require(fits, f"{read}; have decode() return what was encoded.")
             if self.run.settings.error_feedback and round.kept is not None:
                 update.kept[j] = (delta - update.parts[j]).cpu()
 

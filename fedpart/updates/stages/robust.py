@@ -124,6 +124,11 @@ class Defended:
             groups = [values[start:end] for start, end in pairwise(ends)]
             values = [weighted_sum(group, [1.0] * len(group)).div_(len(group)) for group in groups]
         combined = self.defence.combine(values, None if memory is None else memory.to(values[0].device))
+        shape, kind = getattr(combined, "shape", None), getattr(combined, "dtype", type(combined))
+        name, like = type(self.defence).__name__, values[0]
+        returns = f"The defence {name} makes {shape and [*shape]} of {kind} from clients' {[*like.shape]} of"
+        fits = (shape, kind) == (like.shape, like.dtype)
+        require(fits, f"{returns} {like.dtype}; have combine() return the same.")
         if bound.norm is not None:
             bound.shorten(combined)
         return combined
