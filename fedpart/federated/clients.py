@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpart.checks import require
 from fedpart.federated.options import Deal
 from fedpart.partition.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
@@ -118,6 +119,19 @@ def kinds_of(*attributes: Bytes) -> Kinds:
         if theirs.any():
             kinds[Kind(*values)] = int(theirs.argmax()), int(theirs.sum())
     return kinds
+
+
+def check_jobs(jobs: Any, subnetworks: int, method: str) -> None:
+    """Refuse a plan that is none, or in which a partition is trained twice."""
+    numbers = range(1, subnetworks + 1)
+    fits = isinstance(jobs, (list, tuple)) and all(
+        isinstance(job, Job) and job.subnetwork in numbers and job.partition in (None, *numbers)
+        for job in jobs
+    )
+    trained = [job.partition for job in jobs if job.partition is not None] if fits else []
+    wanted = f"a list of Jobs of subnetworks 1 to {subnetworks}, with each partition once at most"
+    once = len({*trained}) == len(trained)
+    require(fits and once, f"The plan() of the method {method!r} returns {jobs!r:.99}; return {wanted}.")
 
 
 def check_plans(

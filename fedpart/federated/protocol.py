@@ -21,7 +21,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, psi_mask
 from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
-from fedpart.training.agreement import agreement, shapes
+from fedpart.training.agreement import Identity, agreement, shapes
 from fedpart.updates.codecs import Codec
 from fedpart.updates.stages import UploadCodec, doing, stage_of, stages_of
 from fedpart.updates.update import LARGEST, PSI, Norms, Round, Update, validate
@@ -72,7 +72,8 @@ class Protocol:
     Args:
         task: what is learned; the method may change it (FedAvg drops the augmentation).
         settings: see :class:`.FederationSettings`.
-        identity: text that server and clients must share as well, e.g. a hash of the data's configuration.
+        identity: text that server and clients must share as well, e.g. a hash of the data's configuration;
+            or several by their names.
 
     Attributes:
         method, task, partition, assignment, caps, architectures: built from the arguments.
@@ -96,7 +97,7 @@ class Protocol:
             fit the method; or caps with which a client computes nothing, or nobody trains a partition.
     """
 
-    def __init__(self, task: Task, settings: FederationSettings, identity: str = "") -> None:
+    def __init__(self, task: Task, settings: FederationSettings, identity: Identity = "") -> None:
         self.settings = settings
         method = build_method(settings.method, settings.method_options)
         if not isinstance(method, FederatedMethod):
@@ -137,6 +138,8 @@ class Protocol:
         self._receive = doing(self.stages, "receive")
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
+        for client, _ in self.kinds.values():
+            clients.check_jobs(self.plan(client, 1), self.partition.chunks, settings.method)
         if settings.caps is not None:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
             clients.check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)

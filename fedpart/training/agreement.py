@@ -14,11 +14,13 @@ from fedpart.partition.space import ParameterSpace
 from fedpart.task.task import Task
 from fedpart.trees import tensors_in
 
+Identity = str | Mapping[str, str]
+"""What stands for the data, or several such by their names."""
 _LONG = ("network", "transforms", "shapes", "hash")
 
 
 def agreement(
-    task: Task, partition: Partition, settings: Mapping[str, Any], identity: str = ""
+    task: Task, partition: Partition, settings: Mapping[str, Any], identity: Identity = ""
 ) -> dict[str, Any]:
     """Settings, task, partition and data, for which ``identity`` stands, as plain data that JSON takes."""
     agreed = dict(settings)
@@ -45,7 +47,7 @@ def agreement(
     if task.frozen:
         agreed["frozen weights hash"] = _hash(*task.frozen.values())
     agreed["initial psi hash"] = _hash(task.psi_space.initial())
-    agreed["data"] = identity
+    agreed |= {"data": identity} if isinstance(identity, str) else identity
     plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
     return plain
 
@@ -57,7 +59,8 @@ def shapes(space: ParameterSpace) -> list[list[Any]]:
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     """How another run's agreement ``then`` differs from ``now``, for a person; empty if it does not."""
-    clauses, then = [], {"stratified": False, **then, **renamed(then), "trim": None, "bucket": None}
+    unnamed = {"stratified": False, "files": now.get("files")}  # in checkpoints of before
+    clauses, then = [], {**unnamed, **then, **renamed(then), "trim": None, "bucket": None}
     for name, value in now.items():
         before = then.get(name)
         if before != value:

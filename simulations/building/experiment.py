@@ -1,6 +1,6 @@
 """From a configuration to everything a run needs: task, data, and what the kind of run adds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, overload
@@ -10,7 +10,7 @@ from fedpart.centralised.fit import Training, check_psi
 from fedpart.centralised.laplace import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
-from fedpart.data.preprocessing import Preprocessing
+from fedpart.data.preprocessing import Preprocessing, Rows
 from fedpart.data.trained_on import counted
 from fedpart.data.transformed import corrupted
 from fedpart.federated.report import exposed, unsteady, untaught
@@ -22,6 +22,7 @@ from simulations.building.data import client_names, load_data
 from simulations.building.sites import data_of, rows_told
 from simulations.building.task import build_task
 from simulations.config.load import Config, ExperimentConfig, TrainingConfig
+from simulations.folders.data_files import digest_of, listed_data
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,20 @@ class Experiment:
         rows = rows_told(self.preprocessing)
         told = f"{counted(len(rows), 'client')} shared sums of {counted(sum(rows), 'row')}"
         what = "counts of levels and classes, means and deviations by column, which are not private"
-        return [*([f"{told}: {what}."] if rows else []), *self.protocol.task.notes, *filter(None, said)]
+        told = [f"{told}: {what}."] if rows else []
+        return [*told, *self._spent(), *self.protocol.task.notes, *filter(None, said)]
+
+    def _spent(self) -> Iterator[str]:
+        """What epsilon does not tell of a private run."""
+        config, made = self.config, self.preprocessing
+        if config.privacy is not None and isinstance(made, Rows) and made.learned:
+            yield (
+                "epsilon does not cover the preprocessing: means, ranges and names of levels are of all "
+                "clients' rows and stand in the run's files; write numbers of a known range into the table, "
+                "and leave standardise, categorical and missing out, if nobody may learn of these."
+            )
+        if config.privacy is not None and config.beside is not None:
+            yield f"beside: {config.beside} is left out, as a second run would spend privacy as well."
 
     def start(self) -> Federation:
         return Federation(self.protocol)
@@ -131,7 +145,9 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     most = max(max(len(shard), len(shard.evaluation or ())) for shard in shards)
     most = max(most, *rows_told(splits.preprocessing), 1)
     settings = replace(config.settings(), max_examples=most)
-    protocol = Protocol(task, settings, identity=config.identity())
+    files = None if config.apart else listed_data(config)  # then each client has files of its own
+    identity = {"data": config.identity(), "files": digest_of(files)}
+    protocol = Protocol(task, settings, identity=identity)
     scored = (splits.validation, splits.test)
     return Experiment(config, task, protocol, shards, *scored, *described, client_names(config, splits))
 

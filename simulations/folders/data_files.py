@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import json
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,12 @@ def _contents(files: Sequence[Path], limits: Limits) -> dict[str, Any]:
         with file.open("rb") as opened:
             whole.update(hashlib.file_digest(opened, "sha256").digest())
     return {"bytes": sum(file.stat().st_size for file in files), "digest": whole.hexdigest()[:16]}
+
+
+def digest_of(listed: Listed | None) -> str:
+    """Short hash of them; empty of none."""
+    told = json.dumps(listed, sort_keys=True).encode()
+    return "" if listed is None else hashlib.sha256(told).hexdigest()[:16]
 
 
 class KnownData(dict[tuple[str, str | None], Listed | None]):

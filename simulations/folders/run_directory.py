@@ -22,7 +22,7 @@ from fedpart.training.files import SEAL, kept, previous_of, replace, sealed
 from fedpart.training.state import ModelState
 from fedpart.updates.stages import Privacy
 from simulations.config.load import Config, ExperimentConfig
-from simulations.errors import ConfigError, DiskFull
+from simulations.errors import ConfigError, DiskFull, RunError
 from simulations.folders.contents import CONFIG as CONFIG
 from simulations.folders.contents import METRICS as METRICS
 from simulations.folders.contents import STATE as STATE
@@ -199,6 +199,9 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                why = f"{self.path} cannot be written ({error.strerror}); what was saved before is whole"
+                raise RunError(f"{why}. Copy the folder, and continue the copy.") from error
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise DiskFull(

@@ -67,7 +67,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     except Exception as error:  # whatever the exporters raise
         reason = str(error).strip().split("\n")[0].rstrip(".")
         fault = f"The network cannot be exported as {kind} ({type(error).__name__}: {reason})"
-        raise RunError(f"{fault}; safetensors takes any network.") from error
+        full = "No space left" in reason
+        raise RunError(f"{fault}; {'make room' if full else 'safetensors takes any network'}.") from error
     finally:
         draft.unlink(missing_ok=True)
         for folder in new if not path.exists() else ():

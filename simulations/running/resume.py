@@ -101,7 +101,7 @@ def _affine(section: dict[str, Any] | None, method: Method) -> dict[str, Any] | 
 
 def beside_config(config: ExperimentConfig) -> ExperimentConfig | None:
     """The run that ``config.beside`` asks for, in this process; None: it asks for none, or for itself."""
-    if config.beside in (None, config.method):
+    if config.beside in (None, config.method) or config.privacy is not None:  # which it would spend
         return None
     here: dict[str, Any] = {"engine": "local", "workers": None, "loggers": [], "beside": None}
     here["keep_best"] = config.keep_best if config.beside.startswith("partitioned") else None  # no L_ML

@@ -91,6 +91,8 @@ def run_experiment(
                 run.bind(state)
                 if resume and run.has_checkpoint:
                     state.load(run.checkpoint)
+                elif resume:
+                    progress.note(f"{run.path} has no checkpoint, so the run begins anew.")
                 lines = run.rewind(state)
             for note in run.notes:
                 progress.note(note)
@@ -130,7 +132,7 @@ def draw_pictures(folder: Path, note: Callable[[str], None]) -> list[Path]:
     try:
         plot_run(folder, download=False)
     except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-        note(f"A picture is missing, for the data cannot be read ({str(error).rstrip('.')}).")
+        note(f"A picture is missing, for it cannot be drawn ({str(error).rstrip('.')}).")
     return sorted(folder.glob("*.png"))
 
 

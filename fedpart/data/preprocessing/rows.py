@@ -67,6 +67,12 @@ class Rows(Preprocessing, kind="table"):
         for name, rows in (("moments", moments), ("levels", list(zip(*levels, strict=True)))):
             self.register_buffer(name, torch.tensor(rows, dtype=torch.float64), persistent=False)
 
+    @property
+    def learned(self) -> bool:
+        """Whether numbers or names of training rows are in it."""
+        made = self.state["standardise"], self.state["missing"] != "refuse", len(self.levels)
+        return any(made)
+
     def forward(self, rows: Tensor) -> Tensor:
         """Inputs ``[n, features]`` float32 of rows ``[n, columns]``."""
         rows, parts = rows.double(), []

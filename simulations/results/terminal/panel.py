@@ -103,18 +103,18 @@ def _tips(
         if summary.get("psi_learned"):
             yield "a plain network with the hyperparameters found", ["retrain", str(out)]
     else:
+        spent = ", which spends more privacy" if "epsilon" in summary else ""
         if config is not None and "caps" not in summary:  # other methods have none
             without = "+".join(["fedavg", *ways])
             other = read_summary(out / BESIDE) or {}
             if learns and not summary.get("untaught") and other.get("method") != without:
                 best = ["keep_best=null"] if saved.get("keep_best") else []  # a plain run has no L_ML
-                yield plain, ["run", config, *_with(overrides, f"method={without}", *best)]
+                yield f"{plain}{spent}", ["run", config, *_with(overrides, f"method={without}", *best)]
             several = ["compare", config, *_with(overrides, "method=")]
-            yield "all methods side by side, with plots", several
+            yield f"all methods side by side, with plots{spent}", several
         # A run on Flower goes on by the command that knows its federation, or here.
         engine = ["--engine", "local"] if summary["engine"] == "flower" and command == "run" else []
         longer = ["--set", f"rounds={2 * summary['rounds']}"]
-        spent = ", which spends more privacy" if "epsilon" in summary else ""
         yield f"go on for more rounds{spent}", [command, "--resume", str(out), *engine, *longer]
     trust = ["--trust-code"] if any(foreign(saved)) else []  # it names code of its user
     yield "a page with its curves and pictures", ["report", str(out), *trust]

@@ -12,6 +12,7 @@ from fedpart.engines.fused import FusedRunner
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import METHODS
+from fedpart.task.gradients import Job
 from fedpart.updates import stages
 from fedpart.updates.codecs.base import Narrow
 from fedpart.updates.combining.base import Combination
@@ -67,6 +68,18 @@ class Adds(METHODS.resolve("partitioned")):
         psi = client.server_psi()
         psi += 1.0
         return psi
+
+
+def planned(*jobs):
+    class Own(FEDAVG):
+        def plan(self, client):
+            return jobs[0] if len(jobs) == 1 else list(jobs)
+
+    return Own
+
+
+Twice, Nothing, Beyond = planned(Job(1, 1), Job(1, 1)), planned(None), planned([Job(3, 1)])
+Alone = planned(Job(1, 1))
 
 
 class HalfCodec(Narrow):
@@ -158,6 +171,15 @@ def test_what_does_nothing_without_more_or_returns_something_else_is_refused_by_
             ),
             ("short", call(defence=f"{OWN}Shorter", **alike), ValueError, every),
             ("nan", call(defence=f"{OWN}NoNumber", **alike), ArithmeticError, "Round 1 .*mend the defence"),
+            (
+                "twice",
+                call(f"{OWN}Twice"),
+                ValueError,
+                "plan.. of the method .*Twice' returns .*each partition",
+            ),
+            ("no plan", call(f"{OWN}Nothing"), ValueError, "returns None; return a list of Jobs of subnetw"),
+            ("beyond", call(f"{OWN}Beyond"), ValueError, "returns .*subnetwork=3.*subnetworks 1 to 1"),
+            ("a bare job", call(f"{OWN}Alone"), ValueError, "returns Job.*; return a list of Jobs"),
             ("combine", call(f"{OWN}Divides"), ArithmeticError, "Round 1 has made .*; lower .*combine"),
         ]
     )

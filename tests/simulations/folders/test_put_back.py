@@ -1,5 +1,6 @@
 """Folders that others have changed or put back, and runs on images of one's own."""
 
+import io
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import torch
 from command_line import fedpart as typed
 from image_files import write_class_folders, zipped
 from places import ROOT
+from rich.console import Console
 from safetensors.torch import load_file
 from tiny import tiny, tiny_training
 
@@ -21,6 +23,7 @@ from simulations.config.load import ConfigError
 from simulations.folders.contents import run_name
 from simulations.folders.run_directory import RunDirectory, read_summary, saved_config
 from simulations.results.report.page import write_report
+from simulations.results.terminal.progress import Progress
 from simulations.running.export import export_run
 from simulations.running.run import run_experiment
 from simulations.sweeps.search.search import run_search
@@ -36,6 +39,15 @@ PRIVATE = {
 
 def resume(folder, **changes):
     return run_experiment(saved_config(folder).model_copy(update=changes), folder, resume=True)
+
+
+def test_a_run_without_a_checkpoint_says_that_it_begins_anew(tmp_path):
+    run_experiment(tiny(rounds=2), tmp_path)
+    (tmp_path / "checkpoint.pt").unlink()
+    said = Console(file=io.StringIO(), width=200)
+    config = saved_config(tmp_path).model_copy(update={"rounds": 3})
+    run_experiment(config, tmp_path, resume=True, progress=Progress(said))
+    assert "has no checkpoint, so the run begins anew." in said.file.getvalue()
 
 
 def test_a_lost_name_turns_no_check_off(tmp_path):
