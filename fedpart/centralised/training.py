@@ -61,9 +61,8 @@ class Training(ModelState):
             federated = f"The method {settings.method!r} is federated only"
             raise ValueError(f"{federated}; plain centralised training is 'none'.")
         halving = getattr(method, "halving", None)
-        require(
-            halving is None, "halving tries the rates of a federated run; leave it out of method_options."
-        )
+        fault = "halving tries the rates of a federated run; leave it out of method_options."
+        require(halving is None, fault)
         self.method, task = method, method.prepare(task)
         chunks = in_chunks(dataset, self.method.proportions(settings.chunks), settings.seed)
         check_examples(chunks.data, task.dtype)
@@ -72,16 +71,10 @@ class Training(ModelState):
         partition = self.method.partition(task, self.shares, settings)
         trained_on = self.shares if partition.chunks == len(self.shares) else (1.0,)
         super().__init__(
-            task,
-            partition,
-            settings.optimiser,
-            settings.optimiser_psi,
-            seed=settings.seed,
-            device=settings.device,
-            weight_decays=settings.decays(trained_on),
-            scalars=settings.scalars,
+            task, partition, settings.optimiser, settings.optimiser_psi, seed=settings.seed,
+            device=settings.device, weight_decays=settings.decays(trained_on), scalars=settings.scalars,
             psi_slices=self.method.psi_slices(task),
-        )
+        )  # fmt: skip
         self.check(self._chunks.data, "training")
         self._psi_mask = psi_mask(task, self.method.trained_psi(task)).to(self.w.device)
         stages = self.method.stages(settings.iterations, chunks.bounds[-1], settings.batch_size)
@@ -192,11 +185,9 @@ class Training(ModelState):
         return total
 
     def run(
-        self,
-        every: int,
-        on_report: Callable[[TrainingReport], None],
+        self, every: int, on_report: Callable[[TrainingReport], None],
         on_step: Callable[[int], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Train to the end, from wherever the state is; a TrainingError as in :meth:`step`.
 
         ``on_report`` is called with a report ``every`` so many iterations and at the ends of stages;

@@ -36,10 +36,8 @@ class Roles:
 
     def __init__(self, target: Any, client: Any = None, ignore: Sequence[Any] = ()) -> None:
         if isinstance(ignore, str):
-            raise ValueError(
-                f"data_options.ignore is a list of columns, got the text {ignore!r}; write "
-                f"ignore: [{in_yaml(ignore)}]."
-            )
+            fault = f"data_options.ignore is a list of columns, got the text {ignore!r}; write"
+            raise ValueError(f"{fault} ignore: [{in_yaml(ignore)}].")
         check_list("data_options.ignore", ignore or (), "columns", "[id, date]")
         for name, column in (("target", target), ("client", client)):
             if not isinstance(column, (str, bool, int, float, NoneType)):
@@ -104,20 +102,16 @@ def targets_of(
     for file, column in values.items():
         for row, text in enumerate(texts_of(column, name, file), start=1):
             if math.isfinite(number := _number(text)) and not number.is_integer():
-                raise ValueError(
-                    f"Row {row} of {file} has {text!r} as its {name!r}, which is no class but a number with "
-                    f"decimals; set likelihood: gaussian to predict numbers."
-                )
+                fault = f"Row {row} of {file} has {text!r} as its {name!r}, which is no class but a number"
+                raise ValueError(f"{fault} with decimals; set likelihood: gaussian to predict numbers.")
     labels, names = numbered(values if known is None else {"all clients": known, **values}, name)
     first = next(iter(labels.values()))
     for file, classes in labels.items():
         unknown = torch.nonzero(~torch.isin(classes, first))
         if len(unknown):
             row = int(unknown[0, 0])
-            raise ValueError(
-                f"Row {row + 1} of {file} has the {name!r} {names[int(classes[row])]!r}, which no training "
-                f"example has; add some, or remove the row."
-            )
+            fault = f"Row {row + 1} of {file} has the {name!r} {names[int(classes[row])]!r},"
+            raise ValueError(f"{fault} which no training example has; add some, or remove the row.")
     _check_varied(next(iter(values)), names, name)
     places = names == tuple(map(str, range(len(names))))
     return labels, len(names), () if places else names
@@ -126,10 +120,8 @@ def targets_of(
 def _check_varied(file: str, values: Sequence[Any] | Floats, name: str) -> None:
     """Refuse a target that is the same everywhere, which a network knows after one step."""
     if len(set(values)) < 2:
-        raise ValueError(
-            f"Every row of {file} has {str(values[0])!r} as its {name!r}, so there is nothing to learn; name "
-            f"another target, or add rows of another class or number."
-        )
+        fault = f"Every row of {file} has {str(values[0])!r} as its {name!r}, so there is nothing to learn;"
+        raise ValueError(f"{fault} name another target, or add rows of another class or number.")
 
 
 def floats_of(column: Sequence[Any]) -> Floats:

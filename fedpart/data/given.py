@@ -175,10 +175,8 @@ def _places(loader: DataLoader[Any]) -> Sequence[int]:
     random = type(sampler) is RandomSampler and not sampler.replacement
     if (random or type(sampler) is SequentialSampler) and len(sampler) == examples:
         return range(examples)
-    raise ValueError(
-        f"A DataLoader's {type(sampler).__name__} decides which of the {examples} examples are seen; hand "
-        f"over torch.utils.data.Subset(dataset, indices) with the client's indices."
-    )
+    fault = f"A DataLoader's {type(sampler).__name__} decides which of the {examples} examples are seen; hand"
+    raise ValueError(f"{fault} over torch.utils.data.Subset(dataset, indices) with the client's indices.")
 
 
 def _tensor(leaf: Any) -> Any:

@@ -135,10 +135,8 @@ class Executor:
             for job, loss in zip(work, losses, strict=True):
                 if not (math.isfinite(loss) or round.trial):  # then it is refused
                     rate = f"local.learning_rate {view.local.learning_rate:g}"
-                    raise ClientError(
-                        f"The loss of client {client} in round {round.number} is {loss} (subnetwork "
-                        f"{job.subnetwork}, {rate}); {self.protocol.method.remedy}."
-                    )
+                    fault = f"The loss of client {client} in round {round.number} is {loss} (subnetwork"
+                    raise ClientError(f"{fault} {job.subnetwork}, {rate}); {self.protocol.method.remedy}.")
         self.note(update, client, dict(zip(jobs, losses, strict=False)))
         update.seconds = time.perf_counter() - start
         return self.send(update, client, round)

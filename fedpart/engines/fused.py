@@ -136,10 +136,8 @@ class FusedRunner:
             total.loss += pooled.loss if is_main else 0.0
             total.unseen_loss += pooled.loss if is_unseen else 0.0
         if self.protocol.task.acts_backward:
-            raise _NotFused(
-                "A hook on gradients, or a backward() of your own, may see examples of several clients at "
-                "once; use execution: loop."
-            )
+            fault = "A hook on gradients, or a backward() of your own, may see examples of several clients at"
+            raise _NotFused(f"{fault} once; use execution: loop.")
         summed = CohortSum([*cohort], total, size)
         if not summed.settle([torch.dot(tensor, tensor).sqrt() for tensor in total.parts.values()]):
             raise ArithmeticError("the loss or its gradient is not finite, or too large")
@@ -213,10 +211,8 @@ class FusedRunner:
 
 def _check_steps(client: int, examples: int, steps: int) -> None:
     if steps > 1:
-        raise _NotFused(
-            f"Client {client} takes {steps} steps with its {examples} examples, but fused clients take one; "
-            f"raise local.batch_size, or use execution: loop."
-        )
+        fault = f"Client {client} takes {steps} steps with its {examples} examples, but fused clients take"
+        raise _NotFused(f"{fault} one; raise local.batch_size, or use execution: loop.")
 
 
 _CLIENTS = 20  # whose examples are computed at once, to see whether their number changes anything

@@ -90,11 +90,8 @@ def personalise(
     other = f"sgd are SGDSettings(learning_rate, momentum), got {type(sgd).__name__}."
     require(isinstance(sgd, SGDSettings | None), other)
     state = result.state if isinstance(result, Result) else result
-    if not isinstance(state, ModelState):
-        raise ValueError(
-            f"personalise() takes what federate() or fit() returns, or a state of it, got a "
-            f"{type(state).__name__}; hand over the whole result."
-        )
+    fault = "personalise() takes what federate() or fit() returns, or a state of it, got a"
+    require(isinstance(state, ModelState), f"{fault} {type(state).__name__}; hand over the whole result.")
     kept, scored = _divided(as_dataset(shard), held_out, state.seed, client)
     for part in (kept, scored):
         state.check(part)

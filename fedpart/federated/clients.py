@@ -147,19 +147,15 @@ def check_plans(
         if not jobs:
             others = f" and {count - 1} more" if count > 1 else ""
             gradient = f", and psi's gradient one of {chunk - 1}" if psi else ""
-            raise ValueError(
-                f"Client {client}{others} of chunk {chunk} can compute nothing with a cap of {cap}: to train "
-                f"takes one of {chunk}{gradient}; {remedy}."
-            )
+            fault = f"Client {client}{others} of chunk {chunk} can compute nothing with a cap of {cap}:"
+            raise ValueError(f"{fault} to train takes one of {chunk}{gradient}; {remedy}.")
         if any(job.subnetwork > cap for job in jobs):
             remedy = "make its plan() heed ClientView.cap, or leave caps out"
             raise ValueError(f"The method {method!r} has clients compute more than their caps; {remedy}.")
         trained |= {job.partition for job in jobs}
     if idle := sorted(set(range(1, chunks + 1)) - trained):
-        raise ValueError(
-            f"No client trains partition {idle[0]}, which takes a chunk up to {idle[0]} and a cap of "
-            f"{idle[0]} or more; {remedy}."
-        )
+        fault = f"No client trains partition {idle[0]}, which takes a chunk up to {idle[0]} and a cap of"
+        raise ValueError(f"{fault} {idle[0]} or more; {remedy}.")
 
 
 def check_architectures(

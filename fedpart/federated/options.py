@@ -20,10 +20,8 @@ def checked_caps(caps: Any, chunks: int) -> dict[int, float]:
     if not isinstance(caps, Mapping):
         raise ValueError(f"caps are shares of the clients by cap, {{1: 0.4, 3: 0.6}} say, got {caps!r}.")
     if unknown := [cap for cap in caps if type(cap) is not int or not 1 <= cap <= chunks]:
-        raise ValueError(
-            f"A cap is the number of a subnetwork, of which there are {chunks} as there are chunks, got "
-            f"{unknown[0]!r}; use caps from 1 to {chunks}."
-        )
+        fault = f"A cap is the number of a subnetwork, of which there are {chunks} as there are chunks, got"
+        raise ValueError(f"{fault} {unknown[0]!r}; use caps from 1 to {chunks}.")
     shares = check_proportions([caps[cap] for cap in sorted(caps)], "shares of caps")
     return dict(zip(sorted(caps), shares, strict=True))
 

@@ -73,11 +73,9 @@ def _clients(
 
 
 def make_client_app(
-    build: Build,
-    keep: Keep | None = None,
-    train_fn: TrainFn | None = None,
+    build: Build, keep: Keep | None = None, train_fn: TrainFn | None = None,
     tell: Callable[[Mapping[str, Any], int], bytes] | None = None,
-) -> ClientApp:
+) -> ClientApp:  # fmt: skip
     """A ClientApp for the experiment that ``build`` makes of the run config.
 
     Args:

@@ -153,10 +153,8 @@ def chain_of(module: nn.Module, chain: Sequence[str] | None = None) -> list[tupl
 def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
     """Linear and Conv layers of an nn.Sequential in order; what lies between them must not mix units."""
     if not isinstance(module, nn.Sequential):
-        raise ValueError(
-            f"The order of layers in {type(module).__name__} is not known: node partitioning needs an "
-            f"nn.Sequential, or chain=[names of its Linear and Conv layers in order]."
-        )
+        fault = f"The order of layers in {type(module).__name__} is not known: node partitioning needs an"
+        raise ValueError(f"{fault} nn.Sequential, or chain=[names of its Linear and Conv layers in order].")
     layers: list[tuple[str, nn.Linear]] = []
     channels = True  # whether units are channels here: of images, or of what a convolution puts out
     for name, layer in module.named_modules(remove_duplicate=False):  # one that occurs twice is there twice
@@ -185,10 +183,8 @@ def _sequence(module: nn.Module) -> list[tuple[str, nn.Linear]]:
 def spread(units: Tensor, n_in: int, name: str, flattens: bool) -> Tensor:
     """What ``n_in`` inputs have that are fed by ``units``: a flattened channel feeds a block of inputs."""
     if n_in % len(units) or (n_in != len(units) and not flattens):
-        raise ValueError(
-            f"Layer {name!r} has {n_in} inputs, which {len(units)} units of the layer before it cannot feed "
-            f"evenly; check the order of the chain."
-        )
+        fault = f"Layer {name!r} has {n_in} inputs, which {len(units)} units of the layer before it cannot"
+        raise ValueError(f"{fault} feed evenly; check the order of the chain.")
     return units.repeat_interleave(n_in // len(units))
 
 
@@ -211,10 +207,8 @@ def rolled(space: ParameterSpace, module: nn.Module, chain: Sequence[str] | None
     for name, layer in layers:
         for kind, _ in layer.named_parameters(recurse=False):
             if f"{name}.{kind}" not in owned:  # it is shared, frozen, or a hyperparameter
-                raise ValueError(
-                    f"{kind!r} of the layer {name!r} is no weight of its own, so the units there cannot be "
-                    f"rolled; train it, and share it with no other layer."
-                )
+                fault = f"{kind!r} of the layer {name!r} is no weight of its own, so the units there cannot"
+                raise ValueError(f"{fault} be rolled; train it, and share it with no other layer.")
     places = torch.empty(space.size, dtype=torch.int64)
     remedy = "its units cannot be rolled; use a network of Linear and Conv layers in a row"
     for entry, (outputs, inputs) in _in_chain(space, sources, remedy):

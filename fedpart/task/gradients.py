@@ -131,10 +131,8 @@ def gradients(
 def check_gradients_on() -> None:
     """Refuse to train where the caller has switched gradients off."""
     if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
-        raise ValueError(
-            "Gradients are switched off around this call, by torch.no_grad(), torch.inference_mode() or "
-            "torch.set_grad_enabled(False); train outside of it."
-        )
+        fault = "Gradients are switched off around this call, by torch.no_grad(), torch.inference_mode() or"
+        raise ValueError(f"{fault} torch.set_grad_enabled(False); train outside of it.")
 
 
 def penalty(module: nn.Module, w: Mapping[str, Tensor]) -> Tensor | float:

@@ -16,10 +16,8 @@ def of_size(task: Task, options: Mapping[str, Any], seed: int = 0) -> Task:
     """``task`` with the network that its ``sizes`` builds of ``options``; what is not trained there is the
     task's own. The seed is torch's meanwhile: clients elsewhere build the same one."""
     if (build := task.arguments["sizes"]) is None:
-        raise ValueError(
-            "The task's network has one size; give Task(..., sizes=build), a function that builds it with "
-            "the model_options of an architecture."
-        )
+        fault = "The task's network has one size; give Task(..., sizes=build), a function that builds it with"
+        raise ValueError(f"{fault} the model_options of an architecture.")
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -31,10 +29,8 @@ def of_size(task: Task, options: Mapping[str, Any], seed: int = 0) -> Task:
     _take_constants(sized.module, task.module)
     new, old = ([(entry.name, entry.shape) for entry in of.psi_space.entries] for of in (sized, task))
     if new != old:
-        raise ValueError(
-            f"The network with the model_options {dict(options)} has other hyperparameters than the task's; "
-            f"give all the same, by name and shape."
-        )
+        fault = f"The network with the model_options {dict(options)} has other hyperparameters than the"
+        raise ValueError(f"{fault} task's; give all the same, by name and shape.")
     return sized.with_psi(task.psi_space.initial())
 
 

@@ -42,10 +42,8 @@ def load_data(config: Config, *, download: bool = True) -> data.Splits:
     }
     for name, (dataset, wanted) in points.items():
         if wanted is not None and wanted > len(dataset):
-            raise ValueError(
-                f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)} "
-                f"examples; use at most that many, or null for all."
-            )
+            fault = f"{name}_points is {wanted}, but the {name} set of {config.data!r} has {len(dataset)}"
+            raise ValueError(f"{fault} examples; use at most that many, or null for all.")
     whole = "validation" if getattr(config, "full_validation_rounds", 0) else None
     train, validation, test = (
         _part(config, number, dataset, None if name == whole else wanted)

@@ -102,18 +102,12 @@ def build_task(
         module = _build_model(config, outputs, input_shape, {})
         transforms = _build_transforms(config.hyperparameters, input_shape)
     task = Task(
-        module,
-        transforms=transforms,
-        hyperparameters=config.hyperparameters.names,
-        likelihood=likelihood,
-        samples=config.samples,
-        average=config.average,
-        stratified=config.stratified,
-        precision=config.precision,
-        channels_last=config.channels_last,
+        module, transforms=transforms, hyperparameters=config.hyperparameters.names, likelihood=likelihood,
+        samples=config.samples, average=config.average, stratified=config.stratified,
+        precision=config.precision, channels_last=config.channels_last,
         learn_dropout=config.hyperparameters.learn_dropout,
         sizes=partial(_sized, config, outputs, input_shape),
-    )
+    )  # fmt: skip
     return task if config.psi_from is None else task.with_psi(saved_psi(config.psi_from, task))
 
 

@@ -81,8 +81,8 @@ def show(run: Path) -> None:
 
 
 def export(run: Path, kind: str, out: Path | None) -> None:
-    path, transforms = export_run(run, kind, out)
-    left = f"; without its input transforms ({', '.join(transforms)})" if transforms else ""
+    path, learned = export_run(run, kind, out)
+    left = f"; without {', '.join(learned)}, which fedpart predict applies" if learned else ""
     text = f"{path}: the network, checked against the run's module{left}"
     Console().print(text, soft_wrap=True, markup=False, highlight=False)
 

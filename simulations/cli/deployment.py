@@ -28,11 +28,8 @@ def up(
             min=1, help="SuperNodes, one for each client; the configuration's clients if not given."
         ),
     ] = None,
-    settings: Sets = None,
-    out: Out = None,
-    resume: Resume = None,
-    trust_code: Trust = False,
-) -> None:
+    settings: Sets = None, out: Out = None, resume: Resume = None, trust_code: Trust = False,
+) -> None:  # fmt: skip
     """Run an experiment on real Flower processes of this machine: a SuperLink and a SuperNode per client."""
 
 
@@ -55,10 +52,7 @@ def register(link: _Address, keys: _Keys) -> None:
 
 @command
 def submit(
-    link: _Address,
-    keys: _Keys,
-    config: Configs = None,
-    settings: Sets = None,
+    link: _Address, keys: _Keys, config: Configs = None, settings: Sets = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results, on the machine of the ServerApp.")
     ] = None,
@@ -66,7 +60,7 @@ def submit(
         Path | None, typer.Option("--resume", help="Such a folder, of a run to continue.")
     ] = None,
     trust_code: Trust = False,
-) -> None:
+) -> None:  # fmt: skip
     """Submit a run to a federation that is up, and print its number."""
 
 

@@ -82,14 +82,11 @@ def schema(
 
 @command
 def compare(
-    config: Configs = None,
-    settings: Sets = None,
-    engine: _Engine = None,
+    config: Configs = None, settings: Sets = None, engine: _Engine = None,
     methods: Annotated[str, typer.Option(help="Names, separated by commas.")] = "fedavg,augerino,partitioned",
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method, with seeds seed, seed+1, ...")] = 2,
-    jobs: _Jobs = 1,
-    out: _Many = None,
-) -> None:
+    jobs: _Jobs = 1, out: _Many = None,
+) -> None:  # fmt: skip
     """Run several methods on the same data, clients and cohorts; a table and learning curves."""
 
 
@@ -98,8 +95,7 @@ def table(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A file, or one of simulations/configs/tables.")
     ],
-    more: More = None,
-    settings: Sets = None,
+    more: More = None, settings: Sets = None,
     scale: Annotated[str | None, typer.Option(help="One of the file's scales.")] = None,
     rows: Annotated[
         list[str] | None, typer.Option("--row", help="Run this one; may be given several times; all.")
@@ -111,9 +107,8 @@ def table(
         bool,
         typer.Option("--raw", help="Run nothing: a table of docs/measurements/raw and of what there is."),
     ] = False,
-    jobs: _Jobs = 1,
-    out: _Many = None,
-) -> None:
+    jobs: _Jobs = 1, out: _Many = None,
+) -> None:  # fmt: skip
     """Run the rows of a table, each with several seeds, and write it."""
 
 
@@ -174,28 +169,24 @@ def personalise(
 
 @command
 def select(
-    config: Configs = None,
-    settings: Sets = None,
+    config: Configs = None, settings: Sets = None,
     values: Annotated[str | None, typer.Option(help="Values of select.key, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions, with seed + 0, 1, ...")] = None,
     laplace: Annotated[
         bool, typer.Option("--laplace", help="Also plain networks, judged by diagonal Laplace.")
     ] = False,
-    jobs: _Jobs = 1,
-    out: _Many = None,
-) -> None:
+    jobs: _Jobs = 1, out: _Many = None,
+) -> None:  # fmt: skip
     """Train with each value of a key, and choose by L_ML, without held-out data; a table and a picture."""
 
 
 @command
 def search(
-    config: Configs = None,
-    settings: Sets = None,
-    jobs: _Jobs = 1,
+    config: Configs = None, settings: Sets = None, jobs: _Jobs = 1,
     out: Annotated[Path | None, typer.Option("--out", help="Folder; a search that is in it goes on.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Folder of a search to go on with.")] = None,
     trust_code: Trust = False,
-) -> None:
+) -> None:  # fmt: skip
     """Tune keys of a configuration by Optuna, a run for each try; the best one, and what all have cost."""
 
 

@@ -176,10 +176,8 @@ class ExperimentConfig(_Keys, _Pace, Config):
             remedy = "leave attack or upload out"
             raise ValueError(f"an attack changes the numbers that are uploaded, not their codes; {remedy}")
         if self.attack is not None and self.attack.once is not None and (self.devices or self.privacy):
-            raise ValueError(
-                "attack.once goes by the cohorts that are drawn from the seed, and with devices or privacy "
-                "others take part; leave once out"
-            )
+            fault = "attack.once goes by the cohorts that are drawn from the seed,"
+            raise ValueError(f"{fault} and with devices or privacy others take part; leave once out")
 
     @property
     def processes(self) -> int | None:

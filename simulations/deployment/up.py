@@ -161,11 +161,9 @@ def private_folder() -> Iterator[Path]:
 
 
 def complete(
-    deployment: Deployment,
-    run_config: Mapping[str, Any],
-    show: Callable[[str], None],
+    deployment: Deployment, run_config: Mapping[str, Any], show: Callable[[str], None],
     stopped: Sequence[int] = (),
-) -> SubmittedRun:
+) -> SubmittedRun:  # fmt: skip
     """Start a run, and start it again where its ServerApp dies; what has become of it; see :func:`watch`."""
     next: int | None = deployment.control.start(run_config)
     while next is not None:

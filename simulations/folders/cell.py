@@ -57,8 +57,8 @@ def folder_name(text: str) -> str:
 def refuse_other_sweep(out: Path, written: str) -> None:
     """Refuse a folder with a run, or with what another kind of sweep has ``written`` there."""
     for name, kind in _SWEEPS.items():
-        there = name != written and (out / name).exists()
-        require(not there, f"{out} holds a {kind}; choose another folder with --out.", ConfigError)
+        held = name != written and (out / name).exists()
+        require(not held, f"{out} holds a {kind}; choose another folder with --out.", ConfigError)
 
 
 def row_folder(out: Path, row: str, seed: int) -> Path:

@@ -43,10 +43,8 @@ def run_name(path: str | Path) -> str | None:
     file = Path(path) / CONFIG
     for entry in [*os.scandir(path)] if os.path.isdir(path) else ():  # a run under way moves its files
         if entry.name.endswith(_FILES) and not entry.is_file() and os.path.lexists(entry.path):
-            raise ConfigError(
-                f"{entry.path} is no regular file but a folder, pipe, device, socket or a link to "
-                f"nothing; remove it, and put the file back as it was."
-            )
+            fault = f"{entry.path} is no regular file but a folder, pipe, device, socket or a link to"
+            raise ConfigError(f"{fault} nothing; remove it, and put the file back as it was.")
     content = file.read_bytes() if file.is_file() else b""
     if (line := _NAMED.match(content)) is None:
         others = (file.with_name(name) for name in (SUMMARY, METRICS))

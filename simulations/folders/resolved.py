@@ -36,10 +36,8 @@ def saved_config(path: str | Path) -> Config:
     """The configuration of the run in a folder, of whatever kind that is; see :func:`.trusting`."""
     file = Path(path) / CONFIG
     if not file.is_file():
-        raise ConfigError(
-            f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out DIR makes one, and what "
-            f"federate() has left is continued by its resume=True."
-        )
+        fault = f"{path} holds no run (there is no {CONFIG}); fedpart run CONFIG --out DIR makes one,"
+        raise ConfigError(f"{fault} and what federate() has left is continued by its resume=True.")
     data = read_yaml(file)
     with trusting(None):
         try:

@@ -112,10 +112,8 @@ class RunDirectory:
         first = lines[0][clock.name] if lines else until + 1 if lost else 1
         wanted = range(-(-first // every) * every, until + 1, every)  # those that have a line for certain
         if [line[clock.name] for line in lines if line[clock.name] in wanted] != list(wanted):
-            raise ValueError(
-                f"{self.path / METRICS} does not hold the {clock.total} {first} to {until} that the "
-                f"checkpoint has behind it; {keeps_weights(self.path)}."
-            )
+            fault = f"{self.path / METRICS} does not hold the {clock.total} {first} to {until} that the"
+            raise ValueError(f"{fault} checkpoint has behind it; {keeps_weights(self.path)}.")
         if first > every:
             self.notes.append(
                 f"The metrics begin at {clock.name} {first}; sums and means in the summary leave out what "

@@ -189,11 +189,9 @@ class Comparison:
 
 
 def collect(
-    config: ExperimentConfig,
-    seeds: Iterable[int],
-    runs: Mapping[str, Sequence[Run]],
+    config: ExperimentConfig, seeds: Iterable[int], runs: Mapping[str, Sequence[Run]],
     failures: Sequence[Failure] = (),
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """The comparison of a configuration's runs: the finished ones by method, ``seeds`` those of all."""
     measure, fedavg, least = metric(runs), runs.get("fedavg", ()), least_upload(runs)
     return Comparison(

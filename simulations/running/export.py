@@ -28,7 +28,8 @@ TRACED, CHECKED = 4, 7  # rows: a file that takes these numbers takes any
 
 
 def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, list[str]]:
-    """Write the network of a run; the file, and the names of the input transforms that are not in it."""
+    """Write the network of a run; the file, and what the run has learned that is not in it: input transforms
+    by name, and numbers of the likelihood."""
     if kind not in SUFFIXES:
         raise ConfigError(f"--format is one of {', '.join(SUFFIXES)}, not {kind}.")
     path = out or run / f"model{SUFFIXES[kind]}"
@@ -73,7 +74,9 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
         draft.unlink(missing_ok=True)
         for folder in new if not path.exists() else ():
             folder.rmdir()
-    return path, list(task.transforms)
+    with task.likelihood_at(loaded.state.psi) as likelihood:
+        learned = [f"{name} {value:.4g}" for name, value in likelihood.physical().items()]
+    return path, [*task.transforms, *learned]
 
 
 def _safetensors(

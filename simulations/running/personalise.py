@@ -71,17 +71,10 @@ def personalise_run(
                 with one_sentence():
                     shard, held_out = _examples(experiment, client, holdout)
                     tuned = personalise(
-                        federation,
-                        shard,
-                        client=client,
-                        held_out=held_out,
-                        epochs=tuning.epochs,
-                        batch_size=config.local.batch_size,
-                        sgd=sgd,
-                        weight_decay=config.local.weight_decay,
-                        layers=tuning.layers,
-                        samples=config.evaluation_samples,
-                    )
+                        federation, shard, client=client, held_out=held_out, epochs=tuning.epochs,
+                        batch_size=config.local.batch_size, sgd=sgd, weight_decay=config.local.weight_decay,
+                        layers=tuning.layers, samples=config.evaluation_samples,
+                    )  # fmt: skip
                     if save is not None:
                         save.mkdir(parents=True, exist_ok=True)
                         file = save / f"client-{client}.safetensors"
@@ -91,16 +84,11 @@ def personalise_run(
                 gains.append(ClientGain(client, chunk, tuned.examples, tuned.held_out, *scores, name))
                 advance()
     settings: dict[str, Any] = {
-        "method": config.method,
-        "seed": config.seed,
-        **{key: value for key, value in asdict(tuning).items() if key != "clients"},
-        "holdout": holdout,
-        "layers": list(tuning.layers),
-        "learning_rate": rate,
-        "momentum": config.local.momentum,
-        "weight_decay": config.local.weight_decay,
-        "batch_size": config.local.batch_size,
-    }
+        "method": config.method, "seed": config.seed,
+        **{key: value for key, value in asdict(tuning).items() if key != "clients"}, "holdout": holdout,
+        "layers": list(tuning.layers), "learning_rate": rate, "momentum": config.local.momentum,
+        "weight_decay": config.local.weight_decay, "batch_size": config.local.batch_size,
+    }  # fmt: skip
     note = (UNSEEN if config.evaluation == "clients" else SEEN) + (PARTED if federation.parted else "")
     return Gains(gains, [client for client in numbers if client not in big], settings, note)
 
@@ -109,10 +97,8 @@ def _holdout(config: ExperimentConfig, asked: float | None) -> float | None:
     """The share of each shard that is scored; None: the examples that the run has kept for evaluations."""
     if config.evaluation == "clients":
         if asked is not None:
-            raise ConfigError(
-                f"--holdout {asked} does not fit a run with evaluation: clients, whose clients are scored on "
-                f"the examples that they have kept for evaluations; leave it out."
-            )
+            fault = f"--holdout {asked} does not fit a run with evaluation: clients, whose clients are scored"
+            raise ConfigError(f"{fault} on the examples that they have kept for evaluations; leave it out.")
         return None
     if asked is not None and not 0 < asked < 1:
         raise ConfigError(f"--holdout is a share between 0 and 1, for instance 0.25, not {asked}.")

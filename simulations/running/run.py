@@ -137,11 +137,9 @@ def draw_pictures(folder: Path, note: Callable[[str], None]) -> list[Path]:
 
 
 def _rounds(
-    experiment: Experiment,
-    federation: Federation,
-    recorder: Recorder,
+    experiment: Experiment, federation: Federation, recorder: Recorder,
     made: AbstractContextManager[RoundEngine],
-) -> int | None:
+) -> int | None:  # fmt: skip
     """Rounds until all are done: evaluate, record, checkpoint, each in its turn; the engine's workers."""
     config = experiment.config
 

@@ -27,11 +27,9 @@ Lines = Sequence[dict[str, Any]]  # of a run's metrics.jsonl
 
 
 def summarise(
-    experiment: Experiment | TrainingExperiment,
-    state: Federation | Training,
-    lines: Lines,
+    experiment: Experiment | TrainingExperiment, state: Federation | Training, lines: Lines,
     workers: int | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """What a finished run amounts to; ``workers``: processes that ran its clients, None: not known."""
     config = experiment.config
     if isinstance(experiment, Experiment):

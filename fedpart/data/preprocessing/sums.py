@@ -40,9 +40,8 @@ def check_sums(sums: Any, target: str) -> None:
     require(whole and isinstance(sums["columns"], dict), "they are no mapping of client, rows and columns")
     rows, columns = sums["rows"], sums["columns"]
     named = _are_counts([rows]) and rows and _are_names([sums["client"], *columns]) and target in columns
-    require(
-        named, f"the number of rows is {rows!r:.40}, a name is none of a table, or {target!r} is not there"
-    )
+    fault = f"the number of rows is {rows!r:.40}, a name is none of a table, or {target!r} is not there"
+    require(named, fault)
     for name, told in columns.items():
         has, kind = f"the column {name!r} has", told.get("kind") if isinstance(told, dict) else None
         known = isinstance(kind, str) and kind in _KEYS and told.keys() == _KEYS[kind]

@@ -80,14 +80,9 @@ def load_hugging_face(
             pictures = table.select_columns([images]).cast_column(images, encoded)
             named = f"row {{}} of {where}".format
             return ImageDataset(
-                lambda place: _opened(pictures[place][images], most),
-                targets,
-                size=size,
-                colour=colour,
-                name=lambda place: named(place + 1),
-                clients=clients,
-                limits=most,
-            )
+                lambda place: _opened(pictures[place][images], most), targets, size=size, colour=colour,
+                name=lambda place: named(place + 1), clients=clients, limits=most,
+            )  # fmt: skip
 
         columns = {name: table[name] for name in table.column_names}
         if images not in (None, *columns):
@@ -97,10 +92,8 @@ def load_hugging_face(
     names = getattr(first[roles.target], "names", None)  # of a ClassLabel, whose values are places in them
     for split, table in tables.items():
         if names is not None and -1 in (places := table[roles.target][:]):
-            raise ValueError(
-                f"Row {places.index(-1) + 1} of {source}, {split} has the {roles.target!r} -1, which stands "
-                f"for no label; remove such rows with a loader of your own."
-            )
+            fault = f"Row {places.index(-1) + 1} of {source}, {split} has the {roles.target!r} -1, which"
+            raise ValueError(f"{fault} stands for no label; remove such rows with a loader of your own.")
     parts = {name: part(table, name) for name, table in tables.items()}
     shares = {"test": test, "validation": validation}
     splits = splits_of(parts, roles, real_targets, shares, hold_out, data_seed)

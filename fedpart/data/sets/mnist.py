@@ -64,10 +64,8 @@ def load_mnist(
         download_files(fetch, "MNIST", (raw, raw.parent, root), absence, _REMEDY)
     train, test = (_read(raw, part) for part in ("train", "t10k"))
     if len(train) <= validation:
-        raise ValueError(
-            f"The MNIST training file in {raw} holds {len(train)} images, of which {validation:g} are "
-            f"for validation; set data_dir to the original files (60,000 images)."
-        )
+        fault = f"The MNIST training file in {raw} holds {len(train)} images, of which {validation:g} are"
+        raise ValueError(f"{fault} for validation; set data_dir to the original files (60,000 images).")
     kept, out = divide(train.targets, validation, hold_out, data_seed)
     return Splits(train.subset(kept), train.subset(out), test, num_classes=10)
 

@@ -170,10 +170,8 @@ def load_cifar10(
     splits = load_image_folder(str(images), test=0, **choice)
     sizes = [len(splits.train) + len(splits.validation), len(splits.test)]
     if splits.num_classes != 10 or sizes != [50_000, 10_000]:
-        raise ValueError(
-            f"{images} is not CIFAR-10: it has {splits.num_classes} classes, {sizes[0]} training and "
-            f"{sizes[1]} test images; use data: image_folder for images of your own."
-        )
+        fault = f"{images} is not CIFAR-10: it has {splits.num_classes} classes, {sizes[0]} training and"
+        raise ValueError(f"{fault} {sizes[1]} test images; use data: image_folder for images of your own.")
     return splits
 
 

@@ -100,11 +100,9 @@ def divide_clients(
 
 
 def with_held_out(
-    source: Mapping[str, Dataset],
-    shares: Mapping[str, float],
-    hold_out: HoldOut | ClientHoldOut = "random",
+    source: Mapping[str, Dataset], shares: Mapping[str, float], hold_out: HoldOut | ClientHoldOut = "random",
     data_seed: int = 0,
-) -> dict[str, Dataset]:
+) -> dict[str, Dataset]:  # fmt: skip
     """The parts train, validation and test; missing or empty ones are held out from the training examples,
     the test set first: by :func:`divide_clients` if they know their clients, else by :func:`divide`, in
     proportion by class if the targets are labels."""

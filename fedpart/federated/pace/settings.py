@@ -134,10 +134,8 @@ class PaceSettings(RunSettings):
         """Refuse settings that make no sense together."""
         buffered = self.buffer is not None
         if self.simulated and private:
-            raise ValueError(
-                f"Privacy keeps the cohorts secret and does not say how long clients take, which "
-                f"{self.simulated[0]} would tell; leave one of the two out."
-            )
+            fault = "Privacy keeps the cohorts secret and does not say how long clients take, which"
+            raise ValueError(f"{fault} {self.simulated[0]} would tell; leave one of the two out.")
         for key in [key for key in ("overselect", "deadline") if getattr(self, key) not in (1, None)]:
             fault = f"{key} is for rounds that wait for their cohort, and with a buffer they do not"
             require(not buffered, f"{fault}; leave {key} or buffer out.")
@@ -169,10 +167,8 @@ def check_draw(name: str, distribution: str, numbers: tuple[float, ...]) -> None
     """Refuse a distribution that is not known, or numbers that are not its own."""
     wanted = [*inspect.signature(DISTRIBUTIONS.resolve(distribution)).parameters][1:]
     if len(numbers) != len(wanted) or not all(map(_is_amount, numbers)):
-        raise ValueError(
-            f"{name} is drawn from {distribution}, which takes positive numbers [{', '.join(wanted)}], got "
-            f"{list(numbers)}."
-        )
+        fault = f"{name} is drawn from {distribution}, which takes positive numbers [{', '.join(wanted)}],"
+        raise ValueError(f"{fault} got {list(numbers)}.")
 
 
 @DISTRIBUTIONS.register("uniform")

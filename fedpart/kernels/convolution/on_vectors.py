@@ -91,19 +91,11 @@ def convolve_and_pool(filters: int, halves: int) -> Kernel:
                     for block in range(blocks):
                         place = k // 2 * every + begins[block]
                         pool_products(
-                            filters,
-                            halves,
-                            start,
-                            right,
-                            down,
-                            bottom - top,
-                            end - left,
+                            filters, halves, start, right, down, bottom - top, end - left,
                             weight.ctypes.data + 4 * filters * ((block * rows + top) * steps + left),
-                            4 * filters * steps,
-                            bias.ctypes.data + 4 * begins[block],
-                            found.ctypes.data + 64 * place,
-                            spots.ctypes.data + 64 * place,
-                        )
+                            4 * filters * steps, bias.ctypes.data + 4 * begins[block],
+                            found.ctypes.data + 64 * place, spots.ctypes.data + 64 * place,
+                        )  # fmt: skip
                 row = (first * height + y) // 2
                 _store_abreast(size, found, found_lines, row, lanes, height // 2, out)
                 _store_abreast(1, spots, spots_lines, row, lanes, height // 2, where)

@@ -100,29 +100,20 @@ def gradient_of_weights(channels: int, size: int, stacked: int, depth: int, halv
             for d in range(0, filters, 16):
                 for cell in range(0, length, 16):
                     list_by_filter(
-                        halves,
-                        values.ctypes.data + itemsize * (cell * filters + d),
-                        spots.ctypes.data + cell * filters + d,
-                        filters,
-                        begins.ctypes.data + 4 * cell,
-                        moved.ctypes.data,
-                        places.ctypes.data + 4 * d * length,
-                        factors.ctypes.data + itemsize * d * length,
-                        length,
-                        counts.ctypes.data + 8 * d,
+                        halves, values.ctypes.data + itemsize * (cell * filters + d),
+                        spots.ctypes.data + cell * filters + d, filters, begins.ctypes.data + 4 * cell,
+                        moved.ctypes.data, places.ctypes.data + 4 * d * length,
+                        factors.ctypes.data + itemsize * d * length, length, counts.ctypes.data + 8 * d,
                         totals.ctypes.data + 64 * d,
-                    )
+                    )  # fmt: skip
             for d in range(filters):
                 for group in range(groups):
                     add_products(
-                        vectors,
-                        halves,
-                        places.ctypes.data + 4 * d * length,
-                        factors.ctypes.data + itemsize * d * length,
-                        counts[d],
+                        vectors, halves, places.ctypes.data + 4 * d * length,
+                        factors.ctypes.data + itemsize * d * length, counts[d],
                         padded.ctypes.data + itemsize * group * stacked * down,
                         weight.ctypes.data + 4 * (group * filters + d) * numbers,
-                    )
+                    )  # fmt: skip
         for d in range(filters):
             bias[d] += totals[d].sum()
 
@@ -157,31 +148,21 @@ def gradient_of_images(channels: int, size: int, stacked: int, depth: int, halve
                 pixel = 2 * (y * width + k)
                 for d in range(0, length, 16):
                     list_by_pixel(
-                        halves,
-                        values.ctypes.data + itemsize * (cell * filters + d),
-                        spots.ctypes.data + cell * filters + d,
-                        begins.ctypes.data + 4 * d,
+                        halves, values.ctypes.data + itemsize * (cell * filters + d),
+                        spots.ctypes.data + cell * filters + d, begins.ctypes.data + 4 * d,
                         places.ctypes.data + 4 * pixel * length,
-                        factors.ctypes.data + itemsize * pixel * length,
-                        length,
-                        counts.ctypes.data + 8 * pixel,
-                        width,
-                    )
+                        factors.ctypes.data + itemsize * pixel * length, length,
+                        counts.ctypes.data + 8 * pixel, width,
+                    )  # fmt: skip
             found[:] = 0
             for group in range(groups):
                 for y in range(height):
                     slide_products(
-                        vectors,
-                        size,
-                        halves,
-                        places.ctypes.data + 4 * y * width * length,
-                        factors.ctypes.data + itemsize * y * width * length,
-                        length,
-                        counts.ctypes.data + 8 * y * width,
-                        width,
-                        weight.ctypes.data + itemsize * group * filters * size * depth,
-                        sums.ctypes.data,
-                    )
+                        vectors, size, halves, places.ctypes.data + 4 * y * width * length,
+                        factors.ctypes.data + itemsize * y * width * length, length,
+                        counts.ctypes.data + 8 * y * width, width,
+                        weight.ctypes.data + itemsize * group * filters * size * depth, sums.ctypes.data,
+                    )  # fmt: skip
                     first = y + group * stacked - reach
                     for i in range(max(0, -first), min(stacked, size - group * stacked, height - first)):
                         source = sums.ctypes.data + 4 * (reach * depth + i * channels)

@@ -35,10 +35,8 @@ class Calls(TorchFunctionMode):
             arguments = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
             if (name := self._names.get(id(arguments["weight"]))) is not None:
                 if name in self.seen:
-                    raise ValueError(
-                        f"The layer {name} is used more than once in a pass, for which there is no Kronecker "
-                        f"factor; use layers once each."
-                    )
+                    fault = f"The layer {name} is used more than once in a pass,"
+                    raise ValueError(f"{fault} for which there is no Kronecker factor; use layers once each.")
                 self.seen[name] = _rows(arguments), out
         return out
 
@@ -70,10 +68,8 @@ def layers_of(task: Task) -> list[str]:
     named = [name for name, layer in task.module.named_modules() if isinstance(layer, kinds)]
     layers = [name for name in named if _of(name, "weight") in trained]
     if not layers:
-        raise ValueError(
-            "This evidence is over the weights of nn.Linear and nn.Conv2d layers, and the network trains "
-            "none of these; use another method."
-        )
+        fault = "This evidence is over the weights of nn.Linear and nn.Conv2d layers, and the network trains"
+        raise ValueError(f"{fault} none of these; use another method.")
     return layers
 
 

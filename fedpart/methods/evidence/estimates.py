@@ -38,10 +38,8 @@ class Kfac(Estimate):
         super().__init__(task)
         size = task.parameter_space(1).size
         if size > LARGEST:
-            raise ValueError(
-                f"Kronecker factors are computed for networks of up to {LARGEST:,} weights, and this one has "
-                f"{size:,}; use a smaller one, or evidence: last_layer."
-            )
+            fault = f"Kronecker factors are computed for networks of up to {LARGEST:,} weights, and this one"
+            raise ValueError(f"{fault} has {size:,}; use a smaller one, or evidence: last_layer.")
         self.layers = layers_of(task)
         self.own = {f"precision[{layer}]": 1.0 for layer in self.layers}
 
@@ -135,10 +133,8 @@ class LastLayer(Estimate):
             outputs = self.outputs(w, psi, batch, key)
         layer, (rows, out) = next(reversed(calls.seen.items()))
         if out.ndim != 2 or out.shape[1:] != outputs.shape[1:]:
-            raise ValueError(
-                "The last layer's evidence needs a network that ends in a linear layer of one vector an "
-                "example; use evidence: kfac."
-            )
+            fault = "The last layer's evidence needs a network that ends in a linear layer of one vector an"
+            raise ValueError(f"{fault} example; use evidence: kfac.")
         features = mean_inputs(rows, batch.examples, len(parts_of(w, layer)) > 1)[:, 0].double()
         y = batch.targets
         y = y.reshape(batch.examples, -1) if y.is_floating_point() else F.one_hot(y, outputs.shape[1])

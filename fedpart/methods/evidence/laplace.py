@@ -69,10 +69,8 @@ def diagonal_laplace(
     inputs = dataset.inputs.double() if dataset.inputs.is_floating_point() else dataset.inputs
     device = next(network.parameters()).device
     if is_random(lambda: network(inputs[:batch_size].to(device))):
-        raise ValueError(
-            "The network's outputs are random in eval(); the Laplace approximation needs fixed ones, so take "
-            "sampled masks and augmentations out of the module."
-        )
+        fault = "The network's outputs are random in eval(); the Laplace approximation needs fixed ones,"
+        raise ValueError(f"{fault} so take sampled masks and augmentations out of the module.")
     # A generator of its own: iterating a DataLoader would advance torch's.
     examples = TensorDataset(inputs, dataset.targets)
     batches = DataLoader(examples, batch_size=batch_size, generator=torch.Generator())

@@ -147,10 +147,8 @@ class AffineAugmentation(HyperModule):
         initial = default if initial is None else initial
         start = torch.tensor([initial] * len(names) if isinstance(initial, (int, float)) else list(initial))
         if start.shape != (len(names),):
-            raise ValueError(
-                f"The {family} family starts from one number or {len(names)} ({', '.join(names)}), "
-                f"got {start.numel()}."
-            )
+            fault = f"The {family} family starts from one number or {len(names)} ({', '.join(names)}),"
+            raise ValueError(f"{fault} got {start.numel()}.")
         start = start.to(torch.get_default_dtype())
         if family in ("minmax", "schwobel"):
             start = torch.stack(_around(start))

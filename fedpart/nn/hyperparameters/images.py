@@ -191,11 +191,9 @@ class RandomFlip(base.HyperModule):
     limits: ClassVar = {"logit": (base.RARE, -base.RARE)}  # all but one in a million are flipped, or none
 
     def __init__(
-        self,
-        probability: float = 0.5,
-        axis: Literal["horizontal", "vertical"] = "horizontal",
+        self, probability: float = 0.5, axis: Literal["horizontal", "vertical"] = "horizontal",
         temperature: float = 0.1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         if axis not in _DIMENSIONS:
             raise ValueError(f"Unknown axis {axis!r} of a flip; choose one of {', '.join(_DIMENSIONS)}.")

@@ -73,10 +73,8 @@ def learn_lora(
         raise ValueError(f"{fault}; make them with peft.get_peft_model(module, peft.LoraConfig(...)).")
     for name, layer, adapter in places:
         if adapter in getattr(layer, "lora_variant", {}):
-            raise ValueError(
-                f"The adapter {adapter!r} of {name!r} is a variant of LoRA (such as DoRA) that is not linear "
-                f"in its input, so it has no scale; make it with use_dora=False."
-            )
+            fault = f"The adapter {adapter!r} of {name!r} is a variant of LoRA (such as DoRA) that is not"
+            raise ValueError(f"{fault} linear in its input, so it has no scale; make it with use_dora=False.")
         if isinstance(layer.lora_dropout[adapter], LoraGate):
             raise ValueError(f"The adapter {adapter!r} of {name!r} has a LoraGate; call learn_lora once.")
     gate.train(places[0][1].training)

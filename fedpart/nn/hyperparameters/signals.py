@@ -36,10 +36,8 @@ class AxisMask(HyperModule):
     def forward(self, x: Tensor) -> Tensor:
         """``x``: ``[rows, ..., frequency, time]``; each row has its own stripe."""
         if x.ndim < 3:
-            raise ValueError(
-                f"{type(self).__name__} takes spectrograms [rows, frequency, time] or [rows, channels, "
-                f"frequency, time], got {tuple(x.shape)}."
-            )
+            fault = f"{type(self).__name__} takes spectrograms [rows, frequency, time] or [rows, channels,"
+            raise ValueError(f"{fault} frequency, time], got {tuple(x.shape)}.")
         u = uniform((len(x), 2), like=self.width)
         width = self.width.abs() * u[:, :1]
         centre = width / 2 + u[:, 1:] * (1 - width).clamp(min=0)

@@ -24,10 +24,8 @@ def copied(module: Copied) -> Copied:
             return copy.deepcopy(module)
         except TypeError as error:
             place, kind = _uncopied(module)
-            raise ValueError(
-                f"A copy of {type(module).__name__} cannot be made, which every client needs: {place} is a "
-                f"{kind} ({error}); keep it outside of the network."
-            ) from error
+            fault = f"A copy of {type(module).__name__} cannot be made, which every client needs: {place} is"
+            raise ValueError(f"{fault} a {kind} ({error}); keep it outside of the network.") from error
 
 
 def _uncopied(module: Any) -> tuple[str, str]:

@@ -75,20 +75,16 @@ class Likelihood(HyperModule):
                 with suppress(Exception), (fewer := _Broadcasts(len(outputs) - 1)):
                     compute(*map_leaves(lambda leaf: leaf[:-1].clone(), (outputs, targets)))
                 if fewer.broadcast:
-                    raise NetworkError(
-                        "The likelihood holds each example against all, for [B, 1] and [B] make [B, B]; "
-                        "compute with outputs[:, 0], or with targets[:, None]."
-                    )
+                    fault = "The likelihood holds each example against all, for [B, 1] and [B] make [B, B];"
+                    raise NetworkError(f"{fault} compute with outputs[:, 0], or with targets[:, None].")
             _LOOKED_AT.add(self)
         if nll.shape != (len(outputs),):
             remedy = ".flatten(1).sum(1)" if nll.ndim > 1 else 'and take no mean: reduction="none"'
             remedy = f"sum over the other dimensions, {remedy}"
             if nll.ndim > 1 and isinstance(targets, Tensor) and outputs.shape == (*targets.shape, 1):
                 remedy += "; or, where targets [B] and outputs [B, 1] make [B, B], compute with outputs[:, 0]"
-            raise NetworkError(
-                f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per "
-                f"example, {(len(outputs),)}, is expected; {remedy}."
-            )
+            fault = f"The likelihood returned shape {tuple(nll.shape)} where one negative log-likelihood per"
+            raise NetworkError(f"{fault} example, {(len(outputs),)}, is expected; {remedy}.")
         return nll
 
     def outputs(self, num_classes: int) -> int:
@@ -184,10 +180,8 @@ def resolve_likelihood(
         kind = chosen.__name__ if isinstance(chosen, type) else "Gaussian"
         if (meant := _MEANT.get(_plain(kind))) is not None and meant in LIKELIHOODS and kind != "Gaussian":
             raise ValueError(f"The likelihood is {chosen!r}; write likelihood={meant!r}, its likelihood.")
-        raise ValueError(
-            f"The likelihood is {chosen!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as "
-            f"{kind}(...), or a function (outputs, targets) -> nll [B]."
-        )
+        fault = f"The likelihood is {chosen!r}; give a name ({', '.join(LIKELIHOODS)}), an instance such as"
+        raise ValueError(f"{fault} {kind}(...), or a function (outputs, targets) -> nll [B].")
     if isinstance(chosen, _Loss) and chosen.reduction != "none":
         kind = type(chosen).__name__
         meant = _MEANT.get(_plain(kind))

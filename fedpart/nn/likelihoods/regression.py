@@ -128,10 +128,8 @@ class Ordinal(Likelihood):
             remedy = "let the network end in one output, or use likelihood='classification'"
             raise ValueError(f"{fault}; {remedy}.")
         if targets.is_floating_point() or targets.ndim != 1:
-            raise ValueError(
-                f"ordinal takes integers, one per example, got targets {targets.dtype} "
-                f"{list(targets.shape)}; number the classes from 0 in their order."
-            )
+            fault = f"ordinal takes integers, one per example, got targets {targets.dtype}"
+            raise ValueError(f"{fault} {list(targets.shape)}; number the classes from 0 in their order.")
         f = outputs.reshape(len(outputs))
         outside, none = f.new_full((1,), math.inf), f.new_zeros(1)
         bounds = torch.cat([-outside, self.cut_points().to(f.dtype), outside])
@@ -141,10 +139,8 @@ class Ordinal(Likelihood):
         try:
             low, high, inside = bounds[targets] - f, bounds[targets + 1] - f, inner[targets]
         except IndexError as error:
-            raise ValueError(
-                f"A target lies outside the {self.classes} classes 0..{self.classes - 1} of the ordinal "
-                f"likelihood; give it more classes, or correct the targets."
-            ) from error
+            fault = f"A target lies outside the {self.classes} classes 0..{self.classes - 1} of the ordinal"
+            raise ValueError(f"{fault} likelihood; give it more classes, or correct the targets.") from error
         return -(_log_sigmoid(high) + _log_sigmoid(-low) + inside)
 
     def outputs(self, num_classes: int) -> int:

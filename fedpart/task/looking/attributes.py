@@ -208,10 +208,8 @@ def check_memory(module: nn.Module) -> None:
     weights that have no memory of their own."""
     for name, layer in module.named_modules():
         if isinstance(layer, torch.jit.ScriptModule):
-            raise ValueError(
-                f"{repr(name) if name else 'The module'} is compiled by torch.jit, whose weights cannot be "
-                f"replaced; hand over the module as it was before."
-            )
+            fault = f"{repr(name) if name else 'The module'} is compiled by torch.jit, whose weights cannot"
+            raise ValueError(f"{fault} be replaced; hand over the module as it was before.")
     spans = []
     for name, weight in module.named_parameters():
         hooked = weight._backward_hooks or weight._post_accumulate_grad_hooks
@@ -240,7 +238,5 @@ def check_memory(module: nn.Module) -> None:
         if isinstance(value, Numbers) and isinstance(value.held, np.ndarray):
             start = value.held.__array_interface__["data"][0]
             if shared := [name for first, end, name in spans if first <= start < end]:
-                raise ValueError(
-                    f"The weight {shared[0]!r} and the array {place[1]!r} share their memory, which training "
-                    f"would part; make the array in forward(), of self.NAME."
-                )
+                fault = f"The weight {shared[0]!r} and the array {place[1]!r} share their memory, which"
+                raise ValueError(f"{fault} training would part; make the array in forward(), of self.NAME.")

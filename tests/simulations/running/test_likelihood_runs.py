@@ -35,6 +35,9 @@ def test_options_are_learned_and_measures_are_in_the_summary(kind, tmp_path):
     assert summary.keys() >= MEASURED and all(0 <= summary[name] <= 1 for name in MEASURED)
     assert summary["psi"].keys() >= {"likelihood.temperature", "likelihood.label_smoothing [%]"}
     assert summary["psi"]["likelihood.temperature"] != pytest.approx(OPTIONS["temperature"], rel=1e-6)
+    said = " ".join(fedpart("export", tmp_path / "run", "--format", "safetensors").output.split())
+    for name in ("temperature", "label_smoothing [%]"):
+        assert f"{name} {summary['psi'][f'likelihood.{name}']:.4g}" in said, said
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert written["likelihood_options"] == OPTIONS and written["measures"] is True
 
