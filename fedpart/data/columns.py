@@ -133,7 +133,8 @@ def floats_of(column: Sequence[Any]) -> Floats:
             for cell in column
         ):
             raise ValueError  # 1_0 is 10 for Python alone, and 1.2 none where numbers have commas
-        return np.full(len(cells), np.nan) if cells.dtype.kind in "mM" else cells.astype(np.float64)
+        none = cells.dtype.kind in "mMc" or cells.ndim > 1  # dates, complex numbers, lists
+        return np.full(len(cells), np.nan) if none else cells.astype(np.float64)
     except (ValueError, TypeError):
         return np.array([_number(value) for value in column], dtype=np.float64)
 

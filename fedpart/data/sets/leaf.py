@@ -59,7 +59,8 @@ def leaf_files(data_dir: str | Path | None) -> dict[str, list[Path]]:
     }
     if not files.get("train"):
         remedy = f"set data_dir to a folder with {_LAYOUT}"
-        raise FileNotFoundError(f"There are no files of LEAF at {data_dir}; {remedy}.")
+        where = "" if data_dir is None else f" at {data_dir}"
+        raise FileNotFoundError(f"There are no files of LEAF{where}; {remedy}.")
     seen: dict[str, str] = {}
     for file in itertools.chain.from_iterable(files.values()):
         regular(file)

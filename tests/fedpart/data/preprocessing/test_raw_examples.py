@@ -144,6 +144,9 @@ def test_text_with_underscores_is_no_number(tmp_path):
     assert [column["kind"] for column in made.columns] == ["category"] and len(made.columns[0]["levels"]) == 3
     with pytest.raises(ValueError, match=r"'age' .* holds no numbers, but such as '18_25'"):
         load_splits("table", str(file), target="y")
+    for cells in ([1j] * 20, [[1, 2]] * 20):  # whose real parts, or firsts, would be numbers
+        with pytest.raises(ValueError, match=r"'x' .* holds no numbers, but such as"):
+            load_splits("table", {"x": cells, "y": list("ab") * 10}, target="y")
     assert np.isnan(floats_of(["1_10", "2"])[0]) and np.isnan(floats_of(np.array(["1_10", "x"]))).all()
 
 
