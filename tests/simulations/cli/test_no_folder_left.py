@@ -9,7 +9,7 @@ from torch import nn
 
 pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
-SPACE = {"space": {"samples": [1, 2]}, "trials": 1}
+SPACE = {"space": {"samples": [1, 10]}, "trials": 1}
 FEDERATED = {"clients": 4, "cohort": 2, "rounds": 1, "beside": None, "model": "mlp", "data": "table"}
 CENTRAL = {"iterations": 1, "model": "mlp", "data": "table"}
 COMMANDS = {
