@@ -26,6 +26,13 @@ _READ = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}  # by YAML
 _NO_WIDTH = dict.fromkeys((0x200B, 0xFEFF))
 
 
+class Pointed(str):
+    """Text such as 1.234 where numbers have decimal commas: no number, for it may be one of thousands."""
+
+    def __float__(self) -> float:
+        raise ValueError("it has a point where numbers have commas")
+
+
 def plain(text: str) -> str:
     """A name as it looks: letters composed (NFC), any white space one blank, none around it."""
     return " ".join(unicodedata.normalize("NFC", text.translate(_NO_WIDTH)).split())

@@ -11,7 +11,17 @@ import torch
 from torch import Tensor
 
 from fedpart.checks import check_list
-from fedpart.data.cells import OTHER_UNIT, Floats, check_float32, in_yaml, is_empty, numbered, plain, texts_of
+from fedpart.data.cells import (
+    OTHER_UNIT,
+    Floats,
+    Pointed,
+    check_float32,
+    in_yaml,
+    is_empty,
+    numbered,
+    plain,
+    texts_of,
+)
 from fedpart.data.dataset import Dataset, Splits
 from fedpart.data.splitting.hold_out import ClientHoldOut, HoldOut, with_held_out
 from fedpart.registry import nearest
@@ -129,7 +139,7 @@ def floats_of(column: Sequence[Any]) -> Floats:
     try:
         cells = np.asarray(column)
         if cells.dtype.kind in "OSU" and any(
-            isinstance(cell, (str, bytes)) and ("_" in str(cell) or hasattr(cell, "__float__"))
+            isinstance(cell, (str, bytes)) and ("_" in str(cell) or isinstance(cell, Pointed))
             for cell in column
         ):
             raise ValueError  # 1_0 is 10 for Python alone, and 1.2 none where numbers have commas
@@ -150,7 +160,7 @@ def numbers_of(
         return numbers
     value = column[bad[0]]
     text = repr(str(value)[:40]) + (
-        " where numbers have decimal commas" if isinstance(value, str) and hasattr(value, "__float__") else ""
+        " where numbers have decimal commas" if isinstance(value, Pointed) else ""
     )
     if len(bad) == len(numbers) and not is_empty(value):
         roles = (

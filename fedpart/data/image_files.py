@@ -127,7 +127,7 @@ class ImageSource(ABC):
         if left_out:
             of = f"{len(left_out)} of {len(self.images)} images" if len(left_out) > 1 else "an image"
             told = f"{self.root}: {of} left out, for lack of a class's folder around it: {left_out[0]}."
-            warnings.warn(told, stacklevel=2)
+            warnings.warn(told, stacklevel=1)  # of one place, so once
         return {part: sorted(files) for part, files in parts.items()}
 
     def client(self, path: str) -> str:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, TextIO
 
 from fedpart.checks import require
+from fedpart.data.cells import Pointed
 from fedpart.data.columns import Columns, column_names
 from fedpart.data.image_files import PARTS
 from fedpart.data.reading import USUAL, Limits, real_place, refuse_twice, regular
@@ -117,18 +118,11 @@ _COMMA, _POINT, _NUMBER = (
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
-class _Pointed(str):
-    """Text such as 1.234 where numbers have decimal commas: no number, for it may be one of thousands."""
-
-    def __float__(self) -> float:
-        raise ValueError("it has a point where numbers have commas")
-
-
 def _with_point(cell: str) -> str:
     """A cell of a file with decimal commas, a number as Python writes it."""
     if _COMMA.fullmatch(cell):
         return cell.replace(",", ".")
-    return _Pointed(cell) if _POINT.fullmatch(cell) else cell
+    return Pointed(cell) if _POINT.fullmatch(cell) else cell
 
 
 def _has_commas(rows: list[list[str]]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fedpart.checks import require
 from fedpart.data.dataset import Dataset
 from fedpart.federated.best import Best
 from fedpart.federated.cohorts import CohortSum
@@ -18,6 +19,7 @@ from fedpart.federated.pace.turns import Pace, pace_of
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.race import Race
 from fedpart.training.state import ModelState
+from fedpart.updates.errors import StepError
 from fedpart.updates.stages import Kind, doing, stage_of, stages_of
 from fedpart.updates.stages.base import Stage
 from fedpart.updates.stages.personal import parted
@@ -141,22 +143,20 @@ class Federation(ModelState):
         """Bring hyperparameters back to what their kinds can mean, and name them.
 
         Raises:
-            ArithmeticError: w or psi are not finite, though the clients' updates were.
+            StepError: w or psi are not finite, though the clients' updates were.
         """
         within, whole = self.psi.clamp(*self.limits), self.w.sum() + self.psi.sum()
-        if ((beyond := within != self.psi).any() | ~whole.isfinite()).item():  # all that is read here
-            what = f"Round {self.completed + 1} has made weights or psi NaN or infinite, as no update was"
-            defence = f", or mend the defence {of!r}" if (of := self.protocol.settings.defence) else ""
-            lower = f"lower the server's learning rates, or mend the method's combine(){defence}"
-            if not all(torch.isfinite(values).all() for values in (self.w, self.psi)):
-                raise ArithmeticError(f"{what}; {lower}.")
+        if not ((beyond := within != self.psi).any() | ~whole.isfinite()).item():  # all that is read here
+            return
+        what = f"Round {self.completed + 1} has made weights or psi NaN or infinite, as no update was"
+        defence = f", or mend the defence {of!r}" if (of := self.protocol.settings.defence) else ""
+        lower = f"lower the server's learning rates, or mend the method's combine(){defence}"
+        finite = all(torch.isfinite(values).all() for values in (self.w, self.psi))
+        require(finite, f"{what}; {lower}.", StepError)
+        if names := self.names_at(beyond):
             self.psi.copy_(within)
-            warnings.warn(
-                f"{', '.join(self.names_at(beyond))}: held at the bound of what it can mean, beyond which "
-                f"the clients' gradients would take it; look at who has sent them.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+            held = f"{', '.join(names)}: held at the bound of what it can mean, beyond which the clients'"
+            warnings.warn(f"{held} gradients would take it; look at who has sent them.", RuntimeWarning, 3)
 
     def state_dict(self) -> dict[str, Any]:
         """See :meth:`.ModelState.state_dict`; with what stages and the pace remember."""

@@ -21,7 +21,7 @@ from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job, psi_mask
 from fedpart.task.sizes import composed, of_size
 from fedpart.task.task import Task
-from fedpart.training.agreement import Identity, agreement, shapes
+from fedpart.training.agreement import agreement, shapes
 from fedpart.updates.codecs import Codec
 from fedpart.updates.stages import UploadCodec, doing, stage_of, stages_of
 from fedpart.updates.update import LARGEST, PSI, Norms, Round, Update, validate
@@ -72,8 +72,8 @@ class Protocol:
     Args:
         task: what is learned; the method may change it (FedAvg drops the augmentation).
         settings: see :class:`.FederationSettings`.
-        identity: text that server and clients must share as well, e.g. a hash of the data's configuration;
-            or several by their names.
+        identity: text that server and clients must share as well, e.g. a hash of the data's configuration.
+        files: the same of the files that all of them read; of no checkpoint, which may go on with a copy.
 
     Attributes:
         method, task, partition, assignment, caps, architectures: built from the arguments.
@@ -90,14 +90,14 @@ class Protocol:
         holds_out: whether clients hold out examples, for the method or for evaluations.
         psi_mask: ``[P]``, 1 where psi is learned.
         agreement: everything that they must agree on, as plain data by name.
-        fingerprint: short hash of the agreement; uploads echo it.
+        fingerprint: short hash of the agreement; echo: that and of the files, which messages have.
 
     Raises:
         ValueError: see FederationSettings, Partition and :func:`.assigned_chunks`; or safeguards that do not
             fit the method; or caps with which a client computes nothing, or nobody trains a partition.
     """
 
-    def __init__(self, task: Task, settings: FederationSettings, identity: Identity = "") -> None:
+    def __init__(self, task: Task, settings: FederationSettings, identity: str = "", files: str = "") -> None:
         self.settings = settings
         method = build_method(settings.method, settings.method_options)
         if not isinstance(method, FederatedMethod):
@@ -157,6 +157,8 @@ class Protocol:
             self.agreement["architectures' shapes"] = [shapes(each.space) for each in self.partitions]
         agreed = json.dumps(self.agreement, sort_keys=True)
         self.fingerprint = hashlib.sha256(agreed.encode()).hexdigest()[:16]
+        both = f"{self.fingerprint} {files}" if files else agreed
+        self.echo = hashlib.sha256(both.encode()).hexdigest()[:16]
 
     def chunk(self, client: int) -> int:
         """Chunk (1..C) of client ``client``; fixed for the run."""

@@ -102,7 +102,7 @@ class Header:
     @classmethod
     def of(cls, protocol: Protocol, round: int, client: int) -> Header:
         """The header that ``protocol`` gives to ``client`` in ``round``."""
-        return cls(VERSION, protocol.fingerprint, round, client, protocol.chunk(client))
+        return cls(VERSION, protocol.echo, round, client, protocol.chunk(client))
 
     @classmethod
     def read(cls, scalars: Mapping[str, Any]) -> Header:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedpart.data.dataset import Dataset
 from fedpart.partition.partition import Partition
@@ -14,13 +13,11 @@ from fedpart.partition.space import ParameterSpace
 from fedpart.task.task import Task
 from fedpart.trees import tensors_in
 
-Identity = str | Mapping[str, str]
-"""What stands for the data, or several such by their names."""
 _LONG = ("network", "transforms", "shapes", "hash")
 
 
 def agreement(
-    task: Task, partition: Partition, settings: Mapping[str, Any], identity: Identity = ""
+    task: Task, partition: Partition, settings: Mapping[str, Any], identity: str = ""
 ) -> dict[str, Any]:
     """Settings, task, partition and data, for which ``identity`` stands, as plain data that JSON takes."""
     agreed = dict(settings)
@@ -47,7 +44,7 @@ def agreement(
     if task.frozen:
         agreed["frozen weights hash"] = _hash(*task.frozen.values())
     agreed["initial psi hash"] = _hash(task.psi_space.initial())
-    agreed |= {"data": identity} if isinstance(identity, str) else identity
+    agreed["data"] = identity
     plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
     return plain
 
@@ -59,8 +56,7 @@ def shapes(space: ParameterSpace) -> list[list[Any]]:
 
 def difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
     """How another run's agreement ``then`` differs from ``now``, for a person; empty if it does not."""
-    unnamed = {"stratified": False, "files": now.get("files")}  # in checkpoints of before
-    clauses, then = [], {**unnamed, **then, **renamed(then), "trim": None, "bucket": None}
+    clauses, then = [], {"stratified": False, **then, **renamed(then), "trim": None, "bucket": None}
     for name, value in now.items():
         before = then.get(name)
         if before != value:
@@ -83,11 +79,13 @@ def renamed(then: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint(data: Sequence[Dataset]) -> str:
-    """What tells data from others, in words: the number of examples and a hash; empty of none."""
-    return f"{sum(map(len, data))} examples with hash {_hash(*data)[:12]}" if data else ""
+    """What tells data from others, in words: the number of examples and a hash; empty of none. Of what is
+    read when it is needed the targets count."""
+    told = [part if type(part) is Dataset else part.targets for part in data]
+    return f"{sum(map(len, data))} examples with hash {_hash(*told)[:12]}" if data else ""
 
 
-def _hash(*tensors: Tensor | Dataset) -> str:
+def _hash(*tensors: Any) -> str:
     digest = hashlib.sha256()
     for tensor in tensors_in(tensors):
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())

@@ -13,6 +13,10 @@ _FULL = re.compile("DefaultCPUAllocator: |(backend|error:) out of memory|_ALLOC_
 DIVERGED = ("not_finite", "too_large", "loss")  # categories of what a rate that is too large brings
 
 
+class StepError(ArithmeticError):
+    """The server's step made no numbers of updates that had some; one sentence says who may be to blame."""
+
+
 class Refusal(ValueError):
     """An upload, or a part of one, that does not fit what was asked for.
 

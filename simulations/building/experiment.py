@@ -146,8 +146,7 @@ def build(config: Config) -> Experiment | TrainingExperiment:
     most = max(most, *rows_told(splits.preprocessing), 1)
     settings = replace(config.settings(), max_examples=most)
     files = None if config.apart else listed_data(config)  # then each client has files of its own
-    identity = {"data": config.identity(), "files": digest_of(files)}
-    protocol = Protocol(task, settings, identity=identity)
+    protocol = Protocol(task, settings, config.identity(), digest_of(files))
     scored = (splits.validation, splits.test)
     return Experiment(config, task, protocol, shards, *scored, *described, client_names(config, splits))
 

@@ -171,7 +171,7 @@ def parsed(override: str) -> tuple[str, Any]:
 
 def put(data: dict[str, Any], key: str, value: Any, said: str) -> None:
     """Set the key ``a.b`` in nested ``data``, in place; ``said`` is for messages."""
-    parts, section = key.split("."), data
+    parts, section = key.strip().split("."), data
     for depth, part in enumerate(parts[:-1], start=1):
         if section.get(part) is None:
             section[part] = {}

@@ -10,11 +10,9 @@ from fedpart.checks import require
 from fedpart.data import OWN_FILES
 from simulations.config.load import AnyConfig, Config
 from simulations.errors import ConfigError
+from simulations.folders.contents import SWEEPS
 from simulations.folders.data_files import KnownData, changed_data, in_short
 from simulations.folders.run_directory import CONFIG, SUMMARY, holds_run, read_summary, saved_config
-
-COMPARISON, TABLE = "comparison.json", "table.csv"
-_SWEEPS = {CONFIG: "run or a search", COMPARISON: "comparison", TABLE: "table", SUMMARY: "selection"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def folder_name(text: str) -> str:
 
 def refuse_other_sweep(out: Path, written: str) -> None:
     """Refuse a folder with a run, or with what another kind of sweep has ``written`` there."""
-    for name, kind in _SWEEPS.items():
+    for name, kind in {CONFIG: "run or a search", **SWEEPS, SUMMARY: "selection"}.items():
         held = name != written and (out / name).exists()
         require(not held, f"{out} holds a {kind}; choose another folder with --out.", ConfigError)
 

@@ -27,7 +27,7 @@ from simulations.folders.contents import CONFIG as CONFIG
 from simulations.folders.contents import METRICS as METRICS
 from simulations.folders.contents import STATE as STATE
 from simulations.folders.contents import SUMMARY as SUMMARY
-from simulations.folders.contents import keeps_weights, new_name, run_name
+from simulations.folders.contents import SWEEPS, keeps_weights, new_name, run_name
 from simulations.folders.contents import read_metrics as read_metrics
 from simulations.folders.contents import read_summary as read_summary
 from simulations.folders.data_files import LISTED, Listed
@@ -236,6 +236,9 @@ def refuse_existing(path: str | Path) -> None:
     if holds_run(path):
         remedy = f"continue it with --resume {quote(str(path))}, or choose another folder with --out"
         raise FileExistsError(f"{path} already holds a run; {remedy}.")
+    for name, kind in SWEEPS.items():
+        if (Path(path) / name).exists():
+            raise FileExistsError(f"{path} holds a {kind}; choose another folder with --out.")
 
 
 def _other_bits(before: Config, now: Config) -> list[str]:

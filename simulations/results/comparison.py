@@ -12,7 +12,7 @@ from rich.text import Text
 from fedpart.data.trained_on import counted
 from simulations.config.federated import Published
 from simulations.config.load import ExperimentConfig
-from simulations.folders.cell import COMPARISON
+from simulations.folders.contents import COMPARISON
 from simulations.results import tables
 from simulations.results.curves import Run, metric
 from simulations.results.method_scores import MethodScores, least_upload

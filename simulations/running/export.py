@@ -24,6 +24,7 @@ from simulations.errors import RunError, one_sentence
 
 SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 Metadata = Mapping[str, str]
+_MADE = b"fedpart export"
 TRACED, CHECKED = 4, 7  # rows: a file that takes these numbers takes any
 
 
@@ -35,8 +36,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     path = out or run / f"model{SUFFIXES[kind]}"
     if (other := {suffix: name for name, suffix in SUFFIXES.items()}.get(path.suffix, kind)) != kind:
         raise ConfigError(f"--out {path} is a name for --format {other}, not {kind}; change one of the two.")
-    if path.exists() and path.suffix not in SUFFIXES.values():
-        raise ConfigError(f"--out {path} would overwrite a file that may be no network; name another file.")
+    if out is not None and path.is_file() and not (path.stat().st_size == 0 or _MADE in path.read_bytes()):
+        raise ConfigError(f"--out {path} would overwrite what export has not written; name another file.")
     loaded = read_run(run)
     task, made = loaded.state.task, loaded.preprocessing
     whole = made is not None and kind != "safetensors"  # weights alone hold no graph
@@ -51,6 +52,7 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     gaps = sorted(GAPS) if isinstance(made, Rows) else None
     known = {"classes": loaded.classes, "preprocessing": made and made.state, "gaps": gaps}
     metadata = {name: json.dumps(value) for name, value in known.items() if value}
+    metadata["made_by"] = _MADE.decode()
     new = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")  # until it is checked
@@ -75,7 +77,8 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
         for folder in new if not path.exists() else ():
             folder.rmdir()
     with task.likelihood_at(loaded.state.psi) as likelihood:
-        learned = [f"{name} {value:.4g}" for name, value in likelihood.physical().items()]
+        values = likelihood.physical() if likelihood.answers(outputs.detach())[1] is not None else {}
+        learned = [f"{name} {value:.4g}" for name, value in values.items()]  # of a mean nothing would differ
     return path, [*task.transforms, *learned]
 
 

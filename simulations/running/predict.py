@@ -17,7 +17,7 @@ from simulations.config.load import ConfigError
 from simulations.errors import one_sentence
 
 PREDICTED = "predicted"
-_LINE = 1 << 20  # bytes of a table's first line, at most
+_LINE = 1 << 20  # letters of a table's first line, at most
 POINT = re.compile(r"^(\s*[+-]?\d*)\.(\d+(?:[eE][+-]?\d+)?\s*)$")  # of a number
 
 
@@ -35,8 +35,9 @@ def predict_run(run: Path, source: Path, out: Path) -> tuple[int, list[str]]:
             f"files (data: table, image_folder or hf:...) and with a preprocessing of their own do."
         )
     if out.is_file() and out.stat().st_size:
-        with out.open("rb") as opened:
-            earlier = out.suffix.casefold() == ".csv" and PREDICTED.encode() in opened.readline(_LINE)
+        with out.open(encoding="utf-8", errors="replace", newline="") as opened:
+            cells = re.split("[,;|\t]", opened.readline(_LINE).strip())
+        earlier = not {PREDICTED, f"{PREDICTED}[0]"}.isdisjoint(cell.strip('"') for cell in cells)
         if not earlier or (source.exists() and out.samefile(source)):
             lost = "what is predicted from" if earlier else "a file that holds no earlier predictions"
             raise ConfigError(f"--out {out} would overwrite {lost}; name another file.")

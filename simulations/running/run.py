@@ -13,6 +13,7 @@ from fedpart.engines import local_engine
 from fedpart.engines.batches import told_apart
 from fedpart.loggers import Loggers, RunInfo
 from fedpart.loggers.lines import finite, flat
+from fedpart.updates.errors import StepError
 from simulations.building.experiment import Experiment, TrainingExperiment, ready
 from simulations.building.task import torch_threads
 from simulations.config.load import Config
@@ -163,6 +164,8 @@ def _rounds(
             if recorder.stopped:
                 raise Interrupted(recorder.stopped[0], f"round {done}") from error
             raise
+        except StepError as error:  # whose state is lost, and not saved
+            raise RunError(str(error)) from error
         workers = engine.workers
     lines = recorder.lines
     if lines and not any(line.get("stepped", True) and line.get("replies", 1) for line in lines):

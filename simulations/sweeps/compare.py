@@ -13,7 +13,8 @@ from simulations.building.reading import seen_shape
 from simulations.building.task import build_task
 from simulations.config.load import ExperimentConfig, with_values
 from simulations.errors import ConfigError, one_sentence
-from simulations.folders.cell import COMPARISON, Cell, refuse_other_sweep
+from simulations.folders.cell import Cell, refuse_other_sweep
+from simulations.folders.contents import COMPARISON
 from simulations.folders.run_directory import make_folder, read_summary
 from simulations.results.comparison import Comparison, Failure, collect
 from simulations.results.curves import Run

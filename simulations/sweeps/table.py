@@ -13,7 +13,8 @@ from fedpart.checks import require
 from simulations.config.load import TableFile, read_table
 from simulations.config.yaml_files import key_of
 from simulations.errors import ConfigError
-from simulations.folders.cell import TABLE, Cell, folder_name, refuse_other_sweep, row_folder
+from simulations.folders.cell import Cell, folder_name, refuse_other_sweep, row_folder
+from simulations.folders.contents import TABLE
 from simulations.folders.data_files import KnownData
 from simulations.folders.run_directory import holds_run, make_folder, read_summary, saved_config
 from simulations.results import tables
@@ -117,6 +118,7 @@ def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner,
     every = {label: [record["summary"] for record in records.get(label, [])] for label in table.rows}
     machines = {record["machine"] for label in table.rows for record in records.get(label, [])}
     outcome = Found(table, every, texts, sorted(machines))
+    refuse_other_sweep(out, TABLE)
     make_folder(out)
     outcome.write(out)
     runner.conclude(outcome, [f"The table: {out / 'table.md'}"], [], 0)

@@ -70,8 +70,8 @@ class Rows(Preprocessing, kind="table"):
     @property
     def learned(self) -> bool:
         """Whether numbers or names of training rows are in it."""
-        made = self.state["standardise"], self.state["missing"] != "refuse", len(self.levels)
-        return any(made)
+        made = self.state["standardise"], self.state["missing"] != "refuse", self.state.get("target")
+        return bool(any(made) or len(self.levels))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Inputs ``[n, features]`` float32 of rows ``[n, columns]``."""

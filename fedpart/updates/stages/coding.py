@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from torch import Tensor
+
 from fedpart.checks import require
 from fedpart.randomness.streams import generator
 from fedpart.trees import version_of
@@ -55,9 +57,9 @@ class UploadCodec(Stage):
             require(version_of(delta) == version, f"{of} changes what it encodes; have it encode a copy.")
             size = f"{of} makes {data.nbytes} bytes of {n} numbers, where size() says {self.codec.size(n)}"
             require(data.nbytes == self.codec.size(n), f"{size}; make encode() and size() agree.")
-            read = f"{of} reads {n} numbers of {delta.dtype} as {[*back.shape]} of {back.dtype}"
-            fits = (back.shape, back.dtype) == (delta.shape, delta.dtype)
-            require(fits, f"{read}; have decode() return what was encoded.")
+            read = f"{of} reads {n} numbers of {delta.dtype} as {getattr(back, 'shape', back)}"
+            fits = isinstance(back, Tensor) and (back.shape, back.dtype) == (delta.shape, delta.dtype)
+            require(fits, f"{read} of {getattr(back, 'dtype', None)}; have decode() return what was encoded.")
             if self.run.settings.error_feedback and round.kept is not None:
                 update.kept[j] = (delta - update.parts[j]).cpu()
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedpart.checks import require
 from fedpart.randomness.streams import generator
 from fedpart.updates.defences.base import Defence, weighted_sum
+from fedpart.updates.errors import StepError
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import FREE, MEASURED, SUMMED, Bound, Bounds, Round, Update, length, usual
 
@@ -128,7 +129,7 @@ class Defended:
         name, like = type(self.defence).__name__, values[0]
         returns = f"The defence {name} makes {shape and [*shape]} of {kind} from clients' {[*like.shape]} of"
         fits = (shape, kind) == (like.shape, like.dtype)
-        require(fits, f"{returns} {like.dtype}; have combine() return the same.")
+        require(fits, f"{returns} {like.dtype}; have combine() return the same.", StepError)
         if bound.norm is not None:
             bound.shorten(combined)
         return combined

@@ -98,10 +98,12 @@ def _search(config: Config, study: Study, out: Path, runner: CellRunner) -> Foun
     return outcome
 
 
-_OF_OTHERS = {  # keys that decide on which examples the objective is
+_OPTIONS = "target", "client", "validation", "test", "hold_out", "name", "subset", "revision", "examples"
+_OF_OTHERS = {  # keys that decide on which examples the objective is, and of what it is the likelihood
     *("data", "data_dir", "data_seed", "rotated", "max_angle", "validation_points", "full_validation_rounds"),
-    *("evaluation_share", *(f"data_options.{name}" for name in ("target", "validation", "test", "hold_out"))),
+    *("evaluation_share", "likelihood", "data_options", *(f"data_options.{name}" for name in _OPTIONS)),
 }
+_OF_CLIENTS = {"seed", "clients", "split", "split.recipe", "split.alpha", "split.by"}  # which evaluate
 
 
 def _section(config: Config) -> SearchSection:
@@ -119,7 +121,7 @@ def _section(config: Config) -> SearchSection:
         remedy = remedy if by_clients or config.evaluation == "none" else "name client_accuracy or client_nll"
         raise ConfigError(f"Nobody evaluates {section.objective}, which search.objective names; {remedy}.")
     domains = section.domains()
-    for key in _OF_OTHERS.intersection(domains):
+    for key in (_OF_OTHERS | (_OF_CLIENTS if by_clients else set())).intersection(domains):
         fault = f"Values of {key} cannot be compared by {section.objective}, for each is of other examples"
         raise ConfigError(f"{fault}; leave it out of search.space.")
     methods = [{"method": name} for name in domains["method"].ends] if "method" in domains else [{}]

@@ -17,6 +17,7 @@ from fedpart.updates import stages
 from fedpart.updates.codecs.base import Narrow
 from fedpart.updates.combining.base import Combination
 from fedpart.updates.defences import DEFENCES
+from fedpart.updates.errors import StepError
 from fedpart.updates.stages.base import Stage
 
 OWN = f"{__name__}:"
@@ -166,11 +167,11 @@ def test_what_does_nothing_without_more_or_returns_something_else_is_refused_by_
             (
                 "none",
                 call(defence=f"{OWN}NoAnswer", **alike),
-                ValueError,
+                StepError,
                 f"None of .*NoneType.*{every}|{every}",
             ),
-            ("short", call(defence=f"{OWN}Shorter", **alike), ValueError, every),
-            ("nan", call(defence=f"{OWN}NoNumber", **alike), ArithmeticError, "Round 1 .*mend the defence"),
+            ("short", call(defence=f"{OWN}Shorter", **alike), StepError, every),
+            ("nan", call(defence=f"{OWN}NoNumber", **alike), StepError, "Round 1 .*mend the defence"),
             (
                 "twice",
                 call(f"{OWN}Twice"),
@@ -180,7 +181,7 @@ def test_what_does_nothing_without_more_or_returns_something_else_is_refused_by_
             ("no plan", call(f"{OWN}Nothing"), ValueError, "returns None; return a list of Jobs of subnetw"),
             ("beyond", call(f"{OWN}Beyond"), ValueError, "returns .*subnetwork=3.*subnetworks 1 to 1"),
             ("a bare job", call(f"{OWN}Alone"), ValueError, "returns Job.*; return a list of Jobs"),
-            ("combine", call(f"{OWN}Divides"), ArithmeticError, "Round 1 has made .*; lower .*combine"),
+            ("combine", call(f"{OWN}Divides"), StepError, "Round 1 has made .*; lower .*combine"),
         ]
     )
 

@@ -3,7 +3,7 @@
 import pytest
 from tiny import tiny, wards, wards_file
 
-from fedpart.training.agreement import difference
+from fedpart.federated.wire import Header
 from simulations.building.experiment import build
 from simulations.running.resume import beside_config
 
@@ -19,7 +19,7 @@ def test_processes_whose_files_differ_do_not_agree(tmp_path, change):
     """Where each reads the whole table, another one would give clients other rows, or other columns."""
     file = wards_file(tmp_path)
     ours, apart = (build(wards(file, data_options=of)).protocol for of in ({}, {"statistics": "federated"}))
-    assert build(wards(file)).protocol.fingerprint == ours.fingerprint
+    assert build(wards(file)).protocol.echo == ours.echo != ours.fingerprint
     lines = [line.split(",") for line in file.read_text().splitlines()]
     for number, line in enumerate(lines):
         if change == "columns":
@@ -30,11 +30,10 @@ def test_processes_whose_files_differ_do_not_agree(tmp_path, change):
         lines = [lines[0], *reversed(lines[1:])]
     file.write_text("\n".join(map(",".join, lines)) + "\n")
     theirs = build(wards(file)).protocol
-    assert theirs.fingerprint != ours.fingerprint
-    assert difference(theirs.agreement, ours.agreement).startswith("files was ")
-    before = {name: value for name, value in ours.agreement.items() if name != "files"}
-    assert difference(ours.agreement, before) == "", "older checkpoints have none"
-    assert apart.agreement["files"] == ""
+    header = Header.of(theirs, 1, 0)
+    assert Header.of(ours, 1, 0) != header and header.fingerprint == theirs.echo
+    assert theirs.fingerprint == ours.fingerprint, "it names what clients keep, and what has been released"
+    assert apart.echo == apart.fingerprint
 
 
 def test_a_private_run_says_what_epsilon_does_not_cover_and_has_nothing_run_beside_it(tmp_path):
@@ -43,6 +42,10 @@ def test_a_private_run_says_what_epsilon_does_not_cover_and_has_nothing_run_besi
         for more, known in ((PRIVATE, covered), ({}, True)):
             notes = build(wards(file, data_options=options, **more)).notes
             assert any(note.startswith(told) for note in notes) is not known
+    real = {"target": "days", "ignore": ["ill"]}  # whose mean and deviation the file has
+    for options, known in ((real, False), ({**real, "standardise_target": False}, True)):
+        notes = build(wards(file, data_options=options, likelihood="gaussian", **PRIVATE)).notes
+        assert any(note.startswith(told) for note in notes) is not known
     both = tiny(beside="fedavg", **PRIVATE)
     assert beside_config(both) is None
     assert "beside: fedavg is left out, as a second run would spend privacy as well." in build(both).notes

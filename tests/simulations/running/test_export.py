@@ -117,7 +117,10 @@ def test_what_cannot_be_exported_gets_one_sentence(run, monkeypatch):
 
 def test_a_name_that_is_of_another_format_or_a_file_of_another_kind_is_refused(run):
     before = (run / "config.yaml").read_bytes()
-    for out, said in ((Path("m.onnx"), "a name for --format onnx"), (run / "config.yaml", "would overwrite")):
+    mine = Path("mine.safetensors")
+    mine.write_bytes(b"precious")
+    lost = [(path, "would overwrite") for path in (run / "config.yaml", run / "state.safetensors", mine)]
+    for out, said in ((Path("m.onnx"), "a name for --format onnx"), *lost):
         done = command("export", run, "--out", out)
         assert done.exit_code == 2 and said in done.output, done.output
     assert not Path("m.onnx").exists() and (run / "config.yaml").read_bytes() == before

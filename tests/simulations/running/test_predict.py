@@ -186,10 +186,11 @@ def test_only_earlier_predictions_are_overwritten_and_no_answer_is_made_up(run, 
     written(new, people(3))
     (tmp_path / "empty.csv").touch()
     for _ in range(2):
-        for out in (tmp_path / "out.csv", tmp_path / "empty.csv"):
+        for out in (tmp_path / "out.csv", tmp_path / "out.txt", tmp_path / "empty.csv"):
             assert command("predict", run, new, "--out", out).exit_code == 0
     (tmp_path / "predicted.png").write_bytes(b"an image that is predicted")
-    for precious in (Path("people.csv"), tmp_path / "predicted.png"):
+    (tmp_path / "notes.csv").write_text("note,predicted_sales\n1,2\n")
+    for precious in (Path("people.csv"), tmp_path / "predicted.png", tmp_path / "notes.csv"):
         before = precious.read_bytes()
         refused(command("predict", run, new, "--out", precious), "holds no earlier predictions; name another")
         assert precious.read_bytes() == before

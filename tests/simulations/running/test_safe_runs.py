@@ -17,7 +17,9 @@ from tiny import same_run, tiny
 
 from fedpart.engines import LocalEngine
 from fedpart.federated.cohorts import UPLOAD_HEADER
+from fedpart.updates.defences import DEFENCES
 from simulations.building.experiment import build
+from simulations.errors import RunError
 from simulations.folders import run_directory
 from simulations.folders.run_directory import (
     CHECKPOINT,
@@ -209,3 +211,15 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, changes):
         run_experiment(tiny(**changes), tmp_path / "run", watch=stop)
     run_experiment(tiny(**changes), tmp_path / "run", resume=True)
     same_run(tmp_path / "run", tmp_path / "whole")
+
+
+class NoNumber(DEFENCES["median"]):
+    def combine(self, values, memory):
+        return values[0] / 0 * 0
+
+
+def test_a_step_that_makes_no_numbers_ends_a_run_in_one_sentence_and_is_not_saved(tmp_path):
+    config = tiny(weighting="uniform", defence=f"{__name__}:NoNumber", checkpoint_every=1)
+    with pytest.raises(RunError, match=r"^Round 1 has made weights or psi NaN .* mend the defence '.*'\.$"):
+        run_experiment(config, tmp_path)
+    assert not (tmp_path / CHECKPOINT).exists()

@@ -16,6 +16,7 @@ from simulations.building.task import build_task
 from simulations.config.load import SHIPPED, ExperimentConfig, TrainingConfig, read_table, table_file
 from simulations.errors import ConfigError
 from simulations.folders.cell import Cell
+from simulations.folders.run_directory import refuse_existing
 from simulations.pretraining.text import pretrain_text
 from simulations.results.curves import Run as Curves
 from simulations.results.method_scores import at_equal_bytes
@@ -112,6 +113,8 @@ def test_a_sweep_does_not_write_where_another_kind_or_a_run_has(file, tmp_path):
             made(file(), out)
         assert [path.name for path in out.iterdir()] == [name]
     made(file(), tmp_path / "out")
+    with pytest.raises(FileExistsError, match="holds a table; choose another folder with --out"):
+        refuse_existing(tmp_path / "out")
     with pytest.raises(ConfigError, match="holds a table; choose"):
         run_comparison(ExperimentConfig(), ["fedavg"], 1, tmp_path / "out")
 

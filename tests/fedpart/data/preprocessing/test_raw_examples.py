@@ -147,6 +147,10 @@ def test_text_with_underscores_is_no_number(tmp_path):
     for cells in ([1j] * 20, [[1, 2]] * 20):  # whose real parts, or firsts, would be numbers
         with pytest.raises(ValueError, match=r"'x' .* holds no numbers, but such as"):
             load_splits("table", {"x": cells, "y": list("ab") * 10}, target="y")
+    with pytest.raises(
+        ValueError, match=r"Row 2 .* the column 'x' is 'n', which is no finite number; repair"
+    ):
+        load_splits("table", {"x": np.array(["1.5", "n"] * 10), "y": list("ab") * 10}, target="y")
     assert np.isnan(floats_of(["1_10", "2"])[0]) and np.isnan(floats_of(np.array(["1_10", "x"]))).all()
 
 
