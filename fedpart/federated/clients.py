@@ -121,17 +121,18 @@ def kinds_of(*attributes: Bytes) -> Kinds:
     return kinds
 
 
-def check_jobs(jobs: Any, subnetworks: int, method: str) -> None:
+def check_jobs(kinds: Kinds, plan: Callable[[int, int], Any], subnetworks: int, method: str) -> None:
     """Refuse a plan that is none, or in which a partition is trained twice."""
     numbers = range(1, subnetworks + 1)
-    fits = isinstance(jobs, (list, tuple)) and all(
-        isinstance(job, Job) and job.subnetwork in numbers and job.partition in (None, *numbers)
-        for job in jobs
-    )
-    trained = [job.partition for job in jobs if job.partition is not None] if fits else []
     wanted = f"a list of Jobs of subnetworks 1 to {subnetworks}, with each partition once at most"
-    once = len({*trained}) == len(trained)
-    require(fits and once, f"The plan() of the method {method!r} returns {jobs!r:.99}; return {wanted}.")
+    for jobs in (plan(client, 1) for client, _ in kinds.values()):
+        fits = isinstance(jobs, (list, tuple)) and all(
+            isinstance(job, Job) and job.subnetwork in numbers and job.partition in (None, *numbers)
+            for job in jobs
+        )
+        trained = [job.partition for job in jobs if job.partition is not None] if fits else []
+        once = len({*trained}) == len(trained)
+        require(fits and once, f"The plan() of the method {method!r} returns {jobs!r:.99}; return {wanted}.")
 
 
 def check_plans(

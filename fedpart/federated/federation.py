@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.data.dataset import Dataset
@@ -146,17 +147,9 @@ class Federation(ModelState):
             StepError: w or psi are not finite, though the clients' updates were.
         """
         within, whole = self.psi.clamp(*self.limits), self.w.sum() + self.psi.sum()
-        if not ((beyond := within != self.psi).any() | ~whole.isfinite()).item():  # all that is read here
-            return
-        what = f"Round {self.completed + 1} has made weights or psi NaN or infinite, as no update was"
-        defence = f", or mend the defence {of!r}" if (of := self.protocol.settings.defence) else ""
-        lower = f"lower the server's learning rates, or mend the method's combine(){defence}"
-        finite = all(torch.isfinite(values).all() for values in (self.w, self.psi))
-        require(finite, f"{what}; {lower}.", StepError)
-        if names := self.names_at(beyond):
+        if ((beyond := within != self.psi).any() | ~whole.isfinite()).item():  # all that is read here
+            _look(self, beyond)
             self.psi.copy_(within)
-            held = f"{', '.join(names)}: held at the bound of what it can mean, beyond which the clients'"
-            warnings.warn(f"{held} gradients would take it; look at who has sent them.", RuntimeWarning, 3)
 
     def state_dict(self) -> dict[str, Any]:
         """See :meth:`.ModelState.state_dict`; with what stages and the pace remember."""
@@ -183,3 +176,15 @@ class Federation(ModelState):
         super().save(path)
         for stage in self.stages:
             stage.saved()
+
+
+def _look(state: Federation, beyond: Tensor) -> None:
+    """Refuse a step that made no numbers, and warn of hyperparameters ``beyond`` what they can mean."""
+    what = f"Round {state.completed + 1} has made weights or psi NaN or infinite, as no update was"
+    defence = f", or mend the defence {of!r}" if (of := state.protocol.settings.defence) else ""
+    lower = f"lower the server's learning rates, or mend the method's combine(){defence}"
+    finite = all(torch.isfinite(values).all() for values in (state.w, state.psi))
+    require(finite, f"{what}; {lower}.", StepError)
+    if names := state.names_at(beyond):
+        held = f"{', '.join(names)}: held at the bound of what it can mean, beyond which the clients'"
+        warnings.warn(f"{held} gradients would take it; look at who has sent them.", RuntimeWarning, 4)

@@ -72,8 +72,7 @@ class Protocol:
     Args:
         task: what is learned; the method may change it (FedAvg drops the augmentation).
         settings: see :class:`.FederationSettings`.
-        identity: text that server and clients must share as well, e.g. a hash of the data's configuration.
-        files: the same of the files that all of them read; of no checkpoint, which may go on with a copy.
+        identity, files: hashes that all must share as well, of the data's configuration and of their files.
 
     Attributes:
         method, task, partition, assignment, caps, architectures: built from the arguments.
@@ -138,8 +137,7 @@ class Protocol:
         self._receive = doing(self.stages, "receive")
         narrow = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}
         self.download: torch.dtype | None = narrow[settings.download]
-        for client, _ in self.kinds.values():
-            clients.check_jobs(self.plan(client, 1), self.partition.chunks, settings.method)
+        clients.check_jobs(self.kinds, self.plan, self.partition.chunks, settings.method)
         if settings.caps is not None:
             learns, run = bool(self.task.psi_space.size), (settings.method, settings.caps_by)
             clients.check_plans(self.kinds, self.plan, len(self.chunks), *run, learns)
