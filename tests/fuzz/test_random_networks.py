@@ -21,6 +21,7 @@ from fuzz.promised import PROMISED
 MAY_BE_REFUSED, MUST_BE_TRAINED = [*EITHER, *INPUTS], [*PROMISED]
 SEEDS, SIZES, ROUNDS, EPOCHS, RATE = 3 * len(MAY_BE_REFUSED) // 2, (5, 8, 3), 2, 2, 0.1
 MAKERS = {**PROMISED, **EITHER, **INPUTS}
+NEAR = 5e-5  # outputs: norms of small numbers magnify what processors round, 1e-6 of the weights
 
 
 class Chain(nn.Module):
@@ -106,9 +107,9 @@ def differences(seed, execution):
         size = max(1.0, float(expected[name].abs().max()))
         if not float((tensor - expected[name]).abs().max()) <= 1e-6 * size:
             found.append(f"weight {name}")
-    if not torch.allclose(result.module()(before[-2].clone()), outputs, rtol=1e-5, atol=1e-5):
+    if not torch.allclose(result.module()(before[-2].clone()), outputs, rtol=1e-5, atol=NEAR):
         found.append("outputs of result.module()")
-    if abs(result.metrics[-1].val_nll - float(F.cross_entropy(outputs, validation[1]))) > 1e-5:
+    if abs(result.metrics[-1].val_nll - float(F.cross_entropy(outputs, validation[1]))) > NEAR:
         found.append("val_nll")
     if not all(map(torch.equal, data, before)):
         found.append("the caller's data")
