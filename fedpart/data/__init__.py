@@ -15,9 +15,9 @@ from fedpart.data.preprocessing import Preprocessing as Preprocessing
 from fedpart.data.preprocessing import preprocessing_of as preprocessing_of
 from fedpart.data.reading import Limits as Limits
 from fedpart.data.sets.digits import load_digits as load_digits
+from fedpart.data.sets.digits import load_mnist as load_mnist
 from fedpart.data.sets.image_folder import load_image_folder as load_image_folder
 from fedpart.data.sets.leaf import leaf_files as leaf_files
-from fedpart.data.sets.mnist import load_mnist as load_mnist
 from fedpart.data.sets.synthetic import input_selection as input_selection
 from fedpart.data.sets.table import load_table as load_table
 from fedpart.data.sets.torchvision_sets import load_torchvision as load_torchvision

@@ -117,7 +117,8 @@ class Dataset:
             raise ValueError(f"Labels must be [n] integers, got {kind}; number the classes, targets.long().")
         labels = targets.long()
         if len(labels) and int(labels.min()) < 0:
-            raise ValueError(f"Labels must be 0 or more, got {int(labels.min())}; number the classes from 0.")
+            remedy = "number the classes from 0, or make targets.float() of numbers that are no classes"
+            raise ValueError(f"Labels must be 0 or more, got {int(labels.min())}; {remedy}.")
         object.__setattr__(self, "targets", labels)
 
     def __len__(self) -> int:

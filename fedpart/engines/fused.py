@@ -19,7 +19,7 @@ from fedpart.task.gradients import Job, gradients, kept_casts, reported
 from fedpart.task.looking.values import is_power_of_two
 from fedpart.task.task import Batch
 from fedpart.trees import first_leaf, joined, map_leaves
-from fedpart.updates.combining.fednova import FedNova
+from fedpart.updates.combining.shared import FedNova
 from fedpart.updates.errors import out_of_memory
 from fedpart.updates.stages import UsualNorms, doing
 from fedpart.updates.stages.combining import Combining

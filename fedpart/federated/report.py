@@ -12,7 +12,7 @@ from fedpart.federated.cohorts import CohortSum, tally
 from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import LARGEST_COUNT
 from fedpart.loggers.lines import in_words, metrics_line
-from fedpart.nn.hyperparameters.base import told
+from fedpart.nn.hyperparameters.base import HyperModule, told
 from fedpart.updates.combining.names import spelled
 
 if TYPE_CHECKING:
@@ -147,7 +147,10 @@ def untaught(protocol: Protocol) -> str:
         way = "put in a ConcreteDropout layer, or transforms=[AffineAugmentation()]"
         if any(type(layer) is nn.Dropout for layer in task.module.modules()):
             way = "Task(network, learn_dropout=True) learns the rate of each nn.Dropout"
-        return f"Only the network is learned, for it has no hyperparameters: {way}."
+        parts = (layer for part in (task.module, *task.transforms.values()) for layer in part.modules())
+        if any(isinstance(layer, HyperModule) and layer.hyperparameters for layer in parts):
+            way = "call requires_grad_() on its own, which are frozen"
+        return f"Only the network is learned, for it has no hyperparameters to learn: {way}."
     why = "hyperparameters learn from chunks that a subnetwork has not seen, and no client has one"
     told = f"Only the network is learned, for {why}: give chunks two shares or more."
     return "" if "psi" in contributors(protocol) else told

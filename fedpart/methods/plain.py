@@ -1,9 +1,10 @@
-"""Plain learning: one partition, psi frozen; FedAvg federated, and here centralised training."""
+"""One partition: plain learning (FedAvg, or all data in one place), and psi by examples held out."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from fedpart.checks import is_number, require
 from fedpart.methods.base import METHODS, CentralMethod, ClientView, FederatedMethod, Method, Schedule
 from fedpart.task.gradients import Job, Step
 from fedpart.task.task import Task
@@ -43,3 +44,25 @@ class FedAvg(Plain, FederatedMethod):
 
     def plan(self, client: ClientView) -> list[Job]:
         return [Job(subnetwork=1, partition=1)]
+
+
+@METHODS.register("validated")
+class Validated(FederatedMethod):
+    """FedAvg whose clients also send psi's gradient, at the server's values, of the negative log-likelihood
+    of examples that neither they nor others train weights on: ``validation``, federated.
+
+    Args:
+        share: of a client's examples that it holds out, rounded up, between 0 and 1; a client with a single
+            example takes it for both.
+    """
+
+    def __init__(self, share: float = 0.2) -> None:
+        require(is_number(share) and 0 < share < 1, f"validated's share lies between 0 and 1, got {share!r}.")
+        self.validates = float(share)
+
+    def proportions(self, chunks: Sequence[float]) -> tuple[float, ...]:
+        return (1.0,)
+
+    def plan(self, client: ClientView) -> list[Job]:
+        learns = bool(client.task.psi_space.size)
+        return [Job(subnetwork=1, partition=1), *([Job(subnetwork=1, psi=True)] if learns else [])]

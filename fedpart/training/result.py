@@ -34,8 +34,10 @@ Report = TypeVar("Report")
 
 
 def remarks_on(state: ModelState) -> list[str]:
-    """What a person should know of the psi found, by :meth:`.HyperModule.remarks` of the transforms."""
-    physical, remarks = state.task.physical(state.psi), []
+    """What a person should know of the psi found: what nothing has taught, and what transforms remark of
+    themselves, by :meth:`.HyperModule.remarks`."""
+    why = "no gradient has reached it, so it is as it began; use it in forward(), or leave it out"
+    physical, remarks = state.task.physical(state.psi), [f"{name}: {why}" for name in state.unreached()]
     for name, transform in state.task.transforms.items():
         of_transform = {key.removeprefix(f"{name}."): value for key, value in physical.items()}
         remarks += [f"{name}: {remark}" for remark in transform.remarks(of_transform)]

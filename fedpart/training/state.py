@@ -35,9 +35,11 @@ class ModelState:
         optimiser, optimiser_psi: see :class:`.SlicedOptimiser`; of w, one state per cell.
         agreement: what a checkpoint must agree on, as plain data by name.
         like: inputs ``[0, ...]`` of the form and types of the data; None: none have been looked at.
+        learned: names of the hyperparameters that training steps; empty where it is over.
         parted: a sentence on weights that are not here, as clients keep them; empty: all are.
     """
 
+    learned: Sequence[str] = ()
     parted: str = ""
     agreement: dict[str, Any]
     like: Tree | None
@@ -72,6 +74,15 @@ class ModelState:
         start = self.task.psi_space.initial().to(self.psi.device)
         bounded = ((self.psi <= low) | (self.psi >= high)) & (self.psi != start)
         return self.names_at(bounded)
+
+    def unreached(self) -> list[str]:
+        """Names of hyperparameters that are learned, of which every gradient so far was 0: the network does
+        not use them. Adam's moments know it."""
+        states = self.optimiser_psi.state_dict()
+        if not all("exp_avg_sq" in state for state in states):
+            return []
+        reached = self.names_at(torch.cat([state["exp_avg_sq"] for state in states]) > 0)
+        return [name for name in self.learned if name not in reached]
 
     def names_at(self, places: Tensor) -> list[str]:
         """Names of the hyperparameters that have some of ``places``, a mask ``[P]`` bool."""
@@ -158,7 +169,10 @@ class ModelState:
     def _measures(self, outputs: list[Tensor], dataset: Dataset) -> dict[str, float]:
         with torch.no_grad(), self.task.likelihood_at(self.psi.cpu()) as likelihood:
             try:
-                return likelihood.measures(torch.cat(outputs), dataset.targets)
+                measured = likelihood.measures(torch.cat(outputs), dataset.targets)
+                taken = "nll and accuracy are scores of every run; call the measures otherwise"
+                require(not {"nll", "accuracy"} & measured.keys(), taken)
+                return {name: float(value) for name, value in measured.items()}
             except Exception as error:  # whatever torchmetrics, or a likelihood of one's own, makes of them
                 measures = f"The measures of the {self.task.likelihood_name} likelihood"
                 why = " ".join(str(error).split()).rstrip(".")

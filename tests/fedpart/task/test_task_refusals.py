@@ -1,5 +1,6 @@
 """What a Task, its psi, its inputs and outputs and its jobs must not be."""
 
+import math
 import queue
 import re
 import threading
@@ -35,6 +36,21 @@ class Misdeclared(Stray):
     hyperparameters = ("gian", "gain")
 
 
+class Told(Shift):
+    def __init__(self, said):
+        super().__init__()
+        self.said = said
+
+    def physical(self):
+        return {"amount": self.said(self)}
+
+
+def begins_with_nan():
+    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    network[1].weight.data[0, 1] = float("nan")
+    return network
+
+
 def test_options_and_psi():
     unknown = "Unknown likelihood 'clasification': did you mean 'classification'"
     no_part = "cannot be called 'weight': .* no part of the module bears"
@@ -63,8 +79,14 @@ def test_options_and_psi():
     ]
     frozen = r"hyperparameter '0\.\*' is frozen; .* call module.get_parameter\('0.weight'\).requires_grad_"
     widths = "No transform of the task has widths; add AffineAugmentation"
-    shifted = Task(nn.Linear(2, 2), transforms=[Shift()])
+    line = nn.Linear(2, 2)
+    shifted = Task(line, transforms=[Shift()])
+    unread = {"text": lambda told: "wide", "tensor": lambda told: told.amount, "none": lambda told: None}
+    says = r"Told\.physical\(\) has .* for 'amount'; give a number, such as self\.amount\.item\(\)"
     rows += [
+        ("nan", lambda: Task(begins_with_nan()), r"'1\.weight' begins with numbers that are not finite"),
+        ("psi", lambda: Task(line, transforms=[Shift(math.inf)]), r"'shift\.amount' begins with numbers"),
+        *((f"told {n}", lambda said=s: Task(line, transforms=[Told(said)]), says) for n, s in unread.items()),
         ("frozen psi", lambda: Task(frozen_body(), hyperparameters=["0.*"]), frozen),
         ("widths of a shift", lambda: shifted.widths(torch.zeros(1)), widths),
     ]

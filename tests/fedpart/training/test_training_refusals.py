@@ -1,5 +1,6 @@
 """Settings and checkpoints that make no sense, and slips of people who come from other libraries."""
 
+import re
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from fedpart import (
     AdamSettings,
     AdamWSettings,
     ClientError,
+    ConcreteDropout,
     FederationSettings,
     LocalSettings,
     SGDSettings,
@@ -169,6 +171,53 @@ def test_more_outputs_than_classes_are_remarked(call, recwarn):
     assert not recwarn
     with pytest.warns(RuntimeWarning, match=r"7 outputs, and the labels name 2 classes, 0\.\.1"):
         call(net=network(7))
+
+
+@pytest.mark.parametrize(
+    ("layer", "way"),
+    [
+        (nn.Identity(), r"to learn: put in a ConcreteDropout layer, or transforms="),
+        (nn.Dropout(), r"to learn: Task\(network, learn_dropout=True\) learns the rate"),
+        (
+            ConcreteDropout(0.2).requires_grad_(False),
+            r"to learn: call requires_grad_\(\) on its own, which are",
+        ),
+    ],
+)
+def test_a_network_that_learns_no_psi_is_told_what_would(layer, way, capsys):
+    net = nn.Sequential(nn.Flatten(), layer, nn.Linear(X[0].numel(), 2))
+    federate(Task(net), [(X, Y)] * 3, rounds=1, chunks=(0.5, 0.5), cohort=3)
+    assert re.search(way, capsys.readouterr().out)
+
+
+class Unused(nn.Sequential):
+    """Has a hyperparameter, which its pass does not use, beside one that it does."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), ConcreteDropout(0.2), nn.Linear(X[0].numel(), 2))
+        self.spare = ConcreteDropout(0.3)
+
+    def forward(self, x):
+        return self[2](self[1](self[0](x)))
+
+
+def apart(method):
+    return federate(Task(Unused()), [(X, Y)] * 3, rounds=2, method=method, chunks=(0.5, 0.5), cohort=3)
+
+
+def together(method):
+    return fit(Task(Unused()), (X, Y), iterations=3, chunks=(0.5, 0.5), method=method, psi_every=1)
+
+
+@pytest.mark.parametrize(
+    ("train", "method"),
+    [(apart, "partitioned"), (apart, "fedavg"), (together, "partitioned"), (together, "none")],
+)
+def test_what_no_gradient_reaches_is_told_of_what_is_learned(train, method, recwarn):
+    result, learns = train(method), method == "partitioned"
+    assert result.state.unreached() == ["spare.logit"] * learns
+    told = [str(warning.message) for warning in recwarn if "no gradient" in str(warning.message)]
+    assert len(told) == learns and all(text.startswith("spare.logit: ") for text in told)
 
 
 def test_reports_print_as_a_short_line():

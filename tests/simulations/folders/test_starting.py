@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas
 import pytest
 from command_line import fedpart, refused, succeeds
 from places import ROOT
@@ -78,3 +80,48 @@ def test_the_flower_app_runs():
     )
     assert done.returncode == 0, done.stderr
     assert "'accuracy'" in done.stdout and "affine.angle_max [deg]" in done.stdout
+
+
+def code_of(kind, name):
+    code = {"__name__": name}
+    exec((TEMPLATES / kind / f"{name}.py.in").read_text(), code)
+    return code
+
+
+SIGNALS, WORDS = np.ones((30, 2, 8), np.float32), np.array(["low", "high", "mid"] * 10)
+BAD_SIGNALS = [
+    ({"x": SIGNALS, "labels": WORDS}, "lacks the arrays signals and labels"),
+    ({"signals": SIGNALS[:, 0], "labels": WORDS}, r"signals \[30, 8\] and labels \[30\]; bring them to"),
+    ({"signals": SIGNALS, "labels": WORDS[1:]}, r"labels \[29\]; bring them to"),
+    ({"signals": SIGNALS[1:], "labels": WORDS}, r"signals \[29, 2, 8\]"),
+    ({"signals": SIGNALS, "labels": np.linspace(0, 1, 30)}, "are float64; make them whole numbers or words"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "told"), BAD_SIGNALS)
+def test_signals_that_do_not_fit_are_told(arrays, told):
+    np.savez("mine.npz", **arrays)
+    with pytest.raises(ValueError, match=told):
+        code_of("signals", "signals")["load_signals"]("mine.npz")
+
+
+@pytest.mark.parametrize("labels", [WORDS, np.array([7, 1, 3] * 10)])
+def test_signals_are_taken_as_they_are_with_classes_that_are_there(labels):
+    np.savez("mine.npz", signals=SIGNALS * np.arange(30)[:, None, None], labels=labels)
+    splits = code_of("signals", "signals")["load_signals"]("mine.npz")
+    assert splits.num_classes == 3 and [*splits.classes] == [*map(str, sorted({*labels.tolist()}))]
+    parts = splits.train, splits.validation, splits.test
+    assert [*map(len, parts)] == [20, 5, 5]
+    rows = [int(row) for part in parts for row in part.inputs[:, 0, 0]]
+    assert sorted(rows) == [*range(30)]
+    given = [splits.classes[target] for part in parts for target in part.targets]
+    assert given == [str(labels[row]) for row in rows]
+
+
+def test_a_text_that_is_missing_has_no_words():
+    pandas.DataFrame({"text": ["a b", None, "a"] * 10, "label": ["x", "y", "x"] * 10}).to_parquet("t.parquet")
+    code = code_of("text", "texts")
+    splits = code["load_texts"]("t.parquet")
+    of_none = splits.train.inputs[splits.train.targets == 1]
+    assert len(of_none) and not of_none.any() and splits.train.inputs.any()
+    assert not splits.preprocessing.inputs([None]).any()

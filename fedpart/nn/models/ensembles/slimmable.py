@@ -87,7 +87,8 @@ class UniversallySlimmable(Ensemble):
 
     def __init__(self, members: Sequence[nn.Module], drawn: int = 4) -> None:
         sizes = [sum(parameter.numel() for parameter in member.parameters()) for member in members]
-        require(2 <= drawn <= len(members), f"A step trains 2 to {len(members)} members, got drawn: {drawn}.")
+        count = f"A step trains 2 to {len(members)} members; its option drawn is {drawn}."
+        require(2 <= drawn <= len(members), count)
         if len(set(sizes)) < len(sizes):
             raise ValueError("Two members of a universally slimmable network have one width; give each once.")
         self.ends = (nested(members, own_norms=False), sizes.index(min(sizes)))

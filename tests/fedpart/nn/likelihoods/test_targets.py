@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedpart import ClientError, Dataset, Task, TrainingError, federate, fit, personalise
-from fedpart.nn.likelihoods import LIKELIHOODS, Likelihood, Ordinal, Poisson
+from fedpart.nn.likelihoods import LIKELIHOODS, Classification, Likelihood, Ordinal, Poisson
 from fedpart.nn.likelihoods import MultiLabel as Labels
 from fedpart.nn.likelihoods import TokenClassification as Tokens
 
@@ -132,6 +132,31 @@ def test_measures_that_cannot_be_computed_are_one_sentence():
     with pytest.raises(ValueError, match=r"measures of the classification likelihood cannot be .*; leave"):
         state.evaluate(data, measures=True)
     assert state.evaluate(data)["accuracy"] == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"half": torch.tensor(0.5)}, None),
+        ({"each": torch.ones(2)}, r"measures of the .* cannot be computed \(.*[oO]ne element.*\); leave"),
+        ({"word": "good"}, "could not convert string to float"),
+        ({"nll": 0.5}, "nll and accuracy are scores of every run; call the measures otherwise"),
+        ({"half": 0.5, "accuracy": 1.0}, "are scores of every run"),
+    ],
+)
+def test_measures_of_ones_own_are_numbers_with_names_of_their_own(own, says):
+    class Own(Classification):
+        def measures(self, outputs, targets):
+            return own
+
+    data = Dataset(torch.rand(N, 2), torch.zeros(N, dtype=torch.int64))
+    state = federate(Task(nn.Linear(2, 2), likelihood=Own()), [data] * 3, rounds=1, method="fedavg").state
+    if says is None:
+        scores = state.evaluate(data, measures=True)
+        assert scores == {**state.evaluate(data), "half": 0.5} and type(scores["half"]) is float
+    else:
+        with pytest.raises(ValueError, match=says):
+            state.evaluate(data, measures=True)
 
 
 def test_a_loss_that_holds_each_example_against_all_is_refused_and_others_are_not():

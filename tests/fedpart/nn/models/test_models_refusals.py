@@ -74,7 +74,11 @@ def test_ensembles():
         ("no member", lambda: Ensemble([]), "at least one network"),
         ("two depths", lambda: batch_ensemble([wrn(depth=10), wrn(depth=16)]), "the layers of two differ"),
         ("partitions of Mimo", lambda: ParameterSpace(several, 3), "Mimo at the top level cannot be part"),
-        ("four of three", lambda: UniversallySlimmable([wide] * 3), "trains 2 to 3 members, got drawn: 4"),
+        (
+            "four of three",
+            lambda: UniversallySlimmable([wide] * 3),
+            "2 to 3 members; its option drawn is 4",
+        ),
         ("more classes", lambda: slimmable([wide, narrow]), "no leading slice"),
         ("another network", lambda: slimmable([wide, foreign]), "that the widest one does not have"),
     ]

@@ -1,4 +1,5 @@
-"""By distances of whole vectors: RFA's geometric median, multi-Krum, and centred clipping."""
+"""Robust means: the median and the trimmed mean of each number (Yin et al. 2018); RFA's geometric median,
+multi-Krum and centred clipping, by distances of whole vectors."""
 
 import math
 from collections.abc import Sequence
@@ -11,6 +12,42 @@ from fedpart.updates.defences import base
 
 _STEPS, _STILL = 500, 1e-9  # iterations at most, and the change of all weights that is none
 _TINY = 1e-300  # a distance of none, where it is divided by
+
+
+@base.DEFENCES.register("median")
+class Median(base.Majority):
+    """The value in the middle; of an even number of clients the mean of the two in the middle."""
+
+    by_coordinate = True
+
+    def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
+        return base.median(values)
+
+
+@base.DEFENCES.register("trim")
+class Trim(base.Defence):
+    """Leaves out the g largest and the g smallest of n values, ``g = ceil(share n)``.
+
+    Of few so many only that one or two are left: their median.
+
+    Args:
+        share: of the clients, left out at either end.
+
+    Raises:
+        ValueError: it is not above 0 and below one half.
+    """
+
+    by_coordinate = True
+
+    def __init__(self, share: float = 0.2) -> None:
+        self.share = base.check_share(share)
+
+    def bears(self, clients: int) -> int:
+        """See :meth:`.Defence.bears`: as many as are left out at an end."""
+        return min(math.ceil(self.share * clients), (clients - 1) // 2)
+
+    def combine(self, values: Sequence[Tensor], memory: Tensor | None) -> Tensor:
+        return base.without_extremes(values, self.bears(len(values)))
 
 
 @base.DEFENCES.register("geometric")
