@@ -63,7 +63,7 @@ def learn_lora(
             they have none; None for no dropout.
 
     Raises:
-        ValueError: no adapters, or learned ones; a variant that is not linear (DoRA); nothing to learn.
+        ValueError: no adapters, learned ones, or such as are off; a variant that is not linear (DoRA); nothing to learn.
     """
     places = list(_places(module))
     rates = [getattr(layer.lora_dropout[adapter], "p", 0.0) for _, layer, adapter in places]
@@ -77,6 +77,9 @@ def learn_lora(
             raise ValueError(f"{fault} linear in its input, so it has no scale; make it with use_dora=False.")
         if isinstance(layer.lora_dropout[adapter], LoraGate):
             raise ValueError(f"The adapter {adapter!r} of {name!r} has a LoraGate; call learn_lora once.")
+        off = adapter in getattr(layer, "merged_adapters", ()) or getattr(layer, "disable_adapters", False)
+        fault = f"The adapter {adapter!r} of {name!r} is merged or disabled, so that it computes nothing"
+        require(not off, f"{fault}; call unmerge_adapter() or enable_adapter_layers() first.")
     gate.train(places[0][1].training)
     for _, layer, adapter in places:
         layer.lora_dropout[adapter] = gate

@@ -137,11 +137,15 @@ def test_lora():
     none = {"scale": False, "dropout": None}
     gated, variant = learn_lora(nn.Sequential(Adapted(5, 8))), Adapted(5, 8)
     variant.lora_variant = {"default": "DoRA"}
+    merged, disabled = Adapted(5, 8), Adapted(5, 8)
+    merged.merged_adapters, disabled.disable_adapters = ["default"], True
     refusals.check(
         (says, partial(function, nn.Sequential(network), **options), says)
         for function, network, options, says in [
             (learn_lora, nn.Linear(2, 2), {}, r"no LoRA adapters, .*peft\.get_peft_model"),
             (learn_lora, variant, {}, "adapter 'default' of '0' is a variant .*use_dora=False"),
+            (learn_lora, merged, {}, r"is merged or disabled, .* call unmerge_adapter\(\) or enable"),
+            (learn_lora, disabled, {}, "adapter 'default' of '0' is merged or disabled"),
             (learn_lora, gated[0], {}, once),
             (learn_lora, Adapted(5, 8), none, "nothing to learn: give scale=True, or"),
             (learn_lora, Adapted(5, 8), {"dropout": 1.0}, f"{RATE}, got 1.0"),
