@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedpart.checks import require
+
 Tree = Any  # a Tensor, or a dict, tuple or list of trees
 
 
@@ -133,3 +135,13 @@ def read(numbers: Iterable[float | Tensor]) -> list[float]:
 def wide(device: torch.device) -> torch.dtype:
     """The most precise numbers of a device."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def as_made(made: Any, like: Tensor, by: str, fault: Any = ValueError, one: bool = False) -> Tensor:
+    """What a part of one's own has made beside ``like [n]``, in memory of its own; an error, unless it is of
+    that type, and ``[n]`` or, for ``one``, ``[1]``."""
+    shape, kind = getattr(made, "shape", None), getattr(made, "dtype", type(made))
+    fits = kind == like.dtype and (shape == like.shape or (one and shape == (1,)))
+    returns = f"{by} returns {shape and [*shape]} of {kind}, and not {[*like.shape]} of {like.dtype}"
+    require(fits, f"{returns}; have it return such a tensor.", fault)
+    return made.clone() if memory_of(made) == memory_of(like) else made  # type: ignore[no-any-return]

@@ -22,10 +22,10 @@ from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.task.gradients import Gradients, Job, Objective, Point, gradients, reported
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.local import LocalSettings
-from fedpart.training.local_sgd import (
+from fedpart.training.local import (
     ClientLoop,
     Correction,
+    LocalSettings,
     PartSGD,
     TrainFn,
     check_own_steps,

@@ -21,8 +21,7 @@ from fedpart.registry import nearest
 from fedpart.task.gradients import Gradients, Job, Point, gradients
 from fedpart.task.held_out import score
 from fedpart.task.task import Batch, Task
-from fedpart.training.local import LocalSettings
-from fedpart.training.local_sgd import LocalSGD, visited
+from fedpart.training.local import LocalSettings, LocalSGD, visited
 from fedpart.training.optimisers import SGDSettings
 from fedpart.training.result import Result
 from fedpart.training.state import ModelState, rows_at_once

@@ -21,8 +21,7 @@ from fedpart.randomness.rows import keys_of
 from fedpart.randomness.streams import NoiseKey
 from fedpart.task.gradients import Job, Objective
 from fedpart.task.task import Batch, Task
-from fedpart.training.local import LocalSettings
-from fedpart.training.local_sgd import Correction, PartSGD
+from fedpart.training.local import Correction, LocalSettings, PartSGD
 from fedpart.trees import Tree, map_leaves
 from fedpart.updates.update import Round
 

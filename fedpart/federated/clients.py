@@ -1,7 +1,8 @@
-"""Clients: chunk, cap and architecture of every client number."""
+"""Clients: chunk, cap and architecture of every client number, and sizes that each of its steps draws."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -11,9 +12,12 @@ from numpy.typing import NDArray
 
 from fedpart.checks import require
 from fedpart.federated.options import Deal
+from fedpart.methods.base import FederatedMethod
+from fedpart.partition.partition import Partition
 from fedpart.partition.proportions import check_proportions, largest_remainders
 from fedpart.randomness.streams import generator
 from fedpart.task.gradients import Job
+from fedpart.updates.update import Round, Update
 
 Bytes = NDArray[np.uint8]
 
@@ -177,3 +181,43 @@ def check_architectures(
             "chunk that is early enough; give the task the network of the largest architecture, and more "
             "clients that one."
         )
+
+
+def draws_sizes(method: FederatedMethod, settings: Any) -> bool:
+    """Whether local steps go through parts of the clients' networks."""
+    sizes = settings.architectures is not None
+    fault = "draw_sizes draws from architectures, but there are none"
+    remedy = "give them, or leave draw_sizes out"
+    require(sizes or not settings.method_options.get("draw_sizes"), f"{fault}; {remedy}.")
+    require(
+        not (sizes and method.draw_sizes and settings.error_feedback),
+        "A round leaves out numbers that none of a client's steps has trained, and with them what "
+        "error_feedback adds; leave it or drawn sizes out.",
+    )
+    return sizes and method.draw_sizes
+
+
+def shares_of(sizes: Sequence[int], steps: int, partitions: Sequence[Partition]) -> dict[int, float]:
+    """The share of steps that train each cell, if there are so many and they go through ``sizes`` in turn."""
+    trained, (again, rest) = Counter[int](), divmod(steps, len(sizes))
+    for size in {*sizes}:
+        often = again * sizes.count(size) + sizes[:rest].count(size)
+        for j in range(1, partitions[size].chunks + 1):
+            trained.update(dict.fromkeys(partitions[size].cell_sizes(j), often))
+    return {cell: often / steps for cell, often in trained.items()}
+
+
+def as_trained(protocol: Any, update: Update, client: int, round: Round) -> None:
+    """Make each change what it were if all of the client's steps had trained the cell, in place. It weighs
+    the share of those that have, or with a defence, for which clients are equal, as any other; what none has
+    trained is left out."""
+    view = protocol.view(client, round.number, round.psi)
+    local = protocol.method.local_settings(view)
+    steps = local.epochs * -(-update.examples // local.batch_size)
+    shares = shares_of(view.drawn_sizes(steps), steps, protocol.partitions)
+    for cell, change in update.cells.items():
+        if not (share := shares.get(cell, 0.0)):
+            del update.parts[cell]
+        elif share < 1:
+            change.div_(share)
+            update.shares |= {} if protocol.settings.defence is not None else {cell: share}

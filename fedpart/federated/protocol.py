@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.federated import clients
-from fedpart.federated.drawn import as_trained, draws_sizes, shares_of
+from fedpart.federated.clients import as_trained, draws_sizes, shares_of
 from fedpart.federated.settings import FederationSettings
 from fedpart.methods.base import ClientView, FederatedMethod, Method, build_method
 from fedpart.partition.nested import has_private, nested, united, with_personal

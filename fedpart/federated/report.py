@@ -13,7 +13,7 @@ from fedpart.federated.protocol import Protocol
 from fedpart.federated.settings import LARGEST_COUNT
 from fedpart.loggers.lines import in_words, metrics_line
 from fedpart.nn.hyperparameters.base import HyperModule, told
-from fedpart.updates.combining.names import spelled
+from fedpart.updates.combining.base import spelled
 
 if TYPE_CHECKING:
     from fedpart.federated.federation import Federation
@@ -149,7 +149,7 @@ def untaught(protocol: Protocol) -> str:
             way = "Task(network, learn_dropout=True) learns the rate of each nn.Dropout"
         parts = (layer for part in (task.module, *task.transforms.values()) for layer in part.modules())
         if any(isinstance(layer, HyperModule) and layer.hyperparameters for layer in parts):
-            way = "call requires_grad_() on its own, which are frozen"
+            way = "call requires_grad_() on those that it has, for they are frozen"
         return f"Only the network is learned, for it has no hyperparameters to learn: {way}."
     why = "hyperparameters learn from chunks that a subnetwork has not seen, and no client has one"
     told = f"Only the network is learned, for {why}: give chunks two shares or more."

@@ -14,7 +14,7 @@ from fedpart.training.optimisers import AdamSettings, ServerSettings, SGDSetting
 from fedpart.training.settings import documented, setting
 from fedpart.updates.codecs import CODECS, Codec
 from fedpart.updates.combining import Combination
-from fedpart.updates.combining.names import combined
+from fedpart.updates.combining.base import combined
 from fedpart.updates.defences import DEFENCES
 from fedpart.updates.stages import check_stages
 from fedpart.updates.stages.clip import ClipSettings

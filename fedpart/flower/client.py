@@ -15,7 +15,7 @@ from fedpart.engines.evaluation import evaluate
 from fedpart.engines.executor import Executor
 from fedpart.federated import wire
 from fedpart.federated.protocol import Protocol
-from fedpart.training.local_sgd import TrainFn
+from fedpart.training.local import TrainFn
 from fedpart.updates.client_state import NONE, ClientState
 from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round

@@ -24,7 +24,7 @@ from fedpart.training.settings import RunSettings
 from fedpart.training.state import ModelState
 from fedpart.trees import Tree
 from fedpart.updates.combining import COMBINATIONS
-from fedpart.updates.combining.names import combined, spelled
+from fedpart.updates.combining.base import combined, spelled
 from fedpart.updates.update import Update, descend
 
 Shares = tuple[float, ...]

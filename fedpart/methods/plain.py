@@ -18,6 +18,7 @@ class Plain(Method):
     """
 
     def __init__(self, augment: bool = False) -> None:
+        require(isinstance(augment, bool), f"augment is true or false, got {augment!r}.")
         self.augment = augment
 
     def prepare(self, task: Task) -> Task:

@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -104,12 +103,14 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
     for path, layer in model.named_modules():
         if isinstance(layer, HyperModule) and layer.hyperparameters:
             prefix = f"{name}." if (name := psi_name(model, path)) else ""
-            said: Mapping[str, object] = layer.physical()
-            for name, value in said.items():
-                if not isinstance(value, Real):
-                    fault = f"{type(layer).__name__}.physical() has {value!r} for {name!r}"
-                    raise ValueError(f"{fault}; give a number, such as self.{name}.item().")
-                values[prefix + name] = float(value)
+            for name, value in layer.physical().items():
+                try:
+                    values[prefix + name] = float(value)
+                except (TypeError, ValueError, RuntimeError) as error:
+                    fault = f"{type(layer).__name__}.physical() has no number for {name!r}"
+                    raise ValueError(
+                        f"{fault} but a {type(value).__name__}; write .item() of a tensor."
+                    ) from error
             claimed.update(f"{path}.{name}" for name in layer.hyperparameters)
     for path in paths:
         if path not in claimed:  # a module's own weights: of several, their size is what a person can read

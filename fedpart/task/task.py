@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fedpart.checks import NetworkError, check_options, require
+from fedpart.checks import NetworkError, check_options
 from fedpart.nn.hyperparameters.base import HyperModule
 from fedpart.nn.layers.copying import copied
 from fedpart.nn.likelihoods import FromModel, Likelihood
@@ -89,9 +89,9 @@ class Task:
         self._computes_loss = isinstance(ends, FromModel)
         self.parameter_space(1)  # refuses what cannot be partitioned here, where the module is at hand
         for path, weight in self._model.named_parameters():
-            begins = f"{short_name(path)!r} begins with numbers that are not finite; give it others"
-            require(not weight.requires_grad or weight.isfinite().all(), f"{begins}.")
-        self.physical(self.psi_space.initial())  # and what a hyperparameter says of itself that is no number
+            if weight.requires_grad and not (weight.sum().isfinite() or weight.isfinite().all()):
+                fault = f"{short_name(path)!r} begins with numbers that are not finite in {weight.dtype}"
+                raise ValueError(f"{fault}; give it others.")
 
     @property
     def module(self) -> nn.Module:

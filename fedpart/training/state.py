@@ -55,6 +55,7 @@ class ModelState:
         self.w = partition.initial().to(device)
         self.psi = task.psi_space.initial().to(device)
         self.limits = [bound.to(device) for bound in task.psi_bounds]
+        task.physical(self.psi)  # refuses what is no number
         slices = [slice(*ends) for ends in pairwise(partition.cells)]
         slow = None if scalars == 1 else [places.to(device) for places in partition.stacked()]
         self.optimiser = SlicedOptimiser(self.w, slices, optimiser, weight_decays, slow, scalars)
@@ -76,12 +77,12 @@ class ModelState:
         return self.names_at(bounded)
 
     def unreached(self) -> list[str]:
-        """Names of hyperparameters that are learned, of which every gradient so far was 0: the network does
-        not use them. Adam's moments know it."""
+        """Names of hyperparameters that are learned, of which every gradient of ten steps or more was 0, as
+        Adam's moments tell: the network does not use them. Where a branch begins at 0, first ones are."""
         states = self.optimiser_psi.state_dict()
-        if not all("exp_avg_sq" in state for state in states):
+        if not all("exp_avg" in state and state["step"] >= 10 for state in states):
             return []
-        reached = self.names_at(torch.cat([state["exp_avg_sq"] for state in states]) > 0)
+        reached = self.names_at(torch.cat([state["exp_avg"] for state in states]) != 0)
         return [name for name in self.learned if name not in reached]
 
     def names_at(self, places: Tensor) -> list[str]:
@@ -167,15 +168,17 @@ class ModelState:
         return scores | (self._measures(outputs, dataset) if measures else {})
 
     def _measures(self, outputs: list[Tensor], dataset: Dataset) -> dict[str, float]:
+        name = ""
         with torch.no_grad(), self.task.likelihood_at(self.psi.cpu()) as likelihood:
             try:
-                measured = likelihood.measures(torch.cat(outputs), dataset.targets)
-                taken = "nll and accuracy are scores of every run; call the measures otherwise"
-                require(not {"nll", "accuracy"} & measured.keys(), taken)
-                return {name: float(value) for name, value in measured.items()}
+                measured = dict(likelihood.measures(torch.cat(outputs), dataset.targets))
+                for name, value in measured.items():
+                    require(name not in ("nll", "accuracy"), "is the name of a score of every run; change it")
+                    measured[name] = float(value)
+                return measured
             except Exception as error:  # whatever torchmetrics, or a likelihood of one's own, makes of them
                 measures = f"The measures of the {self.task.likelihood_name} likelihood"
-                why = " ".join(str(error).split()).rstrip(".")
+                why = " ".join(f"{name} {error}".split()).rstrip(".")
                 raise ValueError(f"{measures} cannot be computed ({why}); leave measures out.") from error
 
     def validated(self, dataset: Dataset, samples: int | None = None) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def split_among_clients(config: ExperimentConfig, train: data.Dataset) -> list[d
         groups = torch.zeros(len(train), dtype=torch.int64)
     else:
         raise ValueError(f"The targets of {config.data!r} are not labels; set split.recipe: iid.")
-    shards = data.SPLITS.resolve(split.recipe)(groups, config.clients, split.alpha, config.data_seed)
+    shards = data.SPLITS.resolve(split.recipe)(groups.clone(), config.clients, split.alpha, config.data_seed)
     # whose it is, a client's shard need not say
     plain = train if train.clients is None else replace(train, clients=None)
     held = data.check_shards(shards, len(train), config.clients, split.recipe)

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from fedpart import Dataset, Federation, Protocol, Task
 from fedpart.centralised.fit import Training, check_psi
-from fedpart.centralised.laplace import check_laplace, laplace_evidence
+from fedpart.centralised.scores import check_laplace, laplace_evidence
 from fedpart.data import random_subset
 from fedpart.data.dataset import has_labels
 from fedpart.data.preprocessing import Preprocessing, Rows

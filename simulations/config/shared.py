@@ -16,7 +16,7 @@ from fedpart.nn.models import MODELS
 from fedpart.registry import admit
 from fedpart.training.settings import Decides, RunSettings
 from fedpart.updates.combining import COMBINATIONS
-from fedpart.updates.combining.names import spelled
+from fedpart.updates.combining.base import spelled
 from simulations.config import sections
 from simulations.config.gone import ELSEWHERE, restored
 from simulations.config.keys import entry, section_of

@@ -11,7 +11,7 @@ import torch
 from fedpart import ClipSettings
 from fedpart.checks import require
 from fedpart.training.files import parsed
-from fedpart.updates.combining.names import combined
+from fedpart.updates.combining.base import combined
 from fedpart.updates.stages.privacy import refuse_seeded
 from simulations.building.experiment import Experiment, build
 from simulations.config.load import ExperimentConfig, load_config

@@ -17,7 +17,7 @@ from simulations.config.shared import Config
 from simulations.errors import ConfigError
 
 CONFIG, METRICS, SUMMARY, STATE = "config.yaml", "metrics.jsonl", "summary.json", "state.safetensors"
-COMPARISON, TABLE = "comparison.json", "table.csv"
+COMPARISON, TABLE = "comparison.json", "table.md"
 SWEEPS = {COMPARISON: "comparison", TABLE: "table"}  # what they leave in their folders
 HASH = "state_sha256"  # in the summary: of STATE
 _NAMED = re.compile(rb"# run ([0-9a-f]{16}), crc32 ([0-9a-f]{8}) of what follows\n")

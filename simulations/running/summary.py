@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedpart import Dataset, Federation, Protocol, Training
-from fedpart.centralised.ensembles import of_corrupted, of_ensemble
+from fedpart.centralised.scores import of_corrupted, of_ensemble
 from fedpart.data import has_labels
 from fedpart.engines.batches import count_learned
 from fedpart.federated import cohorts

@@ -7,7 +7,7 @@ from typing import Any
 from fedpart import Federation, Protocol
 from fedpart.checks import require
 from fedpart.engines import local_engine
-from fedpart.updates.combining.names import is_personal
+from fedpart.updates.combining.base import is_personal
 from simulations.building.data import load_data
 from simulations.building.reading import seen_shape
 from simulations.building.task import build_task

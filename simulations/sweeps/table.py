@@ -75,10 +75,10 @@ class Found:
     def write(self, out: Path) -> None:
         """Write ``table.md``, and ``table.csv`` with the numbers as the summaries have them."""
         lines = [f"# {self.file.title}", "", f"{self.caption[0].upper()}{self.caption[1:]}.", ""]
-        (out / "table.md").write_text(
+        (out / TABLE).write_text(
             "\n".join([*lines, *tables.markdown_table(*self.cells())]) + "\n", encoding="utf-8"
         )
-        tables.write_csv(out / TABLE, [self._flat(label) for label in self.summaries])
+        tables.write_csv(out / "table.csv", [self._flat(label) for label in self.summaries])
 
     def _flat(self, label: str) -> dict[str, Any]:
         summaries, flat = self.summaries[label], {}
@@ -121,7 +121,7 @@ def recorded_table(file: Path, out: Path, scale: str | None, runner: CellRunner,
     refuse_other_sweep(out, TABLE)
     make_folder(out)
     outcome.write(out)
-    runner.conclude(outcome, [f"The table: {out / 'table.md'}"], [], 0)
+    runner.conclude(outcome, [f"The table: {out / TABLE}"], [], 0)
     return outcome
 
 
@@ -181,7 +181,7 @@ def run_table(
         make_folder(out, *(cell.config for cell in cells))
         outcome.write(out)
         runs = counted(sum(map(len, outcome.summaries.values())), "run")
-        remarks = [f"{runs}; the table: {out / 'table.md'}"]
+        remarks = [f"{runs}; the table: {out / TABLE}"]
         remarks += [f"No run has a number for {heading!r}." for heading in outcome.empty()]
     runner.conclude(outcome if remarks else None, remarks, failed, len(wanted))
     return outcome

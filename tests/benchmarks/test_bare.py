@@ -20,7 +20,7 @@ from fedpart.engines import LocalEngine
 from fedpart.flower.strategy import FedPart
 from fedpart.randomness.noise import Noise, NoiseKey
 from fedpart.randomness.streams import generator
-from fedpart.training.local_sgd import LocalSGD
+from fedpart.training.local import LocalSGD
 
 SMALL = {"model": "digits_cnn", "clients": 12, "examples": 5, "cohort": 5, "samples": 2}
 

@@ -136,7 +136,7 @@ class PaceSettings(RunSettings):
         if self.simulated and private:
             fault = "Privacy keeps the cohorts secret and does not say how long clients take, which"
             raise ValueError(f"{fault} {self.simulated[0]} would tell; leave one of the two out.")
-        for key in [key for key in ("overselect", "deadline") if getattr(self, key) not in (1, None)]:
+        for key in ["overselect"] * (self.overselect != 1) + ["deadline"] * (self.deadline is not None):
             fault = f"{key} is for rounds that wait for their cohort, and with a buffer they do not"
             require(not buffered, f"{fault}; leave {key} or buffer out.")
             fault = f"{key} leaves clients out by their simulated time, but there is none"

@@ -63,7 +63,7 @@ def learn_lora(
             they have none; None for no dropout.
 
     Raises:
-        ValueError: no adapters, learned ones, or such as are off; a variant that is not linear (DoRA); nothing to learn.
+        ValueError: no adapters, or learned ones, or such as are off or not linear (DoRA); nothing to learn.
     """
     places = list(_places(module))
     rates = [getattr(layer.lora_dropout[adapter], "p", 0.0) for _, layer, adapter in places]

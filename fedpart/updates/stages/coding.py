@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.randomness.streams import generator
-from fedpart.trees import version_of
+from fedpart.trees import as_made, version_of
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Round, Update
 
@@ -52,14 +53,15 @@ class UploadCodec(Stage):
             rng = generator(self.run.settings.seed, "upload", client, round.number, j)
             version, n = version_of(delta), len(delta)
             update.encoded[j] = data = self.codec.encode(delta, rng)
-            update.parts[j] = back = self.codec.decode(data, n, delta.dtype)
-            of = f"The codec {type(self.codec).__name__}"
-            require(version_of(delta) == version, f"{of} changes what it encodes; have it encode a copy.")
-            size = f"{of} makes {data.nbytes} bytes of {n} numbers, where size() says {self.codec.size(n)}"
-            require(data.nbytes == self.codec.size(n), f"{size}; make encode() and size() agree.")
-            read = f"{of} reads {n} numbers of {delta.dtype} as {getattr(back, 'shape', back)}"
-            fits = isinstance(back, Tensor) and (back.shape, back.dtype) == (delta.shape, delta.dtype)
-            require(fits, f"{read} of {getattr(back, 'dtype', None)}; have decode() return what was encoded.")
+            of, form = f"the codec {type(self.codec).__name__}", getattr(data, "shape", type(data).__name__)
+            size = f"The encode() of {of} makes {form} of {n} numbers, where size() says {self.codec.size(n)}"
+            fits = isinstance(data, Tensor) and (data.dtype, form) == (torch.uint8, (self.codec.size(n),))
+            require(fits, f"{size}; have it return as many bytes, [size] uint8.")
+            update.parts[j] = as_made(self.codec.decode(data, n, delta.dtype), delta, f"The decode() of {of}")
+            require(
+                version_of(delta) == version,
+                f"The encode() of {of} changes what it encodes; have it encode a copy.",
+            )
             if self.run.settings.error_feedback and round.kept is not None:
                 update.kept[j] = (delta - update.parts[j]).cpu()
 

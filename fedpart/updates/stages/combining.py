@@ -10,8 +10,10 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.partition.partition import Partition
-from fedpart.training.local_sgd import Correction
+from fedpart.training.local import Correction
+from fedpart.trees import as_made
 from fedpart.updates.combining import Combination
+from fedpart.updates.errors import StepError
 from fedpart.updates.stages.base import Run, Stage
 from fedpart.updates.update import Norms, Round, Update
 
@@ -72,12 +74,11 @@ class Combining(Stage):
 
     def correction(self, update: Update, round: Round, partition: Partition, j: int) -> Correction:
         """What a client adds to the gradients of w_j."""
-        shifts = [
-            self.way.shift(kept.to(round.w), self._mean(round, cell, round.w))
-            for cell, size in partition.cell_sizes(j).items()
-            for kept in [update.kept.get(-cell, round.w.new_zeros(size))]
-        ]
-        added = [shift for shift in shifts if shift is not None]
+        added = []
+        for cell, size in partition.cell_sizes(j).items():
+            kept = update.kept.get(-cell, torch.zeros(size)).to(round.w, copy=True)
+            if (shift := self.way.shift(kept, self._mean(round, cell, round.w))) is not None:
+                added.append(as_made(shift, kept, f"The shift() of {self.run.settings.method!r}"))
         return Correction(self.way.pull, torch.cat(added) if added else None)
 
     def _mean(self, round: Round, cell: int, like: Tensor) -> Tensor | None:
@@ -85,8 +86,9 @@ class Combining(Stage):
 
     def _beside(self, update: Update, round: Round) -> dict[int, Tensor]:
         length = self.run.settings.local.at(round.number, round.local_rate).length(update.examples)
+        by, way = f"The beside() of {self.run.settings.method!r}", self.way
         return {
-            -j: self.way.beside(change, self._mean(round, j, change), length)
+            -j: as_made(way.beside(change, self._mean(round, j, change), length), change, by, one=True)
             for j, change in update.cells.items()
         }
 
@@ -112,7 +114,10 @@ class Combining(Stage):
         for cell in beside.keys() & total.parts.keys():  # there are some of which the method counts nothing
             weight, change = total.weights[cell], total.parts[cell]
             mean = None if means is None else means[self._slices[cell - 1]]
-            self.way.step(change.div_(weight), beside[cell].div_(weight), mean)
+            step: Any = self.way.step
+            made = step(change.div_(weight), beside[cell].div_(weight), mean)
+            by = f"The step() of {self.run.settings.method!r} returns a {type(made).__name__}"
+            require(made is None, f"{by}; have it alter the change in place.", StepError)
             change.mul_(weight)
 
     def _trained(self, client: int, round: int) -> list[int]:

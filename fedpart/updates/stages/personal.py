@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.partition.partition import Partition
-from fedpart.training.local_sgd import Correction
+from fedpart.training.local import Correction
 from fedpart.updates.combining import Combination
 from fedpart.updates.errors import Refusal
 from fedpart.updates.stages.base import Run, Stage

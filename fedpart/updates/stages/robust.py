@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedpart.checks import require
 from fedpart.randomness.streams import generator
+from fedpart.trees import as_made
 from fedpart.updates.defences.base import Defence, weighted_sum
 from fedpart.updates.errors import StepError
 from fedpart.updates.stages.base import Run, Stage
@@ -125,11 +126,8 @@ class Defended:
             groups = [values[start:end] for start, end in pairwise(ends)]
             values = [weighted_sum(group, [1.0] * len(group)).div_(len(group)) for group in groups]
         combined = self.defence.combine(values, None if memory is None else memory.to(values[0].device))
-        shape, kind = getattr(combined, "shape", None), getattr(combined, "dtype", type(combined))
-        name, like = type(self.defence).__name__, values[0]
-        returns = f"The defence {name} makes {shape and [*shape]} of {kind} from clients' {[*like.shape]} of"
-        fits = (shape, kind) == (like.shape, like.dtype)
-        require(fits, f"{returns} {like.dtype}; have combine() return the same.", StepError)
+        by = f"The combine() of the defence {type(self.defence).__name__}"
+        combined = as_made(combined, values[0], by, StepError)
         if bound.norm is not None:
             bound.shorten(combined)
         return combined
@@ -139,8 +137,9 @@ class Defended:
         for cell, value in total.parts.items():
             memory = self.memory.get(cell)
             memory = self.defence.remembered(value, None if memory is None else memory.to(value.device))
-            if memory is not None:
-                self.memory[cell] = memory
+            if memory is not None:  # the total is used up in place
+                by = f"The remembered() of the defence {type(self.defence).__name__}"
+                self.memory[cell] = as_made(memory, value, by, StepError)
 
     def state_dict(self) -> dict[str, Any]:
         """What decides how it goes on; empty if the defence remembers nothing."""

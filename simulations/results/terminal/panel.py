@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedpart.registry import foreign
-from fedpart.updates.combining.names import is_personal, spelled
+from fedpart.updates.combining.base import is_personal, spelled
 from simulations.config.yaml_files import key_of, read_yaml, shipped
 from simulations.folders.run_directory import BESIDE, CONFIG, read_summary
 from simulations.results import scores

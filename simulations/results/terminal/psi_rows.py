@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedpart.updates.combining.names import spelled
+from fedpart.updates.combining.base import spelled
 from simulations.results.psi_parts import PsiParts, in_words, whole
 from simulations.results.scores import EVIDENCES, SCORES
 from simulations.results.verdicts import guessed

@@ -20,8 +20,7 @@ from fedpart import (
     TrainingError,
     fit,
 )
-from fedpart.centralised.ensembles import of_ensemble
-from fedpart.centralised.laplace import laplace_evidence
+from fedpart.centralised.scores import laplace_evidence, of_ensemble
 from fedpart.nn.models import digits_cnn
 from fedpart.nn.models.ensembles import Ensemble
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedpart import Dataset, Task, Training, TrainingSettings
-from fedpart.centralised.ensembles import MOST, of_corrupted, of_ensemble
+from fedpart.centralised.scores import MOST, of_corrupted, of_ensemble
 from fedpart.nn.models import digits_cnn
 from fedpart.nn.models.ensembles import Ensemble, Mimo, batch_ensemble, slimmable
 

@@ -4,7 +4,7 @@ import pytest
 from evidences import five_inputs, of_five_inputs
 
 from fedpart import AdamSettings, AdamWSettings, Dataset, FixedMask, Task, Training, TrainingSettings
-from fedpart.centralised.laplace import laplace_evidence
+from fedpart.centralised.scores import laplace_evidence
 from fedpart.methods.evidence.laplace import diagonal_laplace
 
 

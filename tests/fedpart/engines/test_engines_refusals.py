@@ -25,7 +25,7 @@ from fedpart import (
 )
 from fedpart.engines.executor import Executor
 from fedpart.task.gradients import Job
-from fedpart.training.local_sgd import LocalSGD
+from fedpart.training.local import LocalSGD
 from fedpart.updates.errors import blamed
 from fedpart.updates.update import Round
 
@@ -198,14 +198,17 @@ def test_clients_that_fail(monkeypatch):
         scale: [(torch.ones(n, 4), torch.full((n, 3), 0.0 if i else scale)) for i, n in enumerate(SIZES)]
         for scale in (1e9, 1e17)
     }
+    of_clients = {"evaluation": "clients", "evaluation_share": None, "evaluate_every": 1}
     no_own = "client has no examples for evaluations; give Dataset\\(inputs"
     beyond = partial(run, data=Lazy(data.__getitem__), cohort=8)
     rows = [
         ("labels of no class", beyond(), "client 3 do not fit the network"),
         ("labels of no class, fused", beyond(execution="fused"), "data of client 3 do not fit"),
         ("a disk", run(data=Lazy(gone)), r"Client \d failed in round 1: OSError: the disk is gone"),
-        ("nothing held out", run(evaluation="clients", evaluation_share=None, evaluate_every=1), no_own),
+        ("nothing held out", beyond(data=Lazy(shards(SIZES).__getitem__), **of_clients), no_own),
     ]
+    none = r"clients \[0, 1, .* no examples to score; set evaluation_share, or give"
+    refusals.check([("none held out", run(**of_clients), ValueError, none)])
     for scale, says in ((1e9, "its loss is"), (1e17, "w_1 has values beyond")):
         for execution, workers in (("loop", 1), ("loop", 2), ("grouped", 1), ("fused", 1)):
             options = {"cohort": 8, "method": "fedavg", "execution": execution, "workers": workers}

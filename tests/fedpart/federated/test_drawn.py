@@ -8,7 +8,7 @@ from problems import accepted
 from sizes import ARCHITECTURES, CHUNKS, run, task
 
 from fedpart import ClipSettings, FederationSettings, LocalSettings, PrivacySettings, Protocol
-from fedpart.federated.drawn import shares_of
+from fedpart.federated.clients import shares_of
 from fedpart.methods.base import DRAWS
 from fedpart.updates.update import Round, Update
 

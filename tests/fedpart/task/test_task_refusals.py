@@ -36,19 +36,16 @@ class Misdeclared(Stray):
     hyperparameters = ("gian", "gain")
 
 
-class Told(Shift):
-    def __init__(self, said):
-        super().__init__()
-        self.said = said
-
-    def physical(self):
-        return {"amount": self.said(self)}
-
-
-def begins_with_nan():
-    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    network[1].weight.data[0, 1] = float("nan")
+def begins_with(number, frozen=False, dtype=torch.float32):
+    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to(dtype)
+    network[1].weight.data[0, 1] = number
+    network[1].requires_grad_(not frozen)
     return network
+
+
+def test_weights_that_begin_beyond_all_numbers_may_be_frozen_and_large_ones_trained():
+    assert Task(begins_with(-math.inf, frozen=True)).counts["frozen"] == 6
+    assert Task(begins_with(3e38).requires_grad_()).counts["trained"] == 12
 
 
 def test_options_and_psi():
@@ -81,12 +78,10 @@ def test_options_and_psi():
     widths = "No transform of the task has widths; add AffineAugmentation"
     line = nn.Linear(2, 2)
     shifted = Task(line, transforms=[Shift()])
-    unread = {"text": lambda told: "wide", "tensor": lambda told: told.amount, "none": lambda told: None}
-    says = r"Told\.physical\(\) has .* for 'amount'; give a number, such as self\.amount\.item\(\)"
     rows += [
-        ("nan", lambda: Task(begins_with_nan()), r"'1\.weight' begins with numbers that are not finite"),
+        ("nan", lambda: Task(begins_with(math.nan)), r"'1\.weight' begins with numbers that are not finite"),
+        ("1e200", lambda: Task(begins_with(1e200, dtype=torch.float64)), "not finite in torch.float32"),
         ("psi", lambda: Task(line, transforms=[Shift(math.inf)]), r"'shift\.amount' begins with numbers"),
-        *((f"told {n}", lambda said=s: Task(line, transforms=[Told(said)]), says) for n, s in unread.items()),
         ("frozen psi", lambda: Task(frozen_body(), hyperparameters=["0.*"]), frozen),
         ("widths of a shift", lambda: shifted.widths(torch.zeros(1)), widths),
     ]

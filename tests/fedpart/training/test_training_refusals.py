@@ -3,10 +3,11 @@
 import re
 from functools import partial
 
+import numpy as np
 import pytest
 import refusals
 import torch
-from problems import augmentation, chain_net, shards
+from problems import Shift, augmentation, chain_net, shards
 from torch import nn
 
 from fedpart import (
@@ -14,6 +15,7 @@ from fedpart import (
     AdamWSettings,
     ClientError,
     ConcreteDropout,
+    Dataset,
     FederationSettings,
     LocalSettings,
     SGDSettings,
@@ -180,7 +182,7 @@ def test_more_outputs_than_classes_are_remarked(call, recwarn):
         (nn.Dropout(), r"to learn: Task\(network, learn_dropout=True\) learns the rate"),
         (
             ConcreteDropout(0.2).requires_grad_(False),
-            r"to learn: call requires_grad_\(\) on its own, which are",
+            r"to learn: call requires_grad_\(\) on those that",
         ),
     ],
 )
@@ -202,11 +204,11 @@ class Unused(nn.Sequential):
 
 
 def apart(method):
-    return federate(Task(Unused()), [(X, Y)] * 3, rounds=2, method=method, chunks=(0.5, 0.5), cohort=3)
+    return federate(Task(Unused()), [(X, Y)] * 3, rounds=10, method=method, chunks=(0.5, 0.5), cohort=3)
 
 
 def together(method):
-    return fit(Task(Unused()), (X, Y), iterations=3, chunks=(0.5, 0.5), method=method, psi_every=1)
+    return fit(Task(Unused()), (X, Y), iterations=10, chunks=(0.5, 0.5), method=method, psi_every=1)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +220,52 @@ def test_what_no_gradient_reaches_is_told_of_what_is_learned(train, method, recw
     assert result.state.unreached() == ["spare.logit"] * learns
     told = [str(warning.message) for warning in recwarn if "no gradient" in str(warning.message)]
     assert len(told) == learns and all(text.startswith("spare.logit: ") for text in told)
+
+
+def test_what_a_method_does_not_learn_or_a_branch_that_begins_at_0_is_not_told(recwarn):
+    images = Dataset(torch.rand(12, 1, 6, 6), torch.arange(12) % 3)
+    task = Task(chain_net(), transforms=[augmentation()], samples=2)  # its dropout is not Augerino's
+    result = federate(task, [images] * 3, rounds=11, method="augerino", cohort=3)
+    assert (
+        result.state.learned == task.transform_psi and result.state.optimiser_psi.state_dict()[0]["step"] > 9
+    )
+
+    class Branch(Unused):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            return self[2](self[1](self[0](x))) + self.scale * self.spare(self[0](x)).sum(1, keepdim=True)
+
+    assert federate(Task(Branch()), [(X, Y)] * 3, rounds=11, chunks=(0.5, 0.5)).state.unreached() == []
+    federate(Task(Unused()), [(X, Y)] * 3, rounds=2, chunks=(0.5, 0.5), cohort=3)
+    assert not [warning for warning in recwarn if "no gradient" in str(warning.message)]
+
+
+class Told(Shift):
+    def __init__(self, said):
+        super().__init__()
+        self.said = said
+
+    def physical(self):
+        return {"amount": self.said(self)}
+
+
+@pytest.mark.parametrize("said", [lambda told: "wide", lambda told: None, lambda told: torch.ones(2)])
+@pytest.mark.parametrize("train", [federate, fit])
+def test_a_physical_value_that_is_no_number_is_told_before_anything_is_trained(said, train):
+    data = (X, Y) if train is fit else [(X, Y)] * 3
+    options = {"iterations": 3} if train is fit else {"rounds": 3}
+    with pytest.raises(ValueError, match=r"Told.physical\(\) has no number for 'amount' but a .*\.item\(\)"):
+        train(Task(Unused(), transforms=[Told(said)]), data, chunks=(0.5, 0.5), **options)
+
+
+@pytest.mark.parametrize("said", [lambda told: told.amount, lambda told: np.float32(0.5)])
+def test_what_has_one_number_is_one(said):
+    task = Task(Unused(), transforms=[Told(said)], samples=2)
+    assert task.physical(task.psi_space.initial())["told.amount"] == 0.5
+    assert type(task.physical(task.psi_space.initial())["told.amount"]) is float
 
 
 def test_reports_print_as_a_short_line():

@@ -3,13 +3,15 @@
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import refusals
+import torch
 from tiny import tiny, tiny_file, tiny_training, wards, wards_file
 from torch import nn
 
 import fedpart
 from fedpart.training import result as saved
-from simulations.building.data import load_data
+from simulations.building.data import load_data, split_among_clients
 from simulations.building.experiment import build
 from simulations.building.task import build_task
 from simulations.config.load import ConfigError, ExperimentConfig, load_config
@@ -156,3 +158,17 @@ def test_runs_that_cannot_be_loaded(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(saved, "GROUP", "fedpart.nothing")
     refusals.check([("no package", lambda: fedpart.load("run"), RuntimeError, "install fedpart anew")])
+
+
+def shuffled(groups, clients, alpha, seed):
+    np.random.default_rng(seed).shuffle(np.asarray(groups))
+    return np.array_split(np.arange(len(groups)), clients)
+
+
+def test_a_split_of_ones_own_that_writes_into_its_labels_leaves_the_data_as_they_are():
+    config = tiny(split={"recipe": "test_building_refusals:shuffled"})
+    train = load_data(config).train
+    before = train.targets.clone()
+    shards = split_among_clients(config, train)
+    assert torch.equal(train.targets, before)
+    assert torch.equal(torch.cat([shard.targets for shard in shards]), before)

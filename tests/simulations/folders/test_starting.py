@@ -91,9 +91,13 @@ def code_of(kind, name):
 SIGNALS, WORDS = np.ones((30, 2, 8), np.float32), np.array(["low", "high", "mid"] * 10)
 BAD_SIGNALS = [
     ({"x": SIGNALS, "labels": WORDS}, "lacks the arrays signals and labels"),
-    ({"signals": SIGNALS[:, 0], "labels": WORDS}, r"signals \[30, 8\] and labels \[30\]; bring them to"),
+    (
+        {"signals": SIGNALS[:, 0], "labels": WORDS},
+        r"signals \[30, 8\] of float32 and labels \[30\]; bring them to",
+    ),
     ({"signals": SIGNALS, "labels": WORDS[1:]}, r"labels \[29\]; bring them to"),
     ({"signals": SIGNALS[1:], "labels": WORDS}, r"signals \[29, 2, 8\]"),
+    ({"signals": SIGNALS.astype(str), "labels": WORDS}, "of <U.*real numbers"),
     ({"signals": SIGNALS, "labels": np.linspace(0, 1, 30)}, "are float64; make them whole numbers or words"),
 ]
 

@@ -119,7 +119,10 @@ def test_a_name_that_is_of_another_format_or_a_file_of_another_kind_is_refused(r
     before = (run / "config.yaml").read_bytes()
     mine = Path("mine.safetensors")
     mine.write_bytes(b"precious")
-    lost = [(path, "would overwrite") for path in (run / "config.yaml", run / "state.safetensors", mine)]
+    script = Path("ship.sh")
+    script.write_text("fedpart export run --out model.safetensors")
+    kept = run / "config.yaml", run / "state.safetensors", mine, script
+    lost = [(path, "would overwrite") for path in kept]
     for out, said in ((Path("m.onnx"), "a name for --format onnx"), *lost):
         done = command("export", run, "--out", out)
         assert done.exit_code == 2 and said in done.output, done.output

@@ -115,6 +115,9 @@ def test_a_sweep_does_not_write_where_another_kind_or_a_run_has(file, tmp_path):
     made(file(), tmp_path / "out")
     with pytest.raises(FileExistsError, match="holds a table; choose another folder with --out"):
         refuse_existing(tmp_path / "out")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "table.csv").touch()  # a user's own
+    refuse_existing(tmp_path / "data")
     with pytest.raises(ConfigError, match="holds a table; choose"):
         run_comparison(ExperimentConfig(), ["fedavg"], 1, tmp_path / "out")
 

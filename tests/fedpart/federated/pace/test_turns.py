@@ -206,6 +206,8 @@ def test_turns():
     trimmed = {"defence": "trim", "weighting": "uniform", **buffered}
     rows = [
         ({"deadline": 2.0}, "deadline leaves clients out by their simulated time.*set devices"),
+        ({"deadline": 1.0}, "deadline leaves clients out by their simulated time.*set devices"),
+        ({**buffered, "deadline": 1}, "deadline is for rounds that wait for their cohort"),
         ({"overselect": 1.5}, "overselect leaves clients out.*set devices"),
         ({"devices": 3}, "devices is one of DeviceSettings"),
         ({"concurrency": 3}, "concurrency is for steps with the first answers; set buffer, or leave"),

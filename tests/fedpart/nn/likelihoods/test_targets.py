@@ -138,10 +138,13 @@ def test_measures_that_cannot_be_computed_are_one_sentence():
     ("own", "says"),
     [
         ({"half": torch.tensor(0.5)}, None),
-        ({"each": torch.ones(2)}, r"measures of the .* cannot be computed \(.*[oO]ne element.*\); leave"),
-        ({"word": "good"}, "could not convert string to float"),
-        ({"nll": 0.5}, "nll and accuracy are scores of every run; call the measures otherwise"),
-        ({"half": 0.5, "accuracy": 1.0}, "are scores of every run"),
+        (
+            {"each": torch.ones(2)},
+            r"measures of the .* cannot be computed \(each .*[oO]ne element.*\); leave",
+        ),
+        ({"word": "good"}, r"\(word could not convert string to float"),
+        ({"nll": 0.5}, r"\(nll is the name of a score of every run; change it"),
+        ({"half": 0.5, "accuracy": 1.0}, r"\(accuracy is the name"),
     ],
 )
 def test_measures_of_ones_own_are_numbers_with_names_of_their_own(own, says):

@@ -7,7 +7,7 @@ from torch import nn
 
 from fedpart import ClipSettings, Dataset, Federation, LocalSettings, Protocol, SGDSettings, Task
 from fedpart.engines.executor import Executor
-from fedpart.training.local_sgd import LocalSGD
+from fedpart.training.local import LocalSGD
 
 BENDS, TARGETS = torch.tensor([1.0, 4.0, 0.25, 2.25]).double(), torch.tensor([-1.0, 0.5, 2.0, 4.0]).double()
 COUNTS, RATE, EPOCHS, BATCH = torch.tensor([2, 4, 2, 6]), 0.1, 2, 2
