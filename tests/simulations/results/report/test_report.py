@@ -240,7 +240,7 @@ def test_a_report_downloads_nothing(tmp_path, monkeypatch, data):
     def fetch(*arguments):
         raise AssertionError("a report downloads")
 
-    for module in ("mnist", "torchvision_sets"):
+    for module in ("digits", "torchvision_sets"):
         monkeypatch.setattr(f"fedpart.data.sets.{module}.download_files", fetch)
     (tmp_path / "data").mkdir()
     fake(tmp_path / "runs", ["partitioned"], [0], data=data, data_dir=str(tmp_path / "data"))
