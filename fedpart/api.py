@@ -93,8 +93,8 @@ def federate(
         check_shards(federation, data)
         alone = chosen.evaluation == "clients" and chosen.evaluation_share is None
         bare = [number for number, shard in enumerate(data) if alone and shard.evaluation is None]
-        none = f"The clients {bare} have no examples to score; set evaluation_share, or give them some."
-        require(not bare, none)
+        none = f"{len(bare)} clients have no examples to score, first {bare[:3]}"
+        require(not bare, f"{none}; give Dataset(..., evaluation=...), or set evaluation_share.")
         remark_outputs(federation, [*data, *(part for part in (scored, tested) if part is not None)])
     if checkpoint is not None:
         federation.keep_in(*(companion(checkpoint, kind, resume) for kind in (".residuals", ".releases")))
@@ -136,7 +136,7 @@ def federate(
         looked_at = tested if chosen.scored else None
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
         log.scores, log.complete = result.scores, federation.round >= rounds
-    if not any(report.stepped and report.replies for report in metrics):
+    if metrics and not any(report.stepped and report.replies for report in metrics):
         why = "no round had enough answers; result.metrics[-1].skipped says of whom, and why"
         warnings.warn(f"Nothing is learnt: {why}.", RuntimeWarning, stacklevel=2)
     lmls = ((report.round, report.lml) for report in metrics if (report.candidates or 1) == 1)

@@ -76,7 +76,7 @@ class Training(ModelState):
             psi_slices=self.method.psi_slices(task),
         )  # fmt: skip
         self.check(self._chunks.data, "training")
-        self.learned = self.method.trained_psi(task)
+        self.learned = [*self.method.trained_psi(task)]
         self._psi_mask = psi_mask(task, self.learned).to(self.w.device)
         stages = self.method.stages(settings.iterations, chunks.bounds[-1], settings.batch_size)
         self.stages = tuple(Stage(name, end) for name, end in stages.items())

@@ -44,7 +44,7 @@ class Federation(ModelState):
         of_run = protocol.task, protocol.partition, settings.stepped_by, settings.server_psi
         super().__init__(*of_run, seed=settings.seed, device=settings.device)
         self.protocol, self.stages, self.pace = protocol, stages_of(protocol), pace_of(settings)
-        self.parted, self.learned = parted(protocol), protocol.method.trained_psi(protocol.task)
+        self.parted, self.learned = parted(protocol), [*protocol.method.trained_psi(protocol.task)]
         self._start = doing(self.stages, "start")
         self._cohort: Callable[..., list[int]] = [*doing(self.stages, "cohort"), protocol.cohort][0]
         self._total, self._accept = doing(self.stages, "total"), doing(self.stages, "accept")

@@ -41,6 +41,9 @@ def networks(task: Task, method: Method, chunks: tuple[float, ...], settings: Fe
     prepared, number = method.prepare(task), len(chunks)
     if settings.architectures is None:
         stays = settings.combination.stays(prepared)
+        known = {name for name, _ in (*prepared.module.named_parameters(), *prepared.module.named_buffers())}
+        fits = not isinstance(stays, str) and known.issuperset(stays)
+        require(fits, f"stays() returns {stays!r}; have it return a list of names of {sorted(known)}.")
         partition = with_personal(method.partition(prepared, chunks, settings), stays)
         return Networks(prepared, partition, [prepared], [partition])
     sized = [of_size(task, size["model_options"], settings.seed) for size in settings.architectures]

@@ -149,9 +149,8 @@ _PENALISED: WeakKeyDictionary[nn.Module, list[tuple[str, Penalised]]] = WeakKeyD
 
 def psi_mask(task: Task, trained: Sequence[str]) -> Tensor:
     """1 for the numbers of psi whose names are in ``trained``, 0 for the frozen ones; ``[P]``."""
-    for name in trained:
-        fault = f"The method trains {name!r}, which is no hyperparameter"
-        require(name in task.psi_names, f"{fault}; trained_psi() returns a list of {task.psi_names}.")
+    unknown = sorted({*(trained := [*trained])} - {*task.psi_names})
+    require(not unknown, f"trained_psi() returns {unknown}, and not a list of some of {task.psi_names}.")
     named = zip(task.psi_names, task.psi_space.entries, strict=True)
     mask = [torch.full((entry.size,), float(name in trained)) for name, entry in named]
     return torch.cat([torch.zeros(0), *mask]).to(task.dtype)

@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -103,9 +104,9 @@ def physical_values(model: nn.Module, paths: Sequence[str]) -> dict[str, float]:
     for path, layer in model.named_modules():
         if isinstance(layer, HyperModule) and layer.hyperparameters:
             prefix = f"{name}." if (name := psi_name(model, path)) else ""
-            for name, value in layer.physical().items():
+            for name, value in dict[str, Any](layer.physical()).items():
                 try:
-                    values[prefix + name] = float(value)
+                    values[prefix + name] = float(value.detach() if isinstance(value, Tensor) else value)
                 except (TypeError, ValueError, RuntimeError) as error:
                     fault = f"{type(layer).__name__}.physical() has no number for {name!r}"
                     raise ValueError(

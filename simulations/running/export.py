@@ -24,7 +24,7 @@ from simulations.errors import RunError, one_sentence
 
 SUFFIXES = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 Metadata = Mapping[str, str]
-_MADE = b"fedpart export"
+_MADE = b"fedpart.export/1"
 TRACED, CHECKED = 4, 7  # rows: a file that takes these numbers takes any
 
 
@@ -36,8 +36,7 @@ def export_run(run: Path, kind: str, out: Path | None = None) -> tuple[Path, lis
     path = out or run / f"model{SUFFIXES[kind]}"
     if (other := {suffix: name for name, suffix in SUFFIXES.items()}.get(path.suffix, kind)) != kind:
         raise ConfigError(f"--out {path} is a name for --format {other}, not {kind}; change one of the two.")
-    ours = path.suffix in SUFFIXES.values() and path.is_file() and _MADE in path.read_bytes()
-    if out is not None and path.is_file() and path.stat().st_size and not ours:
+    if out is not None and path.is_file() and not (path.stat().st_size == 0 or _MADE in path.read_bytes()):
         raise ConfigError(f"--out {path} would overwrite what export has not written; name another file.")
     loaded = read_run(run)
     task, made = loaded.state.task, loaded.preprocessing

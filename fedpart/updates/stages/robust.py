@@ -137,6 +137,7 @@ class Defended:
         for cell, value in total.parts.items():
             memory = self.memory.get(cell)
             memory = self.defence.remembered(value, None if memory is None else memory.to(value.device))
+            self.memory.pop(cell, None)
             if memory is not None:  # the total is used up in place
                 by = f"The remembered() of the defence {type(self.defence).__name__}"
                 self.memory[cell] = as_made(memory, value, by, StepError)

@@ -207,7 +207,7 @@ def test_clients_that_fail(monkeypatch):
         ("a disk", run(data=Lazy(gone)), r"Client \d failed in round 1: OSError: the disk is gone"),
         ("nothing held out", beyond(data=Lazy(shards(SIZES).__getitem__), **of_clients), no_own),
     ]
-    none = r"clients \[0, 1, .* no examples to score; set evaluation_share, or give"
+    none = r"8 clients have no examples to score, first \[0, 1, 2\]; give Dataset.*evaluation_share"
     refusals.check([("none held out", run(**of_clients), ValueError, none)])
     for scale, says in ((1e9, "its loss is"), (1e17, "w_1 has values beyond")):
         for execution, workers in (("loop", 1), ("loop", 2), ("grouped", 1), ("fused", 1)):

@@ -84,6 +84,22 @@ def besides(result):
 Same, Copied, Cut = besides(lambda change: change), besides(torch.clone), besides(lambda change: change[:2])
 
 
+class Reused(Copied):
+    def __init__(self):
+        self.half = torch.full((1,), 0.5)
+
+    def beside(self, change, mean, length):
+        return self.half
+
+    def step(self, change, beside, mean):
+        change.mul_(beside)
+
+
+class Fresh(Reused):
+    def beside(self, change, mean, length):
+        return torch.full((1,), 0.5)
+
+
 class Returns(Copied):
     def step(self, change, beside, mean):
         return change * 0.5
@@ -193,6 +209,22 @@ class RemembersCopies(Remembers):
         return combined.clone()
 
 
+class RemembersNothing(Remembers):
+    def remembered(self, combined, memory):
+        return None
+
+
+class Forgets(Remembers):
+    """Every other round."""
+
+    def combine(self, values, memory):
+        combined = DEFENCES["median"].combine(self, values, None)
+        return combined if memory is None else memory.mul_(0).add_(combined)
+
+    def remembered(self, combined, memory):
+        return combined if memory is None else None
+
+
 class RemembersLess(Remembers):
     def remembered(self, combined, memory):
         return combined[:2]
@@ -201,6 +233,11 @@ class RemembersLess(Remembers):
 class Bytes(HalfCodec):
     def encode(self, values, rng):
         return super().encode(values, rng).numpy().tobytes()
+
+
+class Iterated(METHODS.resolve("partitioned")):
+    def trained_psi(self, task):
+        return iter(task.psi_names)
 
 
 class Misspelt(METHODS.resolve("partitioned")):
@@ -255,7 +292,7 @@ def test_what_does_nothing_without_more_or_returns_something_else_is_refused_by_
                     way,
                     call(f"fedavg+{OWN}{way}", evaluation="clients"),
                     ValueError,
-                    "stays with clients is a list of names of .*nope",
+                    r"stays\(\) returns .*nope.*; have it return a list of names",
                 )
                 for way in ("Misnamed", "Missing")
             ),
@@ -278,7 +315,7 @@ def test_what_does_nothing_without_more_or_returns_something_else_is_refused_by_
                 "psi",
                 call(f"{OWN}Misspelt"),
                 ValueError,
-                "trains 'a', which is no hyperparameter; trained_psi",
+                r"trained_psi\(\) returns \['a', .*not a list of some of",
             ),
             ("augment", call(method_options={"augment": "no"}), ValueError, "augment is true or"),
             ("server", call(f"fedavg+{OWN}Dictated"), ValueError, "has the server {.*SGDSettings"),
@@ -322,6 +359,9 @@ def test_what_does_nothing_without_more_or_returns_something_else_is_refused_by_
     ("aliased", "copied"),
     [
         ({"method": f"fedavg+{OWN}Same"}, {"method": f"fedavg+{OWN}Copied"}),
+        ({"method": f"fedavg+{OWN}Reused"}, {"method": f"fedavg+{OWN}Fresh"}),
+        ({"defence": f"{OWN}Forgets"}, {"defence": f"{OWN}RemembersNothing"}),
+        ({"method": f"{OWN}Iterated"}, {"method": "partitioned"}),
         ({"method": f"fedavg+{OWN}WritesOwn"}, {"method": f"fedavg+{OWN}Reads"}),
         ({"defence": f"{OWN}Remembers"}, {"defence": f"{OWN}RemembersCopies"}),
     ],
