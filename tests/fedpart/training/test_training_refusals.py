@@ -228,7 +228,8 @@ def test_what_a_method_does_not_learn_or_a_branch_that_begins_at_0_is_not_told(r
     task = Task(chain_net(), transforms=[augmentation()], samples=2)  # its dropout is not Augerino's
     result = federate(task, [images] * 3, rounds=11, method="augerino", cohort=3)
     assert (
-        result.state.learned == [*task.transform_psi] and result.state.optimiser_psi.state_dict()[0]["step"] > 9
+        result.state.learned == [*task.transform_psi]
+        and result.state.optimiser_psi.state_dict()[0]["step"] > 9
     )
 
     class Branch(Unused):
