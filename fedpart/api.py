@@ -19,7 +19,7 @@ from fedpart.federated.best import fallen
 from fedpart.federated.federation import Federation
 from fedpart.federated.options import FederationOptions
 from fedpart.federated.protocol import Protocol
-from fedpart.federated.report import RoundReport, untaught
+from fedpart.federated.report import RoundReport, nothing_learnt, untaught
 from fedpart.federated.settings import FederationSettings
 from fedpart.loggers.lines import reports_of
 from fedpart.loggers.logged import Printed, logged
@@ -136,9 +136,8 @@ def federate(
         looked_at = tested if chosen.scored else None
         result = Result(federation, metrics, looked_at, chosen.evaluation_samples)
         log.scores, log.complete = result.scores, federation.round >= rounds
-    if metrics and not any(report.stepped and report.replies for report in metrics):
-        why = "no round had enough answers; result.metrics[-1].skipped says of whom, and why"
-        warnings.warn(f"Nothing is learnt: {why}.", RuntimeWarning, stacklevel=2)
+    if why := nothing_learnt([vars(report) for report in metrics], chosen.min_replies):
+        warnings.warn(f"{why}; see result.metrics[-1].skipped.", RuntimeWarning, stacklevel=2)
     lmls = ((report.round, report.lml) for report in metrics if (report.candidates or 1) == 1)
     if sentence := fallen(lmls, chosen.keep_best is not None or federation.race is not None):
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)

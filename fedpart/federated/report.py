@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -147,13 +148,28 @@ def untaught(protocol: Protocol) -> str:
         way = "put in a ConcreteDropout layer, or transforms=[AffineAugmentation()]"
         if any(type(layer) is nn.Dropout for layer in task.module.modules()):
             way = "Task(network, learn_dropout=True) learns the rate of each nn.Dropout"
-        parts = (layer for part in (task.module, *task.transforms.values()) for layer in part.modules())
-        if any(isinstance(layer, HyperModule) and layer.hyperparameters for layer in parts):
+        layers = (layer for of in (task.module, *task.transforms.values()) for layer in of.modules())
+        if any(isinstance(layer, HyperModule) and layer.hyperparameters for layer in layers):
             way = "call requires_grad_() on those that it has, for they are frozen"
         return f"Only the network is learned, for it has no hyperparameters to learn: {way}."
     why = "hyperparameters learn from chunks that a subnetwork has not seen, and no client has one"
     told = f"Only the network is learned, for {why}: give chunks two shares or more."
     return "" if "psi" in contributors(protocol) else told
+
+
+def nothing_learnt(lines: Sequence[Mapping[str, Any]], needed: int) -> str:
+    """Why no round has stepped on an update, of which a step takes ``needed``: the commonest category of
+    refusal, and its last example. ``lines``: rounds by their fields; empty: one has, or none was run."""
+    if not lines or any(line.get("stepped", True) and line.get("replies", 1) for line in lines):
+        return ""
+    skips = [skip for line in lines for skip in line["skipped"]]
+    fault = f"none of {len(lines)} rounds had the updates that a step takes, {needed} or more"
+    said = f"Nothing is learnt: {fault}."
+    if not skips:
+        return f"{said} There were too few clients; start more of them, or lower min_replies."
+    category, count = Counter(skip["category"] for skip in skips).most_common(1)[0]
+    reasons = {skip["category"]: skip["reason"] for skip in skips}
+    return f"{said} Most often ({count} times) because of {category}, for instance: {reasons[category]}"
 
 
 def unsteady(protocol: Protocol) -> str:

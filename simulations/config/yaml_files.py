@@ -171,15 +171,15 @@ def parsed(override: str) -> tuple[str, Any]:
 
 def put(data: dict[str, Any], key: str, value: Any, said: str) -> None:
     """Set the key ``a.b`` in nested ``data``, in place; ``said`` is for messages."""
-    parts, section = key.strip().split("."), data
-    for depth, part in enumerate(parts[:-1], start=1):
-        if section.get(part) is None:
-            section[part] = {}
-        section = section[part]
-        if not isinstance(section, dict):
-            fault = f"{said}: {'.'.join(parts[:depth])} has no keys of its own"
+    *sections, name = key.strip().split(".")
+    for depth, section in enumerate(sections, start=1):
+        if data.get(section) is None:
+            data[section] = {}
+        data = data[section]
+        if not isinstance(data, dict):
+            fault = f"{said}: {'.'.join(sections[:depth])} has no keys of its own"
             raise ConfigError(f"{fault}; set it as a whole.")
-    section[parts[-1]] = copy.deepcopy(value)
+    data[name] = copy.deepcopy(value)
 
 
 def _parse(text: str, source: str) -> Any:

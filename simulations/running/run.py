@@ -1,7 +1,6 @@
 """run_experiment: one run from its configuration to its folder, federated on any engine or centralised."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from shlex import quote
@@ -11,6 +10,7 @@ from fedpart import ClientError, Federation, RoundReport, Training, TrainingRepo
 from fedpart.data.trained_on import trained_on
 from fedpart.engines import local_engine
 from fedpart.engines.batches import told_apart
+from fedpart.federated.report import nothing_learnt
 from fedpart.loggers import Loggers, RunInfo
 from fedpart.loggers.lines import finite, flat
 from fedpart.updates.errors import StepError
@@ -167,22 +167,9 @@ def _rounds(
         except StepError as error:  # whose state is lost, and not saved
             raise RunError(str(error)) from error
         workers = engine.workers
-    lines = recorder.lines
-    if lines and not any(line.get("stepped", True) and line.get("replies", 1) for line in lines):
-        raise RunError(_nothing_learnt(lines, config.min_replies))
+    if why := nothing_learnt(recorder.lines, config.min_replies):
+        raise RunError(why)
     return workers
-
-
-def _nothing_learnt(lines: Sequence[dict[str, Any]], needed: int) -> str:
-    """Why no round has stepped on an update: the commonest category of refusal, and its last example."""
-    skips = [skip for line in lines for skip in line["skipped"]]
-    fault = f"none of {len(lines)} rounds had the updates that a step takes, {needed} or more"
-    said = f"Nothing is learnt: {fault}."
-    if not skips:
-        return f"{said} There were too few clients; start more of them, or lower min_replies."
-    category, count = Counter(skip["category"] for skip in skips).most_common(1)[0]
-    reasons = {skip["category"]: skip["reason"] for skip in skips}
-    return f"{said} Most often ({count} times) because of {category}, for instance: {reasons[category]}"
 
 
 def _iterations(experiment: TrainingExperiment, training: Training, recorder: Recorder) -> None:

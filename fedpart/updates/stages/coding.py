@@ -58,10 +58,8 @@ class UploadCodec(Stage):
             fits = isinstance(data, Tensor) and (data.dtype, form) == (torch.uint8, (self.codec.size(n),))
             require(fits, f"{size}; have it return as many bytes, [size] uint8.")
             update.parts[j] = as_made(self.codec.decode(data, n, delta.dtype), delta, f"The decode() of {of}")
-            require(
-                version_of(delta) == version,
-                f"The encode() of {of} changes what it encodes; have it encode a copy.",
-            )
+            writes = f"The encode() of {of} changes what it encodes; have it encode a copy."
+            require(version_of(delta) == version, writes)
             if self.run.settings.error_feedback and round.kept is not None:
                 update.kept[j] = (delta - update.parts[j]).cpu()
 
